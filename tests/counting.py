@@ -100,6 +100,16 @@ def server(*names, tls=None, **options):
         yield hub, port
 
 
+@contextmanager
+def gathered(*names, width=0.0, **options):
+    """A server whose sites are all there, and end as it does."""
+    with server(*names, **options) as (hub, port):
+        sites = [Process(name, port, width=width) for name in names]
+        hub.wait_for_all()
+        yield hub, port
+    assert [site.end() for site in sites] == [None] * len(sites)
+
+
 def count(hub, rounds=3, ballast=1, deadline=20.0, clients=None):
     strategy = Counting()
     strategy.rounds, strategy.ballast = rounds, ballast

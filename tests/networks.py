@@ -1,14 +1,9 @@
 """Tables for the nodes of a network, and what the tests of decentralised kernel PCA ask of a run."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 from sklearn.datasets import load_digits
 
 from strategies import ADMMKPCA
-
-MNIST = Path(os.environ.get("FEDKERNEL_DATA", "data")) / "mnist5k.npz"
 
 
 def deal(X, y, rows, nodes, classes=(0, 3, 5, 8)):
@@ -17,18 +12,6 @@ def deal(X, y, rows, nodes, classes=(0, 3, 5, 8)):
     share = rows // len(classes)
     order = [rng.permutation(np.flatnonzero(y == label)) for label in classes]
     return [X[np.concatenate([own[j * share : (j + 1) * share] for own in order])] for j in range(nodes)]
-
-
-def mnist(rows=100, nodes=20):
-    with np.load(MNIST) as file:
-        return deal(file["X"].astype(float), file["y"], rows, nodes)
-
-
-def unbalanced(seed):
-    """40 rows at each of 20 nodes, whatever their class."""
-    with np.load(MNIST) as file:
-        rows = np.random.default_rng(seed).permutation(np.flatnonzero(np.isin(file["y"], (0, 3, 5, 8))))[:800]
-        return list(file["X"][rows].astype(float).reshape(20, 40, -1))
 
 
 def digits(rows=40, nodes=10):

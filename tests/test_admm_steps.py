@@ -131,6 +131,8 @@ def test_theorem_2_fails_and_three_steps_of_its_proof_do(factor):
     assert max(rises) > 0.01, "of the Lagrangian's size, after the first iteration"
     for step in ("z", "eta", "line of eta", "a"):
         assert any(fails[step] for fails in failed), step
+    # nor does it always decrease without multipliers, where rows do not span all
+    assert max(descent.failures(seed, dual=False)[1] for seed in range(4)) > 1e-4
 
 
 def test_the_augmented_lagrangian_that_a_run_records_rises_too():
@@ -163,10 +165,6 @@ def test_what_each_step_does_to_the_lagrangian(seed, factor, dual):
         assert change["z"] <= true["z"] + small
     U = np.array([step["before"][1] for step in steps])
     assert dual or np.all(np.diff(U) <= small)
-
-
-def test_without_multipliers_too_the_lagrangian_rises_where_rows_do_not_span_all():
-    assert max(descent.failures(seed, dual=False)[1] for seed in range(4)) > 1e-4
 
 
 @pytest.mark.slow

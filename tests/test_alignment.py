@@ -135,41 +135,68 @@ def test_nothing_that_crosses_the_wire_holds_an_id(tmp_path):
     assert sent["keyed"] == {hashed(id_, KEY) for id_ in IDS}
 
 
-def test_a_run_is_refused_where_rows_are_missing_if_that_is_asked_for(tmp_path):
-    nodes = vertical(tmp_path)
-    there = len(set(np.concatenate(HELD)))
-    assert refused(nodes, DKPCA(2), missing="refuse") == (
-        f"missing = 'refuse', but of the {there} ids of all sites some are missing: {there - 36} at client 0 (site "
-        f"'north'), {there - 33} at client 1 (site 'east'), {there - 38} at client 2 (site 'south')"
-    )
+def none_in_common(folder, nodes):
+    return vertical(folder, [np.arange(3), np.arange(2, 6), np.arange(5, 7)], **{"min-rows": 1})
+
+
+def ids_at_one(folder, nodes):
+    for node in nodes[:2]:
+        node["columns"] = "c0,c1"
+        del node["id"]
+    return nodes
+
+
+def keys_at_two(folder, nodes):
+    (folder / "key").write_bytes(KEY)
+    return [node | {"id-key": str(folder / "key")} for node in nodes[:2]] + nodes[2:]
+
+
+THERE = len(set(np.concatenate(HELD)))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (
+            lambda folder, nodes: nodes,
+            {"missing": "refuse"},
+            f"missing = 'refuse', but of the {THERE} ids of all sites some are missing: {THERE - 36} at client 0 (site "
+            f"'north'), {THERE - 33} at client 1 (site 'east'), {THERE - 38} at client 2 (site 'south')",
+        ),
+        (
+            none_in_common,
+            {},
+            "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has 4, client 2 "
+            "(site 'south') has 2; allowed: at least one id that all have",
+        ),
+        (
+            ids_at_one,
+            {},
+            "client 0 (site 'north') (and 1 more) has no ids, but client 2 (site 'south') has; allowed: ids at all "
+            "sites or none",
+        ),
+        (
+            keys_at_two,
+            {},
+            "client 2 (site 'south') has another id-key than client 0 (site 'north'); allowed: the same at all sites, "
+            "or none",
+        ),
+    ],
+)
+def test_sites_whose_rows_cannot_be_aligned_are_refused(tmp_path, change, options, message):
+    assert refused(change(tmp_path, vertical(tmp_path)), DKPCA(2), **options) == message
+
+
+def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
     everywhere = vertical(tmp_path, [held[np.isin(held, HELD[0][:20])] for held in [rng.permutation(40)] * 3])
     result, _ = run_on(everywhere, DKPCA(2), missing="refuse")
     assert len(result.model.eigenvectors_) == 20
-
-
-def test_sites_without_a_row_in_common_are_refused(tmp_path):
-    nodes = vertical(tmp_path, [np.arange(3), np.arange(2, 6), np.arange(5, 7)], **{"min-rows": 1})
-    assert refused(nodes, DKPCA(2)) == (
-        "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has 4, client 2 (site "
-        "'south') has 2; allowed: at least one id that all have"
-    )
 
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(answering, "hash_ids", lambda *args: hash_ids(*args)[:3])
     with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 ids of 36 rows"):
         run_on(vertical(tmp_path), DKPCA(2))
-
-
-def test_sites_of_which_only_some_have_ids_are_refused(tmp_path):
-    nodes = vertical(tmp_path)
-    for node in nodes[:2]:
-        node["columns"] = "c0,c1"
-        del node["id"]
-    assert refused(nodes, DKPCA(2)) == (
-        "client 0 (site 'north') (and 1 more) has no ids, but client 2 (site 'south') has; allowed: ids at all sites "
-        "or none"
-    )
 
 
 def test_without_ids_rows_are_taken_as_they_are(tmp_path):
@@ -185,17 +212,6 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     np.save(tmp_path / "north.npy", TABLE[:29, COLUMNS[0]])
     assert refused(nodes, DKPCA(2)).startswith(
         "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 29: with a vertical partition"
-    )
-
-
-def test_sites_with_other_keys_are_refused(tmp_path):
-    nodes = vertical(tmp_path)
-    for number in (0, 1):
-        (tmp_path / "key").write_bytes(KEY)
-        nodes[number]["id-key"] = str(tmp_path / "key")
-    assert refused(nodes, DKPCA(2)) == (
-        "client 2 (site 'south') has another id-key than client 0 (site 'north'); allowed: the same at all sites, or "
-        "none"
     )
 
 
@@ -313,12 +329,6 @@ OWN = hash_ids(IDS, b"", "run", 0)
 ORDER = np.argsort(OWN.view("S16").ravel())
 
 
-def test_a_site_finds_its_rows():
-    some = ORDER[[0, 3, 4, 39]]
-    np.testing.assert_array_equal(find_rows(OWN, OWN[some]), some)
-    np.testing.assert_array_equal(find_rows(OWN[ORDER], OWN[ORDER]), np.arange(40))
-
-
 @pytest.mark.parametrize(
     ("common", "sentence"),
     [
@@ -331,26 +341,23 @@ def test_a_site_finds_its_rows():
     ],
 )
 def test_a_site_works_on_no_other_rows_than_its_own(common, sentence):
+    some = ORDER[[0, 3, 4, 39]]
+    np.testing.assert_array_equal(find_rows(OWN, OWN[some]), some)
+    np.testing.assert_array_equal(find_rows(OWN[ORDER], OWN[ORDER]), np.arange(40))
     with pytest.raises(ProtocolError, match=sentence):
         find_rows(OWN, common)
 
 
-@pytest.mark.parametrize(
-    ("sent", "sentence"),
-    [
-        (OWN[[0, 0]], "b sent the same id twice"),
-        (OWN[:, 1:], r"b sent ids of shape \(40, 15\), uint8; allowed: \(n, 16"),
-    ],
-)
-def test_a_coordinator_takes_only_hashes(sent, sentence):
-    with pytest.raises(ProtocolError, match=sentence):
-        common_rows({"a": OWN, "b": sent}, "drop", "run")
-
-
-def test_hashes_that_end_in_zeros_are_still_told_apart():
+def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart():
     ends = np.zeros((3, SIZE), np.uint8)
     ends[1, 15], ends[2, 14] = 1, 1
     np.testing.assert_array_equal(common_rows({"a": ends[[2, 0, 1]], "b": ends[1:]}, "drop", "run"), ends[1:])
+    for sent, sentence in (
+        (OWN[[0, 0]], "b sent the same id twice"),
+        (OWN[:, 1:], r"b sent ids of shape \(40, 15\), uint8; allowed: \(n, 16"),
+    ):
+        with pytest.raises(ProtocolError, match=sentence):
+            common_rows({"a": OWN, "b": sent}, "drop", "run")
 
 
 def test_rows_that_are_in_order_already_are_not_copied():
@@ -383,15 +390,8 @@ def test_rows_that_are_in_order_already_are_not_copied():
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (
-            ("age", "height", "bmi"),
-            "c: column 1 (counted from 0) is 'height', but 'weight' was expected, as at a",
-        ),
-        (
-            ("age", "bmi", "weight"),
-            "c: column 1 (counted from 0) is 'bmi', but 'weight' was expected, as at a; the names are the same, but "
-            "not their order",
-        ),
+        (("age", "height", "bmi"), "c: column 1 (counted from 0) is 'height', but 'weight' was expected, as at a"),
+        (("age", "bmi", "weight"), "as at a; the names are the same, but not their order"),
         (("age", "bmi"), "c has no column 'weight', which a has; allowed: the same columns everywhere"),
         (("age", "x", "weight", "bmi"), "c has a column 'x', which a has not; allowed: the same everywhere"),
     ],
@@ -401,7 +401,7 @@ def test_columns_that_differ_are_named(names, sentence):
     check_same_columns({"a": expected, "b": expected})
     with pytest.raises(InputError) as caught:
         check_same_columns({"a": expected, "b": expected, "c": names})
-    assert str(caught.value) == sentence
+    assert str(caught.value).endswith(sentence)
 
 
 def horizontal(folder, names=("age", "weight"), last=("age", "weight"), **more):
@@ -422,14 +422,9 @@ def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_pa
         with np.load(tmp_path / name / "trial.npz") as outputs:
             assert outputs["ids"].tolist() == IDS[number * 12 : number * 12 + 12]
             assert outputs["embedding"].shape == (12, 1)
-
-
-def test_horizontal_sites_with_other_columns_are_refused(tmp_path):
     strategy = FKKMeans(n_clusters=2, iterations=2)
-    assert refused(horizontal(tmp_path, last=("weight", "age")), strategy) == (
-        "client 2 (site 'south'): column 0 (counted from 0) is 'weight', but 'age' was expected, as at client 0 (site "
-        "'north'); the names are the same, but not their order"
-    )
+    expected = "client 2 (site 'south'): column 0 (counted from 0) is 'weight', but 'age' was expected, as at client 0"
+    assert refused(horizontal(tmp_path, last=("weight", "age")), strategy).startswith(expected)
     nodes = horizontal(tmp_path)
     nodes[1]["columns"] = " age"
     assert refused(nodes, strategy).startswith("client 1 (site 'east') has no column 'weight', which client 0")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -76,21 +77,13 @@ def test_a_result_keeps_its_columns_and_preparation(tmp_path, clusters):
     assert again.preparation.to_table() == PREPARED.to_table()
     np.testing.assert_array_equal(again.model.predict(X), result.model.predict(X))
     assert DKPCA(n_components=2).fit([frame.reset_index(drop=True) for frame in FRAMES]).columns == ()
-
-
-def test_files_without_such_parts_are_read_as_before(tmp_path):
-    """Those that older versions wrote, and those of models and arrays alone."""
+    # files that older versions wrote, and those of models and arrays alone, have no such parts
     model = LandmarkPCA(Linear(), X[:5], np.eye(5)[:, :2], np.ones(2))
-    before = json.loads(str(contents(model.save(tmp_path / "old.npz"))["header"]))
-    assert "about" not in before
+    assert "about" not in json.loads(str(contents(model.save(tmp_path / "old.npz"))["header"]))
     for file in (tmp_path / "old.npz", save_model(np.eye(2), tmp_path / "array.npz")):
         fitted = load_fitted(file)
         assert (fitted.columns, fitted.preparation, fitted.strategy) == ((), None, "")
     np.testing.assert_array_equal(load_fitted(tmp_path / "old.npz").transform(X).values, model.transform(X))
-
-
-def test_damaged_parts_are_refused(tmp_path, clusters):
-    result, _ = clusters
     for number, about in enumerate(({"columns": "abc"}, {"columns": [1]}, {"preparation": {"prepare": {}}})):
         path = save_model(result.model, tmp_path / f"{number}.npz", about)
         assert "damaged fedkernel model" in refused(path, load_fitted)
@@ -111,7 +104,7 @@ NAMED_SET = '[data]\nname = "iris"\nscale = "{}"\n[partition]\nkind = "horizonta
 FILES = '[data]\nshards = ["iris-*.csv"]\n'
 
 
-@pytest.mark.parametrize("scale", ["none", "standard", "minmax", "center", "in files"])
+@pytest.mark.parametrize("scale", ["standard", "minmax", "center", "in files"])
 def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
     """To the raw file, whose columns stand in another order: as the data set's were scaled."""
     data = FILES if scale == "in files" else NAMED_SET.format(scale)
@@ -142,21 +135,15 @@ def test_columns_are_found_by_name(clusters, caplog):
         (RawTable.of_array(np.where(X > 2, np.nan, X), NAMES), "holds no value"),
         (RawTable({name: np.array(["a"], dtype=object) for name in NAMES}), "column 'sepal, length' holds text"),
     ):
-        with pytest.raises(InputError, match=r".") as caught:
+        with pytest.raises(InputError, match=re.escape(text)):
             result.fitted.predict(table)
-        assert text in str(caught.value)
-
-
-def test_raw_rows_are_prepared(clusters):
-    """As scikit-learn's scaler does it; a row with an empty cell is left out where that is how it was fitted."""
-    result, _ = clusters
-    raw = RawTable.of_array(IRIS.data.to_numpy(), NAMES)
-    std = IRIS.data.std(ddof=0).to_numpy()
-    mean = IRIS.data.mean().to_numpy()
-    dropping = Preparation(Prepare(missing="drop"), tuple(NAMES), mean, mean, std)
-    fitted = FittedModel(result.model, result.columns, dropping)
-    np.testing.assert_allclose(fitted.transform(raw).values, result.model.transform(X), rtol=0, atol=1e-12)
+    # raw rows are prepared as scikit-learn's scaler does it, and left out where a cell is empty and fitting left such
+    mean, std = IRIS.data.mean().to_numpy(), IRIS.data.std(ddof=0).to_numpy()
+    preparation = Preparation(Prepare(missing="drop"), tuple(NAMES), mean, mean, std)
+    fitted = FittedModel(result.model, result.columns, preparation)
     holes = IRIS.data.to_numpy().copy()
+    coordinates = fitted.transform(RawTable.of_array(holes, NAMES)).values
+    np.testing.assert_allclose(coordinates, result.model.transform(X), rtol=0, atol=1e-12)
     holes[[3, 77], 1] = np.nan
     applied = fitted.predict(RawTable.of_array(holes, NAMES))
     np.testing.assert_array_equal(applied.kept, np.delete(np.arange(150), [3, 77]))
@@ -270,23 +257,23 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
     assert not (tmp_path / "trial.csv").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "why"),
-    [
+def test_files_land_only_where_they_are_asked_for_and_within_a_quota(tmp_path):
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received" / "earlier.model.npz").write_bytes(bytes(200))
+    for name, options, why in (
         ("trial.model.npz", {"wanted": False}, "allowed: models, with --take-models"),
         ("trial.npz", {}, "allowed: models (NAME.model.npz)"),
         ("trial.model.npz", {"quota": 8191}, "received has 4,096; allowed: 8,191 in all (--models-quota)"),
         ("trial.model.npz", {"quota": 0}, "received has 4,096; allowed: 0 in all (--models-quota)"),
-    ],
-)
-def test_files_land_only_where_they_are_asked_for_and_within_a_quota(tmp_path, name, options, why):
-    (tmp_path / "received").mkdir()
-    (tmp_path / "received" / "earlier.model.npz").write_bytes(bytes(200))
-    texts = list[str]()
-    Receiving(tmp_path, texts.append, **options).take(name, bytes(100))
-    assert texts[0].startswith(f"the server sent {name}, 100 bytes, which is not taken")
-    assert texts[0].endswith(why)
-    assert len(texts) == len(list((tmp_path / "received").iterdir())) == 1
+    ):
+        texts = list[str]()
+        Receiving(tmp_path, texts.append, **options).take(name, bytes(100))
+        assert texts[0].startswith(f"the server sent {name}, 100 bytes, which is not taken")
+        assert texts[0].endswith(why)
+        assert len(texts) == len(list((tmp_path / "received").iterdir())) == 1
+    for of in ("../elsewhere", "/etc/x", ""):  # nor is a run's id a path
+        with pytest.raises(ValueError, match="of"):
+            Projecting(of=of, order=0, model="0" * 64)
 
 
 def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
@@ -312,12 +299,6 @@ def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
     assert (tmp_path / "trial.csv").read_text() == "own"
     sheet = pd.read_csv(tmp_path / "trial__week-14.csv", index_col="id")
     np.testing.assert_array_equal(sheet["label"], fitted.predict(pd.read_csv(tmp_path / "next.csv")).values)
-
-
-def test_a_run_s_id_is_no_path():
-    for of in ("../elsewhere", "/etc/x", ""):
-        with pytest.raises(ValueError, match="of"):
-            Projecting(of=of, order=0, model="0" * 64)
 
 
 def test_names_of_classes_are_no_formulas_of_a_spreadsheet():

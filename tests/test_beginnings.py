@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
-from named_sites import NAMES, TABLE, drawn_seed, settings_of, vertical
-from test_gate import Approved, Target, nodes_of, study_of
+from named_sites import NAMES, drawn_seed, settings_of, vertical
+from test_gate import Approved, Target, nodes_of, study_of, target_of
 
 from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
@@ -32,6 +32,9 @@ from fedkernel.run.seeding import commitment, joint_seed, own_secret
 from fedkernel.run.wire import from_content, to_content
 from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 
+V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+BLOCKS = [Multiply(block=V[:, place : place + 2]) for place in range(0, 40, 2)]
+EIGENPAIRS = FindLocalEigenpairs(kernel=Linear(), n_components=2)
 PARTS = [np.random.default_rng(number).standard_normal((60, 4)) for number in range(3)]
 SAMPLING = UniformKPCA(2, n_samples=9, share_rows=True)
 KINDS = {Introduce: "query", ShowShare: "query.share", TakeShares: "query.seed", HashIds: "query.ids"}
@@ -101,25 +104,17 @@ def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what
         run_of(lying, configurations)
 
 
-class Coordinator(Target):
-    """Asks one site, having invented the two others."""
-
-    def __init__(self, folder, strategy, pair, policy="", table=TABLE):
-        flower.ensure_task_identity()
-        study = study_of(strategy, NAMES)
-        approve(folder / "out", study.sha256)
-        (folder / "site.toml").write_text(policy)
-        super().__init__(folder, Job(runs=study.runs, study=study), policy=str(folder / "site.toml"))
-        np.save(folder / "north.npy", table)
-        self.pair = pair
-
-    def get(self, request):
-        return super().ask(request, KINDS.get(type(request), "train"), self.pair)
+def coordinator_of(folder, strategy, pair, policy=""):
+    """Return a coordinator that asks one site, having invented the two others."""
+    target = target_of(folder, strategy, policy)
+    target.pair = pair
+    target.get = lambda request: target.ask(request, KINDS.get(type(request), "train"), target.pair)
+    return target
 
 
 @pytest.fixture
 def coordinator(tmp_path):
-    return Coordinator(tmp_path, SAMPLING, "DisKPCAClient", "[limits.total]\nrows = 1000")
+    return coordinator_of(tmp_path, SAMPLING, "DisKPCAClient", "[limits.total]\nrows = 1000")
 
 
 OTHERS = [f"{number:064x}" for number in (1, 2)]
@@ -171,29 +166,24 @@ def test_a_site_that_shows_another_share_than_it_committed_to_is_named(nodes, mo
 
 def test_begun_again_a_run_is_asked_the_same_as_far_as_it_got(tmp_path):
     """Or three beginnings would have three times the vectors that guards allow."""
-    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
-    V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
-    blocks = [Multiply(block=V[:, place : place + 2]) for place in range(0, 10, 2)]
+    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     target.begin("VFedPCAClient")
-    assert not isinstance(target.get(blocks[0]), str)
-    assert not isinstance(target.get(blocks[1]), str)
+    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:2])
     target.begin("VFedPCAClient")
-    assert not isinstance(target.get(blocks[0]), str)
-    assert "Multiply, request 5 of the run, is another than when it began before" in target.get(blocks[2])
-    assert not isinstance(target.get(blocks[1]), str)
-    assert not isinstance(target.get(blocks[2]), str), "it had not got so far"
+    assert not isinstance(target.get(BLOCKS[0]), str)
+    assert "Multiply, request 5 of the run, is another than when it began before" in target.get(BLOCKS[2])
+    assert not isinstance(target.get(BLOCKS[1]), str)
+    assert not isinstance(target.get(BLOCKS[2]), str), "it had not got so far"
     target.begin("VFedPCAClient")
-    for block in blocks[:3]:
-        assert not isinstance(target.get(block), str)
+    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:3])
     assert [line.standing.taken for line in target.lines][-3:] == [4, 5, 6]
 
 
 def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch):
     """And the process goes on, with the limit that it had."""
     policy = f"[limits.run]\nmemory = {LEAST_MEMORY}"
-    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient", policy)
+    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", policy)
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    ask = FindLocalEigenpairs(kernel=Linear(), n_components=2)
     target.begin()
 
     def greedy(self, ask):
@@ -201,16 +191,16 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
-        assert "takes more than the 268,435,456 bytes allowed (limits.run.memory)" in target.get(ask)
+        assert "takes more than the 268,435,456 bytes allowed (limits.run.memory)" in target.get(EIGENPAIRS)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
-    assert not isinstance(target.get(ask), str)
+    assert not isinstance(target.get(EIGENPAIRS), str)
 
 
 def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
     """Or a request that fails at its end could be made for ever; also once no more refusals are written down."""
     monkeypatch.setattr(outbox, "MOST_REFUSED", 0)
-    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
+    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
     target.begin()
 
     def slow(self, ask):
@@ -220,7 +210,7 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
         raise TellableError("too late")
 
     monkeypatch.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
-    answers = [target.get(FindLocalEigenpairs(kernel=Linear(), n_components=2)) for _ in range(4)]
+    answers = [target.get(EIGENPAIRS) for _ in range(4)]
     assert answers[:2] == ["too late"] * 2
     assert all("s were computed, 0.3 are allowed (limits.run.seconds)" in answer for answer in answers[2:])
     assert [line.refused for line in target.lines if line.refused] == answers[:2]
@@ -228,11 +218,11 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
 
 def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "MOST_REFUSED", 3)
-    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient")
+    target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient")
     for _ in range(9):
         assert "is not in the plan" in target.get(Multiply(block=np.eye(2)))
     target.begin()
-    assert not isinstance(target.get(FindLocalEigenpairs(kernel=Linear(), n_components=2)), str)
+    assert not isinstance(target.get(EIGENPAIRS), str)
     assert [bool(line.refused) for line in read_outbox(target.folder).departures] == [True] * 3 + [False] * 2
 
 
@@ -263,13 +253,9 @@ def test_noise_is_the_same_for_the_same_rows_and_independent_for_all_others():
     assert all(abs(draw.std() / 0.5 - 1) < 6 / 40000**0.5 for draw in draws)
 
 
-V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
-BLOCKS = [Multiply(block=V[:, place : place + 2]) for place in range(0, 40, 2)]
-
-
 def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path):
     """As it has that starts an engine's run for each beginning: else all inner products would leave, 14 at each."""
-    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     contexts = []
     for _ in range(3):
         target.context = flower.new_context(1, target.context.node_config, target.context.run_config)
@@ -285,7 +271,7 @@ def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path
 
 def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_path):
     """As processes of a SuperNode could: each begins with what the last one had left."""
-    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     target.begin("VFedPCAClient")
     memory = copy_of(target.context.state)
     assert not isinstance(target.get(BLOCKS[0]), str)
@@ -331,7 +317,7 @@ def test_begun_again_peers_write_the_same(tmp_path, strategy):
 
 def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
     """Dates had made the app itself raise, with no line of it."""
-    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     target.begin("VFedPCAClient")
     content = to_content(BLOCKS[0], {"pair": "VFedPCAClient", "run": "trial", "seed": target.seed, "round": 1})
     for dtype in ("M8[D]", "m8[s]", [("date", "M8[D]")]):
@@ -345,7 +331,7 @@ def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
 def test_only_the_client_that_a_run_names_answers_it(tmp_path):
     """Though the operator allows others, which answer requests of the same names."""
     policy = '[study]\npairs = ["VFedPCAClient", "PeerVFedPCAClient", "DKPCAClient"]\npeers = "any"'
-    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient", policy)
+    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient", policy)
     target.begin("VFedPCAClient")
     target.pair = "PeerVFedPCAClient"
     assert target.get(BLOCKS[0]).endswith("runs VFedPCAClient, but was asked for 'PeerVFedPCAClient'")
@@ -371,5 +357,5 @@ def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     assert not list(out.glob("rows/*"))
     (tmp_path / "site.toml").write_text("")
     assert not isinstance(target.ask(TakeRows(hashes=common), "query.align"), str)
-    assert not isinstance(target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2)), str)
+    assert not isinstance(target.ask(EIGENPAIRS), str)
     assert len(list(out.glob("rows/*"))) == 1

@@ -28,7 +28,9 @@ def copy(certified, tmp_path):
     return tmp_path / "certs"
 
 
-def test_each_gets_its_own_key_and_all_one_authority(certified):
+def test_each_gets_its_own_key_which_is_its_owner_s_only_and_all_one_authority(certified):
+    for key in certified.rglob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
     tls = [
         read_tls(certified / "server", "server"),
         read_tls(certified / "a", "site"),
@@ -41,11 +43,6 @@ def test_each_gets_its_own_key_and_all_one_authority(certified):
     hosts = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert hosts.get_values_for_type(x509.DNSName) == ["localhost"]
     assert [str(address) for address in hosts.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.0.0.1"]
-
-
-def test_keys_are_their_owner_s_only(certified):
-    for key in certified.rglob("*.key"):
-        assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
 def sign_bare(folder):
@@ -69,51 +66,45 @@ def test_a_later_site_is_signed_by_the_same_authority(copy):
     (copy / "a" / "tls.crt").write_bytes(before[:100])
     make_certificates(copy, [], ["a"], renew=True)
     assert read_tls(copy / "a", "site").certificate != before
+    (copy / "ca.key").write_text("no key")
+    with pytest.raises(InputError, match="does not hold an authority"):
+        make_certificates(copy, [], ["d"])
+    (copy / "ca.key").unlink()
+    with pytest.raises(InputError, match=r"holds ca\.crt but not ca\.key"):
+        make_certificates(copy, [], ["d"])
 
 
-@pytest.mark.parametrize("days", [0, -1, math.nan, math.inf, 1e9, 3651])
-def test_days_that_cannot_be(copy, days):
-    for sign in (
-        lambda: make_certificates(copy, [], ["c"], days=days),
-        lambda: renew_expiring(copy, 400, days=days),
-    ):
-        with pytest.raises(InputError, match=r"^days = .*, but must be greater than 0 and at most 3650"):
-            sign()
-    assert not (copy / "c").exists()
+NO_DAYS = (0, -1, math.nan, math.inf, 1e9, 3651)
+DAYS = "days = .*, but must be greater than 0 and at most 3650"
+WITHIN = "within = .* days; allowed: 0 to 3650$"
 
 
 @pytest.mark.parametrize(
-    ("names", "text"),
+    ("sign", "text"),
     [
-        (([], ["a"]), "a holds a certificate already; --renew writes a new one"),
-        (([], []), "no server and no client is named"),
-        (([], ["c", "c"]), "client = 'c' stands twice"),
-        (([], ["server"]), "name = 'server', but that is the server's own"),
-        (([], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
-        (([], ["a b"]), "name = 'a b', but must be"),
-        ((["host:80"], []), "server = 'host:80', but must be a host name or an address, without a port"),
+        (lambda folder: make_certificates(folder, [], ["a"]), "a holds a certificate already; --renew writes a new"),
+        (lambda folder: make_certificates(folder, [], []), "no server and no client is named"),
+        (lambda folder: make_certificates(folder, [], ["c", "c"]), "client = 'c' stands twice"),
+        (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's own"),
+        (lambda folder: make_certificates(folder, [], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
+        (lambda folder: make_certificates(folder, [], ["a b"]), "name = 'a b', but must be"),
+        (lambda folder: make_certificates(folder, ["host:80"], []), "server = 'host:80', but must be a host name or"),
+        *((lambda folder, days=days: make_certificates(folder, [], ["c"], days=days), DAYS) for days in NO_DAYS),
+        *((lambda folder, days=days: renew_expiring(folder, 400, days=days), DAYS) for days in NO_DAYS),
+        *((lambda folder, days=days: renew_expiring(folder, days), WITHIN) for days in (-1, math.nan, math.inf, 1e12)),
     ],
 )
-def test_names_that_cannot_be(copy, names, text):
-    with pytest.raises(InputError) as caught:
-        make_certificates(copy, *names)
-    assert text in str(caught.value)
+def test_names_and_times_that_cannot_be(copy, sign, text):
+    with pytest.raises(InputError, match=text):
+        sign(copy)
+    assert not (copy / "c").exists()
     assert not (copy.parent / "x").exists()
 
 
-def test_times_within_which_nothing_is_renewed(copy):
-    for within in (-1, math.nan, math.inf, 1e12):
-        with pytest.raises(InputError, match=r"^within = .* days; allowed: 0 to 3650$"):
-            renew_expiring(copy, within)
-
-
-def test_half_an_authority_signs_nothing(copy):
-    (copy / "ca.key").unlink()
-    with pytest.raises(InputError, match=r"holds ca\.crt but not ca\.key"):
-        make_certificates(copy, [], ["c"])
-    (copy / "ca.key").write_text("no key")
-    with pytest.raises(InputError, match="does not hold an authority"):
-        make_certificates(copy, [], ["c"])
+def sign_by_another(folder):
+    """Let the authority beside a certificate be another than that which signed it."""
+    make_certificates(folder.parents[1] / "others", [], ["a"])
+    shutil.copy(folder.parents[1] / "others" / "ca.crt", folder / "ca.crt")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +115,7 @@ def test_half_an_authority_signs_nothing(copy):
         (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate beside it"),
         (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
         (lambda a: None, "server", "is that of 'a', which is no server"),
+        (sign_by_another, "site", "tls.crt is not signed by the authority beside it, ca.crt"),
         (sign_bare, "site", "tls.crt must say whose it is (CN) and whether a server's or a site's"),
     ],
 )
@@ -133,13 +125,6 @@ def test_what_the_other_end_would_refuse(copy, spoil, role, text):
         read_tls(copy / "a", role)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_certificate_of_another_authority(copy, tmp_path):
-    make_certificates(tmp_path / "others", [], ["a"])
-    shutil.copy(tmp_path / "others" / "ca.crt", copy / "a" / "ca.crt")
-    with pytest.raises(InputError, match=r"tls.crt is not signed by the authority beside it, ca.crt"):
-        read_tls(copy / "a", "site")
 
 
 def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp_path):

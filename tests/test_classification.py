@@ -49,22 +49,15 @@ def test_classes_that_a_plane_parts_are_told_apart_and_those_that_no_coordinate_
     assert cluster_nmi(components(Z), [], partly, 0) > 0.9
 
 
-@pytest.mark.parametrize(("rows", "judged"), [(9, 5), (399, 200), (400, 200), (650, 450)])
+@pytest.mark.parametrize(("rows", "judged"), [(2, 1), (9, 5), (399, 200), (400, 200), (650, 450)])
 def test_200_rows_or_half_train_and_the_others_count(rows, judged, rng):
-    errors = [
-        classification_error(components(rng.standard_normal((rows, 2))), [], rng.integers(3, size=rows), seed) * judged
-        for seed in range(4)
-    ]
-    np.testing.assert_allclose(errors, np.round(errors), atol=1e-9)
-    assert any(errors)
-
-
-def test_neither_scale_nor_signs_nor_the_names_of_classes_matter_and_the_seed_does(rng):
-    Z, classes = rng.standard_normal((120, 4)), rng.integers(3, size=120)
-    model = components(Z)
+    """Neither scale nor signs nor the names of classes matter; the seed does."""
+    classes = rng.permutation(rows) % 3
+    model, signs = components(rng.standard_normal((rows, 2))), np.array([1.0, -1.0])[: min(rows, 2)]
     errors = [classification_error(model, [], classes, seed) for seed in range(6)]
-    assert len(set(errors)) > 1
-    signs = np.array([1.0, -1.0, -1.0, 1.0])
+    shares = np.array(errors) * judged
+    np.testing.assert_allclose(shares, np.round(shares), atol=1e-9)
+    assert len(set(errors)) > 1 if rows > 2 else errors == [1.0] * 6, "of one class alone it puts the others there too"
     for factor in (1e-8, 1e8):
         other = KernelPCA(factor * model.eigenvalues_, model.eigenvectors_ * signs, Linear())
         named = np.array(["a", "b", "c"])[classes]
@@ -79,11 +72,6 @@ def test_components_of_landmarks_that_are_all_rows_are_judged_as_kernel_pca_is(r
     for seed in range(4):
         expected = classification_error(exact, [X], classes, seed)
         assert classification_error(landmarks, [X[:50], X[50:]], classes, seed) == expected
-
-
-def test_rows_of_one_class_alone_put_the_others_there_too():
-    errors = [classification_error(components(np.arange(2.0)[:, None]), [], np.array([0, 1]), seed) for seed in (0, 1)]
-    assert errors == [1.0, 1.0]
 
 
 def test_it_takes_classes_and_components_for_as_many_rows():

@@ -85,9 +85,7 @@ def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) 
         {"name": "v1.5 of b, best", "method": "VFedPCA", "rounds": 7, "n_components": 1},
     ]
     assert changed["baseline"][0]["n_components"] == 3
-
-
-def test_of_two_names_that_fit_the_longer_one_is_meant(tmp_path: Path) -> None:
+    # of two names that fit the longer one is meant
     text = TINY.replace('"v1.5 of b, best"', '"a.b"')
     assert table(tmp_path, "strategy.a.b.rounds=9", text=text)["strategy"][1]["rounds"] == 9
 
@@ -184,25 +182,13 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
     ("override", "says"),
     [
         ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
-        (
-            "partition.client=3",
-            "partition.client is not a known name here (did you mean clients? allowed: kind, method, clients, ",
-        ),
-        (
-            'data={shards=["x.npy"], scale="none"}',
-            "data.scale is not a known name here (allowed: shards, missing, columns,",
-        ),
-        (
-            'data={sites=["rome"], rows=9}',
-            "data.rows is not a known name here (allowed: sites, missing, share_model, joint_seed, signatures)",
-        ),
+        ("partition.client=3", "partition.client is not a known name here (did you mean clients? allowed: kind,"),
+        ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards, missing,"),
+        ('data={sites=["rome"], rows=9}', "data.rows is not a known name here (allowed: sites, missing, share_model,"),
         ("data.scal=none", "data.scal is not a known name here (did you mean scale? allowed: name, scale, "),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
         ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of "),
-        (
-            "strategy.a.method=PCA",
-            "VFedPCA, or an address such as my_lab.pairs:Name",
-        ),
+        ("strategy.a.method=PCA", "VFedPCA, or an address such as my_lab.pairs:Name"),
         ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of "),
         ("strategy.a.method=3", "strategy.a.method = 3: input should be a valid string"),
         ("strategy.a.n_components=two", "n_components = 'two': input should be a valid integer"),
@@ -228,17 +214,11 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("strategy={}", "strategy: its table must be written with double brackets, [[strategy]]"),
         ("sweep.partition.clients=[]", "sweep.partition.clients = []: input should have at least 1 entries"),
         ("sweep.partition.clients=[2, 2]", "sweep.partition.clients: 2 stands twice"),
-        (
-            "sweep.partition.clients=[2, 5]",
-            "sweep partition.clients = 5: partition: clients = 5, but must be at most 4, since the data",
-        ),
+        ("sweep.partition.clients=[2, 5]", "sweep partition.clients = 5: partition: clients = 5, but must be at most"),
         ("sweep.partition.clients=[2, 'x']", "sweep: partition.clients = 'x': input should be a valid integer"),
         ("sweep.strategy.b.rounds=[1]", "sweep strategy.b.rounds: there is no entry named 'b', only 'a', "),
         ("sweep={partition = {clients = [2]}}", 'must stand in quotes, such as "partition.clients" (found partition'),
-        (
-            "sweep.engine=['ray']",
-            "'engine' cannot be swept, only what is inside data, partition, prepare, strategy, baseline",
-        ),
+        ("sweep.engine=['ray']", "'engine' cannot be swept, only what is inside data, partition, prepare, strategy,"),
     ],
 )
 def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
@@ -250,36 +230,22 @@ def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
 
 
 @pytest.mark.parametrize(
-    ("without", "says"),
-    [
-        ('[data]\nname = "iris"', "data is required"),
-        ("clients = 2", "partition.clients is required (or sizes, or columns)"),
-        ('name = "tiny"', "name is required"),
-        ('name = "a"', "name is required in the 1st strategy"),
-        ('method = "DKPCA"', "strategy.a.method is required"),
-        (TINY[TINY.index("[[strategy]]") :], "at least one [[strategy]] or [[baseline]] is needed"),
-    ],
-)
-def test_what_is_missing_is_named(tmp_path: Path, without: str, says: str) -> None:
-    assert refusal(tmp_path, text=TINY.replace(without, "", 1)) == f"tiny.toml: {says}"
-
-
-@pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        (
-            "n_components = 2",
-            "n_component = 2",
-            "strategy 'a': DKPCA: n_component is not a known name here (did you mean n_components? allowed: n_compone",
-        ),
+        ('[data]\nname = "iris"', "", "data is required"),
+        ("clients = 2", "", "partition.clients is required (or sizes, or columns)"),
+        ('name = "tiny"', "", "name is required"),
+        ('name = "a"', "", "name is required in the 1st strategy"),
+        ('method = "DKPCA"', "", "strategy.a.method is required"),
+        (TINY[TINY.index("[[strategy]]") :], "", "at least one [[strategy]] or [[baseline]] is needed"),
+        # a mistyped name is told before the one that is missing
+        ("n_components = 2", "n_component = 2", "strategy 'a': DKPCA: n_component is not a known name here (did you"),
         ("[data]", "[dat]", "dat is not a known name here (did you mean data? allowed: name, "),
         ('name = "iris"', 'nam = "iris"', "data.nam is not a known name here (did you mean name? allowed: name, scale"),
     ],
 )
-def test_a_mistyped_name_is_told_before_the_one_that_is_missing(
-    tmp_path: Path, right: str, wrong: str, says: str
-) -> None:
-    assert f"tiny.toml: {says}" in refusal(tmp_path, text=TINY.replace(right, wrong, 1))
+def test_what_is_missing_or_mistyped_is_named(tmp_path: Path, right: str, wrong: str, says: str) -> None:
+    assert refusal(tmp_path, text=TINY.replace(right, wrong, 1)).startswith(f"tiny.toml: {says}")
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:

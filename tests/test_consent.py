@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
-from gossip import TABLES
 from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, run_on, vertical
 from networks import spread
 
@@ -19,7 +18,6 @@ from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.graph import neighbours
 from fedkernel.peers.keys import SharedKeys
-from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Receipt, Request, encode
 from fedkernel.run.job import RunSpec
 from fedkernel.run.own_keys import check_own_pin, read_own_keys
@@ -47,17 +45,13 @@ def rows_of_their_own(folder, **more):
 
 @pytest.mark.parametrize("samples", [1, 40])
 def test_no_row_leaves_without_consent(samples):
-    for share_rows in (False, True):
-        site = DisKPCAClient(TABLE, client=2, share_rows=share_rows)
-        if share_rows:
-            asked(site, DrawUniformly(samples=samples))
-            continue
-        with pytest.raises(InputError) as caught:
-            asked(site, DrawUniformly(samples=samples))
-        assert str(caught.value) == (
-            f"DrawUniformly would show {samples} of the 40 rows of client 2 as they are; allowed only where the site "
-            "says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
-        )
+    asked(DisKPCAClient(TABLE, client=2, share_rows=True), DrawUniformly(samples=samples))
+    with pytest.raises(InputError) as caught:
+        asked(DisKPCAClient(TABLE, client=2), DrawUniformly(samples=samples))
+    assert str(caught.value) == (
+        f"DrawUniformly would show {samples} of the 40 rows of client 2 as they are; allowed only where the site "
+        "says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
+    )
 
 
 def test_no_letter_carries_a_row_without_consent():
@@ -73,17 +67,6 @@ def test_no_letter_carries_a_row_without_consent():
     asked(ADMMKPCAClient(TABLE, client=0, memory=dict(keys), share_rows=True), ShareRows(features=None, noise=0.0))
     assert OwnRows(rows=TABLE).disclosed == 40
     assert Features(rows=TABLE).disclosed == 0
-
-
-def test_a_mailbox_asks_before_it_writes():
-    def refuse(what, rows):
-        raise InputError(f"{what} shows {rows}")
-
-    memory = {}
-    SharedKeys(np.array([1]), np.zeros((1, 2, 32), np.uint8), np.zeros((1, 2), np.int64)).save(memory)
-    mail = Mailbox("here", client=0, run="run", round_number=1, memory=memory, check_consent=refuse)
-    with pytest.raises(InputError, match="here: a letter to client 1 shows 40"):
-        mail.write(1, OwnRows(rows=TABLE))
 
 
 @pytest.mark.parametrize(
@@ -146,11 +129,7 @@ def test_a_client_answers_what_it_lists_and_nothing_else(name):
     kind = CLIENTS_OF_OURS[name]
     assert "answers" in vars(kind)
     assert {request for request, _ in kind.handlers.values()} == set(kind.answers)
-
-
-def test_peers_do_not_multiply_in_the_clear():
-    with pytest.raises(ProtocolError, match="'Multiply' is no request of this client"):
-        asked(CLIENTS_OF_OURS["PeerVFedPCAClient"](TABLES[0]), Multiply(block=np.eye(5)))
+    assert name == "VFedPCAClient" or Multiply not in kind.answers, "peers do not multiply in the clear"
 
 
 class Unknown(Request[Receipt]): ...
@@ -173,10 +152,7 @@ SILENT = (
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (
-            {"answers": (Unknown,)},
-            "Own: answers lists Unknown, but no method answers it: def anything(self, ask: Unknown",
-        ),
+        ({"answers": (Unknown,)}, "Own: answers lists Unknown, but no method answers it: def anything(self, ask:"),
         ({}, f"{SILENT})"),
         ({"tell": listed}, f"{SILENT}, Unknown)"),
         ({"answers": Unknown, "tell": listed}, "Own: answers must be a tuple: write answers = (Unknown,)"),

@@ -17,19 +17,13 @@ import yaml
 pytestmark = pytest.mark.xdist_group("deploy")  # what commands say of themselves is asked once, in one process
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
+README = (DEPLOY / "README.md").read_text()
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 COMPOSE = sorted((DEPLOY / "docker").glob("*.yml"))
 TOOLS = ("fedkernel", "flwr", "flower-superlink", "flower-supernode")
-SUBCOMMANDS = {
-    "supernode": ("register", "list"),
-    "run": (),
-    "list": (),
-    "log": (),
-    "stop": (),
-    "certs": (),
-    "serve": (),
-    "join": (),
-}
+SUBCOMMANDS = {"supernode": ("register", "list")} | dict.fromkeys(
+    ("run", "list", "log", "stop", "certs", "serve", "join"), ()
+)
 
 
 HELP = """
@@ -83,7 +77,7 @@ def check(words):
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", (DEPLOY / "README.md").read_text(), flags=re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
 def command_lines():
@@ -99,10 +93,15 @@ def unit(path):
     return parsed
 
 
-def test_every_command_of_the_readme_has_its_options():
+def test_every_command_of_the_readme_has_its_options_its_tables_are_toml_and_its_links_lead_somewhere():
     lines = command_lines()
     assert {Path(words[0]).name for words in lines} == set(TOOLS)
     assert sum(len(check(words)) for words in lines) > 20
+    tables = [sorted(tomllib.loads(block)) for block in blocks("toml")]
+    assert tables == [["superlink"], ["data", "id", "name", "out"], ["data"]]
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 5
+    assert all((DEPLOY / link).exists() for link in links)
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -137,23 +136,7 @@ def test_a_compose_file_starts_a_command_that_has_its_options(path):
 
 
 def test_the_image_copies_what_there_is():
-    copied = re.findall(
-        r"^COPY --chown=app:app (.*) \S+$", (DEPLOY / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE
-    )
-    names = " ".join(copied).split()
+    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+    names = " ".join(re.findall(r"^COPY --chown=app:app (.*) \S+$", dockerfile, flags=re.MULTILINE)).split()
     assert {"fedkernel", "clients", "strategies", "experiments", "pyproject.toml"} <= set(names)
     assert all((DEPLOY.parent / name).exists() for name in names)
-
-
-def test_the_readme_s_tables_are_toml():
-    assert [sorted(tomllib.loads(block)) for block in blocks("toml")] == [
-        ["superlink"],
-        ["data", "id", "name", "out"],
-        ["data"],
-    ]
-
-
-def test_links_of_the_readme_lead_somewhere():
-    links = re.findall(r"\]\(([^)]+)\)", (DEPLOY / "README.md").read_text())
-    assert len(links) > 5
-    assert all((DEPLOY / link).exists() for link in links)

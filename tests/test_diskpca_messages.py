@@ -23,7 +23,7 @@ from clients.diskpca import (
 from fedkernel import RBF, InputError, Linear
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.messages import CarriesRows, Receipt, decode, encode
+from fedkernel.protocol.messages import CarriesRows, Receipt, encode
 from strategies import DisKPCA, UniformKPCA
 
 # Communication
@@ -88,29 +88,14 @@ def test_exact_products_and_a_given_size_have_the_sizes_they_say():
             assert (sent["SketchPoints"], sent["SketchKernel"]) == (3 * 10 * p, 3 * Y * w)
 
 
-def test_communication_does_not_grow_with_the_rows():
-    few, many = (
-        strategy(RBF(gamma=0.001)).fit(np.array_split(np.tile(DIGITS[:900], (copies, 1)), 3)) for copies in (2, 8)
-    )
-    for phase in ("SketchPoints", "ScoreRows"):
-        first, second = (next(row for row in r.history if row["phase"] == phase) for r in (few, many))
-        assert (first["floats_up"], first["floats_down"]) == (second["floats_up"], second["floats_down"])
-    per_row = [result.ledger.floats_up / result.ledger.rows_up for result in (few, many)]
-    assert per_row[1] == pytest.approx(per_row[0], rel=0.2)
-
-
-def test_landmarks_that_span_everything_end_the_draws():
-    """A second draw would have nothing to go by."""
+def test_draws_that_have_nothing_to_go_by_are_not_asked_for():
     result = strategy(Linear(), n_leverage=100, n_adaptive=20).fit(shards_of(SMALL), evaluate=True)
     assert "DrawByDistance" not in [row["phase"] for row in result.history]
     values = np.linalg.eigvalsh(SMALL.T @ SMALL)[::-1]
     assert result.metrics["reconstruction_error"] <= 1.05 * values[K:].sum() / values.sum()
-
-
-def test_without_adaptive_draws_there_are_fewer_rounds():
-    result = strategy(n_adaptive=0, n_leverage=30).fit(shards_of(SMALL))
     phases = ["SketchPoints", "ScoreRows", "DrawByLeverage", "SketchKernel", "TakeComponents"]
-    assert [row["phase"] for row in result.history] == ["join", *phases]
+    without = strategy(n_adaptive=0, n_leverage=30).fit(shards_of(SMALL))
+    assert [row["phase"] for row in without.history] == ["join", *phases]
 
 
 # Consent
@@ -175,43 +160,18 @@ def test_a_site_keeps_no_coordinates_that_float32_cannot_hold(size):
     assert np.isfinite(site.outputs["embedding"]).all()
 
 
-STEPS = [
-    "SketchPoints",
-    "ScoreRows",
-    "DrawByLeverage",
-    "MeasureDistances",
-    "DrawByDistance",
-    "SketchKernel",
-    "TakeComponents",
-]
-
-
 def broken(monkeypatch, step, answer):
     """Let client 1 answer one step by something else, past its own checks."""
     fit = DisKPCAClient.fit
 
     def other(self, parameters, config):
-        replied, count, answered = fit(self, parameters, config)
+        reply = fit(self, parameters, config)
         if self.client != 1 or config["message"] != step:
-            return replied, count, answered
-        reply = decode(self.handlers[step][0].reply_type, replied, answered)
-        arrays, scalars = encode(answer(reply))
-        return arrays, count, scalars
+            return reply
+        arrays, scalars = encode(answer)
+        return arrays, 1, scalars
 
     monkeypatch.setattr(DisKPCAClient, "fit", other)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_client_that_fails_is_named(monkeypatch, step):
-    def fail(reply):
-        raise ZeroDivisionError("secret data")
-
-    broken(monkeypatch, step, fail)
-    with pytest.raises(ProtocolError) as caught:
-        strategy(n_adaptive=60).fit(np.array_split(SMALL, 3))
-    text = str(caught.value)
-    assert f'DisKPCA, round {STEPS.index(step) + 1} ({step}), client 1: "ZeroDivisionError' in text
-    assert text.endswith('secret data"')  # all is one process: there is nobody to keep it from
 
 
 def rows_of_width(width, count=1, form=np.asarray):
@@ -221,29 +181,17 @@ def rows_of_width(width, count=1, form=np.asarray):
 @pytest.mark.parametrize(
     ("step", "answer", "sentence"),
     [
-        ("SketchPoints", lambda reply: Receipt(), "expected Sketch, but the message is 'Receipt'"),
-        (
-            "SketchPoints",
-            lambda reply: Sketch(upper=np.ones(3)),
-            "c = 2, but client 0 has c = 50",
-        ),
-        ("SketchPoints", lambda reply: Sketch(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
-        ("SketchPoints", lambda reply: Sketch(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
-        (
-            "ScoreRows",
-            lambda reply: SquaredLengths(sums=np.ones(2)),
-            "expected Total, but the message is 'SquaredLengths'",
-        ),
-        ("DrawByLeverage", lambda reply: rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
-        ("DrawByDistance", lambda reply: rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
-        ("DrawByDistance", lambda reply: rows_of_width(7), "dense has 7 entries along axis 1, but width = 8"),
-        ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), "rows have 7 columns, but width = 8"),
-        ("SketchKernel", lambda reply: Sketch(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
-        (
-            "TakeComponents",
-            lambda reply: SquaredLengths(sums=np.ones(2)),
-            "expected Receipt, but the message is 'SquaredLengths'",
-        ),
+        ("SketchPoints", Receipt(), "expected Sketch, but the message is 'Receipt'"),
+        ("SketchPoints", Sketch(upper=np.ones(3)), "c = 2, but client 0 has c = 50"),
+        ("SketchPoints", Sketch(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
+        ("SketchPoints", Sketch(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
+        ("ScoreRows", SquaredLengths(sums=np.ones(2)), "expected Total, but the message is"),
+        ("DrawByLeverage", rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
+        ("DrawByDistance", rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
+        ("DrawByDistance", rows_of_width(7), "dense has 7 entries along axis 1, but width = 8"),
+        ("DrawByDistance", rows_of_width(7, form=sparse.csr_array), "rows have 7 columns, but width = 8"),
+        ("SketchKernel", Sketch(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
+        ("TakeComponents", SquaredLengths(sums=np.ones(2)), "expected Receipt, but the message is"),
     ],
 )
 def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, sentence):

@@ -1,5 +1,7 @@
 """Messages of any size in chunks, over a gRPC stream."""
 
+import json
+
 import pytest
 
 from fedkernel.engines.grpc import frames
@@ -17,18 +19,34 @@ def test_messages_travel_in_chunks(monkeypatch, sizes):
     assert (whole.id, whole.parts) == (envelope.id, (b"".join(envelope.parts),))
 
 
+HEAD = b"\1" + b"m" * 36
+
+
 @pytest.mark.parametrize(
     ("sent", "text"),
     [
         ([b"\7"], "out of order"),
+        ([b""], "out of order"),
         ([b"\2abc"], "out of order"),
         ([b"\0{"], "out of order"),
-        ([b"\1" + b"m" * 36 + (5).to_bytes(8, "big") + b"1", b"\1"], "out of order"),
-        ([b"\1" + b"m" * 36 + (5).to_bytes(8, "big") + b"123456"], "another number of bytes"),
-        ([b"\1" + b"m" * 36 + (101).to_bytes(8, "big")], "announced a message of 101 bytes; allowed are 100"),
+        ([b'\0{"end": ""}'], "out of order"),
+        ([HEAD + (5).to_bytes(8, "big") + b"1", b"\1"], "out of order"),
+        ([HEAD + (5).to_bytes(8, "big") + b"123456"], "another number of bytes"),
+        ([HEAD + (9).to_bytes(8, "big"), b"\2"], "another number of bytes"),
+        ([HEAD + (101).to_bytes(8, "big")], "announced a message of 101 bytes; allowed are 100"),
     ],
 )
 def test_frames_that_are_none(sent, text):
     inbox = Inbox(limit=100)
     with pytest.raises(FrameError, match=text):
         [inbox.take(frame) for frame in sent]
+
+
+PATHS = ["../a.npz", "a.csv", ".a.npz", "/a.npz", "a/b.npz", "", "a" * 300 + ".npz"]
+NOTES = [b"", b"5", b"{}", b'{"end": "", "file": "a.npz"}', b"[" * 100_000]
+
+
+@pytest.mark.parametrize("note", [*NOTES, *(json.dumps({"file": name}).encode() for name in PATHS)])
+def test_notes_that_cannot_be_read_or_name_a_path_are_refused(note):
+    with pytest.raises(FrameError, match=r"it sent a note that cannot be read"):
+        Inbox(notes=True).take(b"\0" + note)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CASES, PAIRS
+from cases import CASES
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, pinned, settings_of, vertical
 from networks import digits, spread
@@ -100,12 +100,8 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     for step in study.runs[0].plan:
         for planned in step.requests:
             times[planned.reply] = times.get(planned.reply, 0) + step.times
-    rows = (
-        "[limits.total]\nrows = 10000\n"
-        if strategy.hyperparameters.get("share_rows") or "'share_rows': True" in str(strategy.hyperparameters)
-        else ""
-    )
-    policy = "[study]\nmin_sites = 3\n" + rows
+    shares = "'share_rows': True" in str(strategy.hyperparameters)
+    policy = "[study]\nmin_sites = 3\n" + ("[limits.total]\nrows = 10000\n" if shares else "")
     policy += "".join(f"[messages.{reply}]\ntimes = {number}\n" for reply, number in times.items())
     nodes = list(nodes_of(tmp_path, names, shards, policy))
     for name in names:
@@ -130,10 +126,6 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
         assert letters == sum(line.letters for line in read_outbox(tmp_path / name).departures)
         assert last.standing.total.bytes == ledger.bytes_up
         assert not last.refused
-
-
-def test_every_pair_of_ours_is_in_the_table():
-    assert {type(case.strategy) for case in CASES} >= set(PAIRS.values()) - {PAIRS["VFedAKPCA"]}
 
 
 # A coordinator that asks for something else
@@ -170,6 +162,16 @@ class Target:
         return read_outbox(self.folder).departures
 
 
+def target_of(folder, strategy, policy="", **more):
+    """Return a site that has approved a run of a strategy, and whoever asks it."""
+    flower.ensure_task_identity()
+    study = study_of(strategy, NAMES, **more)
+    approve(folder / "out", study.sha256)
+    (folder / "site.toml").write_text(policy)
+    return Target(folder, Job(runs=study.runs, study=study), policy=str(folder / "site.toml"))
+
+
+PLANNED = FindLocalEigenpairs(kernel=Linear(), n_components=2)
 THINGS = {
     "the whole table": (DrawUniformly(samples=40), "DisKPCAClient"),
     "its transpose": (
@@ -198,11 +200,7 @@ def test_from_a_site_with_no_policy_nothing_comes_back_and_every_attempt_is_reco
 
 
 def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
-    flower.ensure_task_identity()
-    study = study_of(DKPCA(2), NAMES)
-    approve(tmp_path / "out", study.sha256)
-    target = Target(tmp_path, Job(runs=study.runs, study=study))
-    planned = FindLocalEigenpairs(kernel=Linear(), n_components=2)
+    target, planned = target_of(tmp_path, DKPCA(2)), PLANNED
     for request, pair in THINGS.values():
         assert "plan of study" in target.ask(request, pair=pair)
     assert not isinstance(target.ask(Introduce(), "query", round=0), str)
@@ -218,38 +216,19 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     assert "no run" in target.ask(planned, run="another")
 
 
-@pytest.mark.parametrize("wires", [("float32", "float64"), ("float64", "float32")], ids=" not ".join)
-def test_arrays_travel_as_the_study_has_it(tmp_path, wires):
-    flower.ensure_task_identity()
-    wire, other = wires
-    study = study_of(DKPCA(2), NAMES, wire=wire)
-    approve(tmp_path / "out", study.sha256)
-    target = Target(tmp_path, Job(runs=study.runs, study=study))
-    assert f"run 'trial' has wire = {wire}, but the request has {other}" in target.ask(
-        Introduce(), "query", round=0, wire=other
-    )
+@pytest.mark.parametrize(("wire", "other"), [("float32", "float64"), ("float64", "float32")])
+def test_arrays_travel_as_the_study_has_it(tmp_path, wire, other):
+    target = target_of(tmp_path, DKPCA(2), wire=wire)
+    refusal = target.ask(Introduce(), "query", round=0, wire=other)
+    assert f"run 'trial' has wire = {wire}, but the request has {other}" in refusal
     assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
-    planned = FindLocalEigenpairs(kernel=Linear(), n_components=2)
-    assert f"but the request has {other}" in target.ask(planned, wire=other)
-    vectors = target.ask(planned, wire=wire)["arrays"].to_numpy_ndarrays()[0]
-    assert vectors.dtype == wire
-
-
-@pytest.fixture
-def exact(tmp_path):
-    """A site that has approved a run of VFedPCA's exact merge."""
-    flower.ensure_task_identity()
-    study = study_of(VFedPCA(2, merge="exact"), NAMES)
-    approve(tmp_path / "out", study.sha256)
-    return Target(tmp_path, Job(runs=study.runs, study=study))
+    assert f"but the request has {other}" in target.ask(PLANNED, wire=other)
+    assert target.ask(PLANNED, wire=wire)["arrays"].to_numpy_ndarrays()[0].dtype == wire
 
 
 def test_no_array_takes_the_place_of_a_parameter(tmp_path):
-    flower.ensure_task_identity()
-    study = study_of(DKPCA(2), NAMES)
-    approve(tmp_path / "out", study.sha256)
-    target = Target(tmp_path, Job(runs=study.runs, study=study))
-    content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2))
+    target = target_of(tmp_path, DKPCA(2))
+    content = to_content(PLANNED)
     header = {"pair": "DKPCAClient", "run": "trial", "seed": SEED, "round": 1, "arrays": "n_components"}
     content["config"] = ConfigRecord({**content["config"], **header})
     content["arrays"] = ArrayRecord([np.array(12.0)])
@@ -258,8 +237,8 @@ def test_no_array_takes_the_place_of_a_parameter(tmp_path):
     assert reply.error.reason.endswith("FindLocalEigenpairs has no array 'n_components'")
 
 
-def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(exact):
-    multiply = lambda V: Multiply(block=V, kernel=None, center="columns")  # noqa: E731
+def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
+    exact, multiply = target_of(tmp_path, VFedPCA(2, merge="exact")), lambda V: Multiply(block=V)
     V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
     exact.begin("VFedPCAClient")
     for first in range(0, 20, 2):
@@ -285,12 +264,8 @@ def test_rows_that_are_refused_are_not_worked_on(tmp_path):
         common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)[:rows]
         aligned = target.ask(TakeRows(hashes=common), "query.align", round=0)
     assert "would work on 1 rows fewer than an earlier one" in aligned
-    assert from_content(
-        LocalSpectrum, target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2))
-    ).vectors.shape == (
-        40,
-        2,
-    ), "but on all, as the earlier one did"
+    reply = from_content(LocalSpectrum, target.ask(PLANNED))
+    assert reply.vectors.shape == (40, 2), "but on all, as the earlier one did"
 
 
 def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
@@ -308,14 +283,10 @@ def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
 
 
 def test_what_was_computed_for_nothing_counts(tmp_path):
-    flower.ensure_task_identity()
-    study = study_of(DKPCA(2), NAMES)
-    approve(tmp_path / "out", study.sha256)
-    (tmp_path / "site.toml").write_text("[limits.run]\nfloats = 1")
-    target = Target(tmp_path, Job(runs=study.runs, study=study), policy=str(tmp_path / "site.toml"))
+    target = target_of(tmp_path, DKPCA(2), "[limits.run]\nfloats = 1")
     target.ask(Introduce(), "query", round=0)
     for _ in range(3):
-        assert "limits.run.floats" in target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2))
+        assert "limits.run.floats" in target.ask(PLANNED)
     seconds = [line.standing.run.seconds for line in target.lines]
     assert 0 < seconds[1] < seconds[2] < seconds[3]
 
@@ -332,11 +303,9 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
     ],
 )
 def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):
-    flower.ensure_task_identity()
     ((planned,),) = [step.requests for step in DKPCA(2).plan(3, SEED)]
-    study = study_of(DKPCA(2), NAMES, plan=(Step(requests=(planned.model_copy(update=claim),)),))
-    approve(tmp_path / "out", study.sha256)
-    assert sentence in Target(tmp_path, Job(runs=study.runs, study=study)).ask(Introduce(), "query", round=0)
+    plan = (Step(requests=(planned.model_copy(update=claim),)),)
+    assert sentence in target_of(tmp_path, DKPCA(2), plan=plan).ask(Introduce(), "query", round=0)
 
 
 def test_a_run_is_as_the_study_has_it(tmp_path):

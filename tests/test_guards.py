@@ -97,6 +97,11 @@ def test_nor_the_difference_of_two(apart):
     asked(site, Multiply(block=first))
     second = first + apart * ROW[:, None]
     assert "tells a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
+    basis = np.empty((N, 0))
+    for place in range(1, 14):
+        basis = widened(basis, first[:, 0] + 10.0**-place * rng.standard_normal(N))
+    assert basis.shape == (N, 13)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(13), rtol=0, atol=1e-14)
 
 
 def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
@@ -137,14 +142,6 @@ def test_each_iteration_s_features_are_others_and_none_comes_again():
     assert "is of draw 2, but draw 5 came before" in refusal(site, ask(2, V[:, 3]))
 
 
-def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
-    basis, first = np.empty((N, 0)), flat(1)[:, 0]
-    for digits_ in range(1, 14):
-        basis = widened(basis, first + 10.0**-digits_ * rng.standard_normal(N))
-    assert basis.shape == (N, 13)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(13), rtol=0, atol=1e-14)
-
-
 NO_PROBES = {
     "combine columns, over all rows alike": ("MultiplyGram.vector", "Iteration.map", "ScoreRows.whitening"),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
@@ -171,32 +168,7 @@ def test_every_array_that_a_site_is_sent_is_a_probe_or_known_not_to_be():
 
 # Coresets and sketches
 
-
-def embedded(**more):
-    site = guarded(FKKMeansClient, **more)
-    asked(site, EmbedRows(features=FEATURES, t=1))
-    return site
-
-
-def test_a_coreset_is_a_share_of_the_rows_and_comes_once():
-    site = embedded()
-    asked(site, SolveLocally(n_clusters=2))
-    assert refusal(site, SampleCoreset(samples=N)) == (
-        "SampleCoreset.samples = 120 (coreset_size) of 120 rows; allowed: at most 30, 0.25 of them (guard: coreset)"
-    )
-    site = embedded()
-    asked(site, SolveLocally(n_clusters=2))
-    asked(site, SampleCoreset(samples=30))
-    assert refusal(site, SampleCoreset(samples=29)) == (
-        "SampleCoreset was answered before in this run; allowed: once (guard: repetition)"
-    )
-
-
-def test_a_centre_stands_for_some_rows():
-    assert refusal(embedded(), SolveLocally(n_clusters=N)) == (
-        "a local centre would stand for 1 rows; allowed: at least 3, as of fewer clusters (n_clusters, max_clusters) "
-        "(guard: groups)"
-    )
+GUARD = "(guard: coreset)"
 
 
 def test_no_row_is_alone_in_its_sum():
@@ -270,13 +242,10 @@ def test_widths_by_rule_are_in_range_and_those_that_single_rows_out_are_not():
         assert RBF(gamma=high).gram(X)[np.triu_indices(len(X), 1)].mean() < 0.01
     assert low < 25 * median < high  # 0.2 medians
     assert width_range(np.ones((30, 2))) == (0.0, np.inf)
-
-
-def test_the_range_is_the_same_block_by_block():
     X = 1e3 + rng.standard_normal((5000, 3))
     expected = 1 / (4 * X.var(axis=0).sum())
-    np.testing.assert_allclose(width_range(X), [0.01 * expected, 50 * expected], rtol=1e-12)
-    np.testing.assert_allclose(width_range(DisKPCAClient(X).X), [0.01 * expected, 50 * expected], rtol=1e-12)
+    for table in (X, DisKPCAClient(X).X):  # block by block
+        np.testing.assert_allclose(width_range(table), [0.01 * expected, 50 * expected], rtol=1e-12)
 
 
 WIDTHS = {
@@ -297,9 +266,7 @@ def test_a_width_at_which_rows_stand_alone_or_features_are_linear_is_refused(kin
     text = refusal(guarded(kind, new=TABLE[:3]), request_)
     assert "kernel.gamma = " in text
     assert text.endswith("(guard: widths)")
-
-
-def test_a_kernel_itself_may_be_wide():
+    # a kernel itself may be wide
     asked(guarded(DKPCAClient), FindLocalEigenpairs(kernel=RBF(gamma=1e-9), n_components=3))
 
 
@@ -315,6 +282,26 @@ def test_new_rows_and_the_result_are_measured_once(request_):
     site = guarded(DKPCAClient if isinstance(request_, ComputeKernelRows) else VFedPCAClient, new=TABLE[:3])
     asked(site, request_)
     assert "was answered before in this run" in refusal(site, request_)
+
+
+@pytest.mark.parametrize(
+    ("before", "samples", "text"),
+    [
+        ([], N, f"SampleCoreset.samples = {N} (coreset_size) of {N} rows; allowed: at most 30, 0.25 of them {GUARD}"),
+        ([30], 29, "SampleCoreset was answered before in this run; allowed: once (guard: repetition)"),
+    ],
+)
+def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_some(before, samples, text):
+    site = guarded(FKKMeansClient)
+    asked(site, EmbedRows(features=FEATURES, t=1))
+    assert refusal(site, SolveLocally(n_clusters=N)) == (
+        "a local centre would stand for 1 rows; allowed: at least 3, as of fewer clusters (n_clusters, max_clusters) "
+        "(guard: groups)"
+    )
+    asked(site, SolveLocally(n_clusters=2))
+    for number in before:
+        asked(site, SampleCoreset(samples=number))
+    assert refusal(site, SampleCoreset(samples=samples)) == text
 
 
 # Runs

@@ -47,11 +47,7 @@ ATTACKS = {
     "another receiver's": (lambda run: [at(run, 0, 3), at(run, 2)], 0, "it is for client 3"),
     "another receiver's, readdressed": (lambda run: [relabelled(at(run, 0, 3), receiver=1), at(run, 2)], 0, KEYS),
     "another sender's": (lambda run: [relabelled(at(run, 2), sender=0), at(run, 2)], 0, KEYS),
-    "senders swapped": (
-        lambda run: [relabelled(at(run, 2), sender=0), relabelled(at(run, 0), sender=2)],
-        0,
-        KEYS,
-    ),
+    "senders swapped": (lambda run: [relabelled(at(run, 2), sender=0), relabelled(at(run, 0), sender=2)], 0, KEYS),
     "no neighbour's": (
         lambda run: [at(run, 0), relabelled(at(run, 0, 3), sender=3, receiver=1), at(run, 2)],
         3,
@@ -63,11 +59,7 @@ ATTACKS = {
         0,
         f"it was written in round {AT}, but letters of round {AT - 1} are due",
     ),
-    "made up": (
-        lambda run: [seal(bytes(64), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(run, 2)],
-        0,
-        KEYS,
-    ),
+    "made up": (lambda run: [seal(bytes(64), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(run, 2)], 0, KEYS),
 }
 
 
@@ -127,15 +119,10 @@ def test_a_letter_of_another_run_is_refused_whatever_that_was_called(name):
     assert f"the letter of client 0 is refused: {KEYS}" in refused(coordinator.ask, 1, ask.model_copy(update=dict(old)))
     coordinator.run = "renamed"
     assert KEYS in refused(coordinator.ask, 1, ask)
-
-
-def test_letters_are_not_opened_after_keys_were_made_anew():
-    coordinator = Coordinator()
-    ask = coordinator.go_on(gossiping(), until=AT).of_client(1)
-    coordinator.ask(1, PublishKeys())
-    assert "no keys were agreed on with client 0" in refused(
-        coordinator.ask, 1, ask.model_copy(update={"senders": {1: [0, 2]}})
-    )
+    coordinator.run = "run"
+    coordinator.ask(1, PublishKeys())  # keys are made anew
+    asked = ask.model_copy(update={"senders": {1: [0, 2]}})
+    assert "no keys were agreed on with client 0" in refused(coordinator.ask, 1, asked)
 
 
 # A coordinator that looks on
@@ -152,6 +139,7 @@ def test_nothing_readable_goes_through_the_coordinator():
         write = client._tell
         client._tell = lambda values, write=write: written.extend(patterns(values)) or write(values)
     coordinator.go_on(gossiping())
+
     assert len(written) == 4 * N * D, "of the beginning and three steps"
     seen = b"".join(coordinator.seen)
     assert not [value for value in written if value in seen]
@@ -180,6 +168,13 @@ def test_the_test_above_would_see_what_is_readable():
     assert all(value in b"".join(coordinator.seen) for value in patterns(TABLES[0].mean(axis=0)))
 
 
+def test_the_key_of_a_run_is_forgotten_once_keys_are_agreed_on():
+    coordinator = Coordinator()
+    coordinator.go_on(gossiping(), until=3)
+    assert all(SharedKeys.known(client.memory) for client in coordinator.clients)
+    assert not any(OwnEphemeral.known(client.memory) for client in coordinator.clients)
+
+
 def test_the_same_content_looks_different_each_time():
     """All tables alike: every client tells every neighbour the same in every round."""
     clients = [GossipClient(np.ones((4, 200)), client=number) for number in range(N)]
@@ -188,10 +183,3 @@ def test_the_same_content_looks_different_each_time():
     contents = [letter[HEADER:] for letter in coordinator.letters.values()]
     words = [content[place : place + 8] for content in contents for place in range(0, len(content), 8)]
     assert len(set(words)) == len(words), "not eight bytes are alike, within a letter or between letters"
-
-
-def test_the_key_of_a_run_is_forgotten_once_keys_are_agreed_on():
-    coordinator = Coordinator()
-    coordinator.go_on(gossiping(), until=3)
-    assert all(SharedKeys.known(client.memory) for client in coordinator.clients)
-    assert not any(OwnEphemeral.known(client.memory) for client in coordinator.clients)

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from counting import Counting, CountingClient, Died, Process, count, raw_stream, server, until
+from counting import Counting, CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import serving, spool
@@ -88,85 +88,64 @@ def hasty(monkeypatch):
 @pytest.mark.usefixtures("hasty")
 def test_a_site_that_computes_long_and_one_that_waits_stay_connected(before):
     """gRPC's core throws out whoever asks too often whether the other end is there: after three pings too many."""
-    with server("a", "b") as (hub, port):
-        sites = [Process("a", port), Process("b", port)]
-        hub.wait_for_all()
+    with gathered("a", "b") as (hub, _):
         before(lambda client, asked: time.sleep(6) if (client, asked) == (0, 2.0) else None)
         assert count(hub).model == [3.0, 3.0]
         assert not [line for line in hub.messages if "gone" in line]
-    assert [site.end() for site in sites] == [None, None]
 
 
 def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(before):
     """Its stream breaks while it computes, for longer than a site may be gone; the reply goes over the next one."""
-    with server("a", "b", patience=0.5) as (hub, port):
-        sites = [Process("a", port), Process("b", port)]
-        hub.wait_for_all()
+    with gathered("a", "b", patience=0.5) as (hub, _):
 
         def break_stream(client, asked):
             if (client, asked) == (0, 2.0):
                 end_stream(hub)
                 until(lambda: any(line.startswith("a is back, from") for line in hub.messages))
-                time.sleep(1.5)
+                time.sleep(1.0)
 
         before(break_stream)
         assert count(hub).model == [3.0, 3.0]
-    assert [site.end() for site in sites] == [None, None]
 
 
-def test_a_restarted_process_is_asked_again_for_all_of_the_run(before):
-    """Its memory is what it was; the other sites notice nothing."""
+@pytest.mark.parametrize("case", ["restarted", "lost again while it is asked again", "requests were not kept"])
+def test_a_restarted_process_is_asked_again_for_all_of_the_run(before, monkeypatch, case):
+    """Its memory is what it was; the other sites notice nothing. Without its requests it lacks it, and says so."""
+    if case == "requests were not kept":
+        monkeypatch.setattr(spool, "SPOOL_BYTES", 100)
     with server("a", "b") as (hub, port):
         first, b = Process("a", port), Process("b", port)
         hub.wait_for_all()
-        died = threading.Event()
+        troubles, ended = [], []
 
-        def die(client, asked):
-            if (client, asked) == (0, 3.0) and not died.is_set():
-                died.set()
+        def trouble(client, asked):
+            if (client, asked, troubles) == (0, 3.0, []):
+                troubles.append("died")
                 hub._nodes[0].instance = "before"  # whoever comes next is another process
                 raise Died
-
-        before(die)
-        result = []
-        runner = threading.Thread(target=lambda: result.append(count(hub, rounds=4)))
-        runner.start()
-        assert died.wait(10)
-        first.thread.join(10)
-        second = Process("a", port)
-        runner.join(10)
-        assert result[0].model == [4.0, 4.0]
-        assert any(line.startswith("a is back, restarted") for line in hub.messages)
-    assert [second.end(), b.end()] == [None, None]
-
-
-def test_a_restarted_process_is_only_asked_what_waits_where_requests_were_not_kept(before, monkeypatch):
-    """Without the others it lacks the run's memory, and says so."""
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 100)
-    with server("a") as (hub, port):
-        first = Process("a", port)
-        hub.wait_for_all()
-
-        def die(client, asked):
-            if asked == 3.0:
-                hub._nodes[0].instance = "before"  # whoever comes next is another process
-                raise Died
-
-        before(die)
-        caught = []
+            if (client, asked, troubles) == (0, 1.0, ["died"]) and "again while" in case:
+                troubles.append("lost again")
+                end_stream(hub)
 
         def run():
-            with pytest.raises(ProtocolError, match="it knows nothing of run 'run': it was restarted") as error:
-                count(hub, rounds=4)
-            caught.append(error)
+            try:
+                ended.append(count(hub, rounds=4).model)
+            except ProtocolError as error:
+                ended.append(str(error))
 
+        before(trouble)
         runner = threading.Thread(target=run)
         runner.start()
         first.thread.join(10)
         second = Process("a", port)
         runner.join(10)
-        assert caught
-    assert second.end() is None
+        assert any(line.startswith("a is back, restarted") for line in hub.messages)
+    if case == "requests were not kept":
+        assert "it knows nothing of run 'run': it was restarted" in ended[0]
+    else:
+        assert ended == [[4.0, 4.0]]
+    assert troubles == (["died", "lost again"] if "again while" in case else ["died"])
+    assert [second.end(), b.end()] == [None, None]
 
 
 def test_a_process_that_is_restarted_at_once_waits_for_its_seat():
@@ -178,34 +157,6 @@ def test_a_process_that_is_restarted_at_once_waits_for_its_seat():
             second = Process("a", port)
             until(lambda: any(line.startswith("a is back, restarted") for line in hub.messages))
         assert count(hub).model == [3.0]
-    assert second.end() is None
-
-
-def test_a_process_that_is_lost_while_it_is_asked_again_is_asked_for_all_of_it_once_more(before):
-    """Its second stream breaks before it has caught up."""
-    with server("a") as (hub, port):
-        first = Process("a", port)
-        hub.wait_for_all()
-        state = {"lives": 1}
-
-        def trouble(client, asked):
-            if asked == 3.0 and state["lives"] == 1:
-                state["lives"] = 2
-                hub._nodes[0].instance = "before"
-                raise Died
-            if asked == 1.0 and state["lives"] == 2:
-                state["lives"] = 3
-                end_stream(hub)
-
-        before(trouble)
-        result = []
-        runner = threading.Thread(target=lambda: result.append(count(hub, rounds=4)))
-        runner.start()
-        first.thread.join(10)
-        second = Process("a", port)
-        runner.join(10)
-        assert result[0].model == [4.0]
-        assert state["lives"] == 3
     assert second.end() is None
 
 

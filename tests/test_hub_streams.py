@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from counting import Process, caller, count, health, raw_stream, sent, server, until
+from counting import Process, caller, health, sent, server, until
 from flwr.app import ConfigRecord, RecordDict
 
 from fedkernel.engines.grpc import hub as grpc_hub
@@ -93,18 +93,20 @@ def test_a_newer_process_has_the_seat_once_the_older_one_does_not_answer(hub, no
     ]
     hub.leave(old)
     assert hub.present == 1
-
-
-def test_an_older_process_that_answers_keeps_its_seat(hub, now):
-    old, new = hub.admit(caller(instance="old")), hub.admit(caller(instance="new"))
+    # one that answers keeps its seat
+    third = hub.admit(caller(instance="third"))
     now[0] += grpc_hub.ANSWER - 0.1
-    hub.take(old, BEAT)
-    assert new.over
-    assert str(new.refusal) == "site 'a' is connected already, from peer of old"
-    hub.leave(new)
+    hub.take(new, BEAT)
+    assert third.over
+    assert str(third.refusal) == "site 'a' is connected already, from peer of new"
+    hub.leave(third)
     now[0] += 100
     hub.tend()
-    assert not old.over
+    assert not new.over
+    # and the same process replaces its stream at once
+    message_id, again = ask(hub), hub.admit(caller(instance="new"))
+    assert new.over
+    assert [frame[1:37].decode() for frame in sent(hub, again)[1:]] == [message_id]
 
 
 def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
@@ -121,13 +123,6 @@ def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
     hub.tend()
     assert old.over
     assert not new.over
-
-
-def test_the_same_process_replaces_its_stream_at_once(hub):
-    old, message_id = hub.admit(caller()), ask(hub)
-    new = hub.admit(caller())
-    assert old.over
-    assert [frame[1:37].decode() for frame in sent(hub, new)[1:]] == [message_id]
 
 
 def test_a_site_that_was_here_is_not_asked_again_for_what_it_took(hub):
@@ -169,7 +164,7 @@ def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
 
 
 def test_an_inbox_takes_no_more_than_twice_what_came():
-    """However short the frames are, and however long the message is to be."""
+    """However short the frames are, and however long the message is to be; questions may come within it."""
     size = 1 << 16
     inbox, parts = Inbox(), [b"\2" + bytes([number % 256]) for number in range(256)]
     tracemalloc.start()
@@ -180,9 +175,6 @@ def test_an_inbox_takes_no_more_than_twice_what_came():
     tracemalloc.stop()
     assert inbox.held == size + 1
     assert peak < 2 * size + 4096
-
-
-def test_the_question_whether_one_is_there_may_come_within_a_message():
     inbox = Inbox()
     assert inbox.take(HEAD + (2).to_bytes(8, "big") + b"a") is None
     assert inbox.take(BEAT) == BEAT
@@ -190,17 +182,6 @@ def test_the_question_whether_one_is_there_may_come_within_a_message():
     with pytest.raises(FrameError):
         inbox.take(BEAT * 2)
     assert Inbox(notes=True).take(BEAT) == BEAT
-
-
-def test_a_process_that_hangs_loses_its_seat_to_one_that_was_started_after_it(monkeypatch):
-    monkeypatch.setattr(grpc_hub, "ANSWER", 0.3)
-    with server("a") as (hub, port), raw_stream(port, []) as call:
-        hub.wait_for_all()
-        site = Process("a", port)
-        until(lambda: any("a is back, restarted" in line for line in hub.messages))
-        assert list(call) == [BEAT]
-        assert count(hub).model == [3.0]
-    assert site.end() is None
 
 
 # --- what is kept of a run

@@ -27,23 +27,20 @@ def hide(folder, name):
     return folder / name
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_package_that_comes_first_on_the_import_path_is_refused(name, tmp_path, monkeypatch):
-    place = hide(tmp_path, name)
+@pytest.mark.parametrize("name", [*OURS, "clients.py"])
+def test_a_package_or_module_that_comes_first_on_the_import_path_is_refused(name, tmp_path, monkeypatch):
+    place = tmp_path / name
+    if place.suffix:
+        place.write_text("")
+    else:
+        hide(tmp_path, name)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError) as caught:
         check_packages(*OURS)
     assert str(caught.value) == (
-        f"{place} hides the package {name!r} of fedkernel, since {tmp_path} comes first on Python's import path; "
+        f"{place} hides the package {place.stem!r} of fedkernel, since {tmp_path} comes first on Python's import path; "
         "rename it, or start Python elsewhere"
     )
-
-
-def test_so_is_a_module_by_its_file(tmp_path, monkeypatch):
-    (tmp_path / "clients.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match=r"clients\.py hides the package 'clients'"):
-        check_packages(*OURS)
 
 
 def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_later(tmp_path, monkeypatch):
@@ -54,11 +51,7 @@ def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_l
     hide(later, "strategies")
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     check_packages(*OURS)
-
-
-def test_a_bundle_without_one_of_the_packages_has_nothing_that_could_be_hidden(tmp_path, monkeypatch):
-    hide(tmp_path, "experiments")
-    monkeypatch.syspath_prepend(tmp_path)
+    hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
     monkeypatch.setattr(installation, "HOME", tmp_path / "bundle")
     check_packages("experiments")
 
@@ -70,7 +63,6 @@ def start(way, folder):
     (folder / "test_mine.py").write_text(script.read_text())
     arguments = {
         "-c": ["-c", script.read_text()],
-        "a script": [str(script)],
         "-m": ["-m", "experiments.cli", "list", "kernels"],
         "a process of engine grpc": ["-m", "fedkernel.engines.grpc.process", "127.0.0.1:1", str(folder), "1"],
         "pytest": ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder)],
@@ -83,7 +75,6 @@ def start(way, folder):
     ("way", "name"),
     [
         ("-c", "clients"),
-        ("a script", "strategies"),
         ("-m", "clients"),
         ("a process of engine grpc", "clients"),
         ("pytest", "strategies"),
@@ -100,11 +91,6 @@ def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way,
     assert way == "pytest" or done.stderr.splitlines()[-1] == lines[0]
 
 
-def test_the_version_is_that_of_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert fedkernel.__version__ == project["version"]
-
-
 @pytest.mark.parametrize(
     ("project", "expected"),
     [
@@ -113,7 +99,11 @@ def test_the_version_is_that_of_the_project():
         (None, "unknown"),
     ],
 )
-def test_without_metadata_it_is_that_of_the_bundle(project, expected, tmp_path, monkeypatch):
+def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bundle(
+    project, expected, tmp_path, monkeypatch
+):
+    assert fedkernel.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
     def none_is_installed(name):
         raise PackageNotFoundError(name)
 

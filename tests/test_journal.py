@@ -61,19 +61,26 @@ def stop(monkeypatch):
     """Has a process stopped once so many exchanges are recorded, or answered and the last one not recorded."""
     own = Journal.add
 
-    def at(count, *, recorded):
+    def once(count, act, *, recorded=True):
         def add(journal, *exchange):
-            if len(journal) + 1 < count:
+            last = len(journal) + 1 >= count
+            if recorded or not last:
                 own(journal, *exchange)
-                return
-            if recorded:
-                own(journal, *exchange)
-            raise Stopped
+            if last:
+                raise Stopped
 
         monkeypatch.setattr(Journal, "add", add)
+        with pytest.raises(Stopped):
+            act()
+        monkeypatch.setattr(Journal, "add", own)
 
-    at.never = lambda: monkeypatch.setattr(Journal, "add", own)
-    return at
+    def at_each(result, act):
+        """Stop a run at its first exchange, some rounds later, and at the last; not always with a record of it."""
+        last = 1 + result.ledger.rounds
+        for count, recorded in ((1, False), (2, True), (last // 2, False), (last - 1, True), (last, False)):
+            once(count, act, recorded=recorded)
+
+    return SimpleNamespace(once=once, at_each=at_each)
 
 
 @pytest.fixture(autouse=True)
@@ -114,22 +121,12 @@ def assert_same(result, reference):
             np.testing.assert_array_equal(array, reference.outputs[client][name])
 
 
-def stops(result):
-    """Where a run is stopped: the first exchange, some rounds later, and the last; not always with a record of it."""
-    exchanges = 1 + result.ledger.rounds
-    return [(1, False), (2, True), (exchanges // 2, False), (exchanges - 1, True), (exchanges, False)]
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_that_was_stopped_has_the_bits_of_one_that_was_not(name, tmp_path, stop):
     """Its sites are others each time, in this process, and have the memory that they had."""
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job = job_of(name, tmp_path)
-    for count, recorded in stops(reference):
-        stop(count, recorded=recorded)
-        with pytest.raises(Stopped):
-            carry_out(job)
-    stop.never()
+    stop.at_each(reference, lambda: carry_out(job))
     result = carry_out(job)
     assert_same(result, reference)
     last = f"round {reference.ledger.rounds}"
@@ -147,13 +144,10 @@ def test_exchanges_of_a_second_are_one_record_and_those_since_are_computed_again
     monkeypatch.setattr("fedkernel.run.journal.time", SimpleNamespace(monotonic=itertools.count().__next__))
     job, whole = job_of("FKKMeans", tmp_path), []
     for count in (2, 5, 8):
-        stop(count, recorded=True)
-        with pytest.raises(Stopped):
-            carry_out(job)
+        stop.once(count, lambda: carry_out(job))
         data = (tmp_path / "out" / "run" / NAME).read_bytes()
         whole.append([len(exchanges_of(data, place)) for place in places_in(data)])
     assert whole == [[], [3], [3, 3]]
-    stop.never()
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert_same(carry_out(job), reference)
     assert [record.getMessage() for record in caplog.records] == ["run: resumed at round 6, after 6 recorded exchanges"]
@@ -177,11 +171,7 @@ def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_pa
         assert list(serve(job, names, f"127.0.0.1:{port}", None, tell=sentences.append, ready=begin)) == ["run"]
         return Result.load(f"{job.out}/run")
 
-    for count, recorded in stops(reference):
-        stop(count, recorded=recorded)
-        with pytest.raises(Stopped):
-            run()
-    stop.never()
+    stop.at_each(reference, run)
     result = run()
     assert_same(result, replace(reference, outputs={}))
     assert [site.end() for site in sites] == [None] * len(names)
@@ -231,11 +221,7 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
             yield grids[-1]
 
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
-        for count, recorded in stops(reference):
-            stop(count, recorded=recorded)
-            with pytest.raises(Stopped):
-                list(apps.carry_out(job, grid))
-        stop.never()
+        stop.at_each(reference, lambda: list(apps.carry_out(job, grid)))
         list(apps.carry_out(job, grid))
     assert_same(Result.load(tmp_path / "out" / "run"), reference)
     exchanges = 1 + reference.ledger.rounds
@@ -283,10 +269,7 @@ def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says,
         with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
             yield Foreign(own, 0)
 
-    stop(5, recorded=True)
-    with pytest.raises(Stopped):
-        list(apps.carry_out(job, grid))
-    stop.never()
+    stop.once(5, lambda: list(apps.carry_out(job, grid)))
     change(job.runs[0].shards[1])
     list(apps.carry_out(job, grid))
     assert says in caplog.text
@@ -299,10 +282,7 @@ def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says,
 def recorded_up_to(name, folder, stop, count):
     """Return a job that was stopped then, and its journal."""
     job = job_of(name, folder)
-    stop(count, recorded=True)
-    with pytest.raises(Stopped):
-        carry_out(job)
-    stop.never()
+    stop.once(count, lambda: carry_out(job))
     return job, folder / "out" / "run" / NAME
 
 
@@ -334,32 +314,30 @@ def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop,
     ]
 
 
-def other_parameters(job, path):
-    run = job.runs[0]
-    parameters = {**run.parameters, "n_adaptive": 20}
-    return job.model_copy(update={"runs": [run.model_copy(update={"parameters": parameters})]}), "settings, strategy"
+def other_run(job, **update):
+    return job.model_copy(update={"runs": [job.runs[0].model_copy(update=update)]})
 
 
-def other_seed(job, path):
-    return job.model_copy(update={"runs": [job.runs[0].model_copy(update={"seed": 4})]}), "settings"
-
-
-def other_threads(job, path):
-    return job.model_copy(update={"threads": 2}), "threads"
-
-
-def other_rows(job, path):
+def other_rows(job):
     """Of the same shape."""
     file = job.runs[0].shards[1]
     np.save(file, 1.5 * np.load(file))
-    return job, "data"
+    return job
 
 
-@pytest.mark.parametrize("change", [other_parameters, other_seed, other_threads, other_rows])
-def test_a_journal_of_another_run_is_set_aside(change, tmp_path, stop, caplog):
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda job: other_run(job, parameters={**job.runs[0].parameters, "n_adaptive": 20}), "settings, strategy"),
+        (lambda job: other_run(job, seed=4), "settings"),
+        (lambda job: job.model_copy(update={"threads": 2}), "threads"),
+        (other_rows, "data"),
+    ],
+)
+def test_a_journal_of_another_run_is_set_aside(change, what, tmp_path, stop, caplog):
     job, path = recorded_up_to("DisKPCA", tmp_path, stop, 4)
     before = path.read_bytes()
-    changed, what = change(job, path)
+    changed = change(job)
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         result = carry_out(changed)
     assert_same(result, carry_out(changed.model_copy(update={"out": str(tmp_path / "again"), "journals": False})))
@@ -371,11 +349,7 @@ def test_a_journal_of_another_run_is_set_aside(change, tmp_path, stop, caplog):
 @pytest.mark.parametrize(
     ("name", "restarted", "line"),
     [
-        (
-            "DisKPCA",
-            "c",
-            "run: resumed at round 5, after 5 recorded exchanges, 5 of them asked again of restarted sites",
-        ),
+        ("DisKPCA", "c", "resumed at round 5, after 5 recorded exchanges, 5 of them asked again of restarted sites"),
         ("ADMMKPCA", "c", "site 'c', which was restarted, answers otherwise than is recorded of it"),
         (
             "DisKPCA",
@@ -399,10 +373,7 @@ def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, li
     def run():
         return list(serve(job, names, f"127.0.0.1:{(ports or [0])[0]}", None, ready=begin))
 
-    stop(5, recorded=True)
-    with pytest.raises(Stopped):
-        run()
-    stop.never()
+    stop.once(5, run)
     for site in restarted:
         leave(sites.pop(site))
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):

@@ -1,10 +1,9 @@
 """A kernel's values against fixed rows are those of its gram matrix, whatever the form and type of the rows."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
+from allocation import peak_of
 from kernel_cases import EVERY, rows
 
 from fedkernel.errors import InputError
@@ -74,35 +73,24 @@ def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, of_block, 
 def test_sparse_rows_of_many_columns_never_become_dense(kernel):
     tables = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
     X, Y = (scipy.sparse.csr_array(table) for table in tables)
-    tracemalloc.start()
-    K = kernel.against(Y)(X)
-    kernel.diag(X)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, (K, _) = peak_of(lambda: (kernel.against(Y)(X), kernel.diag(X)))
     assert peak < 50 * 200_000 * 8 / 2
     assert_near(K, kernel.gram(X, Y), 1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-9), (np.float32, 1e-5)])
-def test_rbf_values_keep_their_digits_far_from_the_origin(dtype, error):
+def test_rbf_values_keep_their_digits_far_from_the_origin_and_never_exceed_1(dtype, error):
     X, Y = rows(40, 3), rows(30, 3, seed=1)
     values = RBF(gamma=0.5).against(Y + 1e5, dtype)
     # Blocks of float64 are centred before they are rounded. Squared norms of 1e10 would leave nothing of float32.
     assert_near(values(X + 1e5), RBF(gamma=0.5).gram(X, Y), error)
+    many = rows(500, 30) * 100
+    assert RBF(gamma=1e-9).against(many, dtype)(many).max() == 1
 
 
-def test_rbf_values_never_exceed_1():
-    X = rows(500, 30) * 100
-    for dtype in (np.float32, np.float64):
-        assert RBF(gamma=1e-9).against(X, dtype)(X).max() == 1
-
-
-@pytest.mark.parametrize("dtype", [np.float16, int, complex])
-def test_values_of_other_types_are_refused(dtype):
-    with pytest.raises(InputError, match="must be float32 or float64"):
-        Linear().against(rows(3, 2), dtype)
-
-
-def test_fixed_rows_are_checked():
+def test_other_types_and_rows_that_are_not_finite_are_refused():
+    for dtype in (np.float16, int, complex):
+        with pytest.raises(InputError, match="must be float32 or float64"):
+            Linear().against(rows(3, 2), dtype)
     with pytest.raises(InputError, match=r"Y of shape .* not finite"):
         RBF().against(np.full((2, 2), np.nan))

@@ -36,41 +36,29 @@ def test_keys_are_taken_once_so_that_no_number_seals_two_letters():
     assert coordinator.clients[0].mail.neighbours == ()
 
 
-def test_every_run_has_its_own_keys_and_a_site_keeps_its_identity():
+def test_every_run_has_its_own_keys_whatever_its_seed_and_a_site_keeps_its_identity():
     identity = KeyPair.new()
-    coordinator = Coordinator([GossipClient(TABLES[0], client=0, identity=identity), GossipClient(TABLES[1], client=1)])
+    clients = [GossipClient(TABLES[0], client=0, identity=identity), GossipClient(TABLES[1], client=1, seed=7)]
+    coordinator, other = Coordinator(clients), Coordinator([GossipClient(TABLES[1], client=1, seed=7)])
     first, second = published(coordinator), published(coordinator)
+    other.number = 1
+    third = {1: other.ask(0, PublishKeys())}
     assert first[0].identity.tobytes() == second[0].identity.tobytes() == identity.public
-    assert first[1].identity.tobytes() != second[1].identity.tobytes()
-    shown = [keys.ephemeral.tobytes() for run in (first, second) for keys in run.values()]
-    assert len(set(shown)) == 4
+    assert len({keys[1].identity.tobytes() for keys in (first, second, third)}) == 3
+    shown = [keys.ephemeral.tobytes() for run in (first, second, third) for keys in run.values()]
+    assert len(set(shown)) == 5
 
 
-def test_the_seed_does_not_decide_the_keys():
-    same = [Coordinator([GossipClient(TABLES[0], client=0, seed=7)]) for _ in range(2)]
-    first, second = (published(coordinator)[0] for coordinator in same)
-    assert first.identity.tobytes() != second.identity.tobytes()
-    assert first.ephemeral.tobytes() != second.ephemeral.tobytes()
-
-
-@pytest.mark.parametrize("peers", [[0, 1], [1, 1], [-1], [2**32]])
-def test_peers_must_be_other_clients_each_of_them_once(peers):
+def test_peers_must_be_other_clients_each_of_them_once_with_keys():
     coordinator = Coordinator()
     keys = published(coordinator)
     keys[-1] = keys[2**32] = keys[2]
-    assert f"the peers {peers} are not numbers of other clients" in refused(coordinator.ask, 0, taken(keys, peers))
-
-
-@pytest.mark.parametrize("length", [32, 31])
-def test_keys_that_are_none_are_refused(length):
-    coordinator = Coordinator()
-    published(coordinator)
-    nothing = np.zeros((1, length), np.uint8)
-    text = refused(coordinator.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
-    assert "what came as the keys of client 1 are no X25519 public keys" in text
-
-
-def test_a_reply_with_keys_of_another_length_is_refused():
+    for peers in ([0, 1], [1, 1], [-1], [2**32]):
+        assert f"the peers {peers} are not numbers of other clients" in refused(coordinator.ask, 0, taken(keys, peers))
+    for length in (32, 31):
+        nothing = np.zeros((1, length), np.uint8)
+        text = refused(coordinator.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
+        assert "what came as the keys of client 1 are no X25519 public keys" in text
     short = PublicKeys(identity=np.zeros(31, np.uint8), ephemeral=np.zeros(31, np.uint8))
     with pytest.raises(ValueError, match="identity has 31 entries along axis 0, but key = 32"):
         PublishKeys().check_reply(short)
@@ -159,16 +147,19 @@ def test_with_pins_true_identities_beside_ephemeral_keys_of_its_own_do_not_help_
         assert KEYS in refused(unseal, middle.keys(receiver, sender).reading, "run", letter)
 
 
-def test_pins_that_are_right_let_the_run_pass():
+def test_pins_decide_which_peers_are_met():
     coordinator = Coordinator(sites(lambda j, pins: pins))
     coordinator.go_on(gossiping())
     np.testing.assert_allclose([c.outputs["mean"] for c in coordinator.clients], by_hand(RING, 4), rtol=1e-12)
-
-
-def test_a_site_that_pins_some_refuses_the_others():
     clients = sites(lambda j, pins: {1: pins[1]} if j == 0 else {})
     text = refused(Coordinator(clients).go_on, gossiping())
     assert text == "GossipClient, round 2, client 0: client 3 is not among the peers that this site has pinned"
+    clients = sites(lambda j, pins: pins)
+    clients[2].identity = None  # it lost it
+    text = refused(Coordinator(clients).go_on, gossiping())
+    assert text.startswith("GossipClient, round 2, client 1: the key of client 2 has fingerprint ")
+    with pytest.raises(InputError, match="the pin of client 3 is 'abc'"):
+        GossipClient(TABLES[0], pins={3: "abc"})
 
 
 def test_pins_of_another_deployment_are_refused_before_any_letter_by_the_names_of_both_sites():
@@ -183,18 +174,6 @@ def test_pins_of_another_deployment_are_refused_before_any_letter_by_the_names_o
     whose = f"the key of client 3 (site 'west') has fingerprint {shown}, but {stale} is pinned, as where pins are of "
     assert text.startswith(f"GossipClient, round 2, client 2: {whose}another deployment")
     assert coordinator.letters == {}
-
-
-def test_a_site_that_lost_its_identity_is_refused_by_those_that_pinned_it():
-    clients = sites(lambda j, pins: pins)
-    clients[2].identity = None
-    text = refused(Coordinator(clients).go_on, gossiping())
-    assert text.startswith("GossipClient, round 2, client 1: the key of client 2 has fingerprint ")
-
-
-def test_pins_must_be_fingerprints():
-    with pytest.raises(InputError, match="the pin of client 3 is 'abc'"):
-        GossipClient(TABLES[0], pins={3: "abc"})
 
 
 # Keys that a site keeps for a process that is started again

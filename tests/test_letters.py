@@ -55,13 +55,10 @@ def test_letters_reach_the_neighbours_they_are_for(adjacent):
     coordinator.go_on(gossiping(adjacent, 3))
     got = np.array([client.outputs["mean"] for client in coordinator.clients])
     np.testing.assert_allclose(got, by_hand(adjacent, 4), rtol=1e-12)
-
-
-def test_one_node_needs_no_keys_and_no_rounds_for_them():
-    coordinator = Coordinator([GossipClient(TABLES[0])])
-    coordinator.go_on(gossiping([()], 2))
-    assert coordinator.number == 4, "one to begin, two steps, one to finish"
-    np.testing.assert_array_equal(coordinator.clients[0].outputs["mean"], TABLES[0].mean(axis=0))
+    alone = Coordinator([GossipClient(TABLES[0])])
+    alone.go_on(gossiping([()], 2))
+    assert alone.number == 4, "one to begin, two steps, one to finish, and none for keys"
+    np.testing.assert_array_equal(alone.clients[0].outputs["mean"], TABLES[0].mean(axis=0))
 
 
 def test_letters_come_in_the_order_of_the_senders_whatever_the_order_on_the_way():
@@ -162,34 +159,28 @@ def sizes(*given_):
     return struct.pack("<10I", *given_, *[0] * (AXES - len(given_)))
 
 
+FULL = letter_to_bytes(Full(a=np.ones((2, 1)), c=np.ones((2, 1, 1))))
+
+
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("kind", "content", "sentence"),
     [
-        (letter_to_bytes(Other(values=np.ones(2))), "it is no Estimate"),
-        (b"", "it is no Estimate"),
-        (ESTIMATE[:43], "it is no Estimate"),
-        (ESTIMATE[:-8], "as a Estimate it should have 2 floats, but has 8 bytes"),
-        (ESTIMATE + bytes(8), "as a Estimate it should have 2 floats, but has 24 bytes"),
-        (ESTIMATE[:4] + sizes(2**32 - 1) + ESTIMATE[44:], "should have 0 floats"),
-        (ESTIMATE[:4] + sizes(2**32 - 1), "Estimate: values is required"),
-        (ESTIMATE[:4] + sizes(2**32 - 2), "should have 4294967294 floats"),
-        (ESTIMATE[:4] + sizes(2) + np.array([np.nan, 1]).tobytes(), "Estimate: values: must be a finite float64 array"),
+        (Estimate, letter_to_bytes(Other(values=np.ones(2))), "it is no Estimate"),
+        (Estimate, b"", "it is no Estimate"),
+        (Estimate, ESTIMATE[:43], "it is no Estimate"),
+        (Estimate, ESTIMATE[:-8], "as a Estimate it should have 2 floats, but has 8 bytes"),
+        (Estimate, ESTIMATE + bytes(8), "as a Estimate it should have 2 floats, but has 24 bytes"),
+        (Estimate, ESTIMATE[:4] + sizes(2**32 - 1) + ESTIMATE[44:], "should have 0 floats"),
+        (Estimate, ESTIMATE[:4] + sizes(2**32 - 1), "Estimate: values is required"),
+        (Estimate, ESTIMATE[:4] + sizes(2**32 - 2), "should have 4294967294 floats"),
+        (Estimate, ESTIMATE[:4] + sizes(2) + np.array([np.nan, 1]).tobytes(), "values: must be a finite float64 array"),
+        (Full, FULL[:4] + sizes(1, 2, *[2**32 - 1] * 2, 2, 1, 1) + FULL[44:], "c has 2 entries along axis 0, but n ="),
+        # no array can have such a shape, though it has no entries
+        (Full, FULL[:4] + sizes(0, 1, *[2**32 - 1] * 2, 0, *[2**32 - 2] * 2), "which no array can have"),
     ],
 )
-def test_a_peer_that_writes_nonsense_is_refused(content, sentence):
-    assert sentence in refused(letter_from_bytes, Estimate, content)
-
-
-def test_arrays_of_a_letter_must_agree_in_shape():
-    content = letter_to_bytes(Full(a=np.ones((2, 1)), c=np.ones((2, 1, 1))))
-    wrong = content[:4] + sizes(1, 2, *[2**32 - 1] * 2, 2, 1, 1) + content[44:]
-    assert "c has 2 entries along axis 0, but n = 1" in refused(letter_from_bytes, Full, wrong)
-
-
-def test_a_shape_that_no_array_can_have_is_refused_though_it_has_no_entries():
-    content = letter_to_bytes(Full(a=np.ones((2, 1)), c=np.ones((2, 1, 1))))
-    wrong = content[:4] + sizes(0, 1, *[2**32 - 1] * 2, 0, *[2**32 - 2] * 2)
-    assert "(0, 4294967294, 4294967294), which no array can have" in refused(letter_from_bytes, Full, wrong)
+def test_a_peer_that_writes_nonsense_is_refused(kind, content, sentence):
+    assert sentence in refused(letter_from_bytes, kind, content)
 
 
 @pytest.mark.parametrize(
@@ -233,23 +224,15 @@ def test_a_pair_that_uses_its_mailbox_wrongly_is_told(change, sentence):
     coordinator.ask(1, ask)  # a request that fails leaves the mailbox as it was
 
 
-def test_letters_need_a_reply_that_carries_them():
+def test_letters_need_their_round_one_size_and_a_reply_that_carries_them():
     def finish(letters=None):
         return Finish(letters=letters, trouble="writes")
 
     assert "letters were written, but a Receipt carries none" in refused(Coordinator().go_on, gossiping(last=finish))
-
-
-def test_letters_need_to_know_the_round():
     positional, scalars = encode(Begin())
-    client = GossipClient(TABLES[0])
     for header in ({}, {"round": "3"}):
-        assert "the round must be told" in refused(client.fit, positional, {**scalars, **header})
-
-
-def test_letters_of_two_sizes_are_refused():
+        assert "the round must be told" in refused(GossipClient(TABLES[0]).fit, positional, {**scalars, **header})
     clients = [GossipClient(np.ones((4, D + (number == 2))), client=number) for number in range(N)]
     coordinator = Coordinator(clients)
-    ask = coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1)
-    text = refused(coordinator.ask, 1, ask)
+    text = refused(coordinator.ask, 1, coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1))
     assert "the letter of client 2 is refused: values has 4 entries along axis 0, but d = 3" in text

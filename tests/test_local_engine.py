@@ -36,6 +36,10 @@ def ask(node, array=(), **config):
     return Message(content, node, MessageType.TRAIN, group_id="1")
 
 
+def echo(content, context):
+    return content
+
+
 def number(reply, name):
     return reply.content["config"][name]
 
@@ -52,7 +56,7 @@ def wait_for_reply(grid, message_id):
 def test_a_task_identity_that_is_set_stays(monkeypatch, before, after):
     for name, value in zip(IDENTITY, before, strict=True):
         monkeypatch.setattr(TaskIdentity, name, value)
-    with LocalGrid(app_of(lambda content, context: content), clients=1) as grid:
+    with LocalGrid(app_of(echo), clients=1) as grid:
         assert list(grid.send_and_receive([ask(1)], timeout=30))
     assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == after
 
@@ -153,8 +157,18 @@ def test_each_node_has_a_context_of_its_own_that_lasts():
     assert number(reply, "count") == 1, "another grid knows nothing of the first one's"
 
 
-def test_each_reply_is_handed_out_once_and_to_its_own_message():
-    with LocalGrid(app_of(lambda content, context: content), clients=2) as grid:
+def test_each_reply_is_handed_out_once_and_to_its_own_message_also_where_an_app_raises():
+    def act(content, context):
+        if content["config"]["word"] == "bad":
+            raise OSError("no such thing")
+        return content
+
+    before = set(threading.enumerate())
+    with LocalGrid(app_of(act), clients=2) as grid:
+        workers = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("client-worker")]
+        (bad,) = grid.send_and_receive([ask(1, word="bad")], timeout=30)
+        assert "no such thing" in bad.error.reason
+        assert bad.metadata.src_node_id == 1
         ids = list(grid.push_messages([ask(1, word="one"), ask(2, word="two")]))
         assert len(set(ids)) == 2
         first, second = wait_for_reply(grid, ids[0]), wait_for_reply(grid, ids[1])
@@ -162,21 +176,11 @@ def test_each_reply_is_handed_out_once_and_to_its_own_message():
         assert [first.metadata.reply_to_message_id, second.metadata.reply_to_message_id] == ids
         assert list(grid.pull_messages(ids)) == []
         assert list(grid.send_and_receive([], timeout=30)) == []
-
-
-def test_an_app_that_raises_is_an_error_reply_and_the_next_message_is_answered():
-    def act(content, context):
-        if content["config"]["word"] == "bad":
-            raise OSError("no such thing")
-        return content
-
-    with LocalGrid(app_of(act), clients=1) as grid:
-        (bad,) = grid.send_and_receive([ask(1, word="bad")], timeout=30)
-        (good,) = grid.send_and_receive([ask(1, word="good")], timeout=30)
-    assert bad.has_error()
-    assert "no such thing" in bad.error.reason
-    assert bad.metadata.src_node_id == 1
-    assert not good.has_error()
+    assert workers
+    assert all(thread.daemon for thread in workers)
+    for thread in workers:  # which end with the grid
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_silent_client_costs_its_round_the_deadline_and_the_others_nothing(monkeypatch):
@@ -195,20 +199,6 @@ def test_a_silent_client_costs_its_round_the_deadline_and_the_others_nothing(mon
         assert [reply.metadata.src_node_id for reply in replies] == [2]
         assert 0.3 <= seconds < 10
         released.set()
-
-
-def test_the_threads_of_a_grid_end_with_it():
-    def workers():
-        return [thread for thread in threading.enumerate() if thread.name.startswith("client-worker")]
-
-    before = set(workers())
-    with LocalGrid(app_of(lambda content, context: content), clients=2):
-        mine = set(workers()) - before
-        assert mine
-        assert all(thread.daemon for thread in mine)
-    for thread in mine:
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 HUNG = """

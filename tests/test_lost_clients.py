@@ -37,23 +37,40 @@ def test_a_quorum_is_a_number_or_a_fraction():
             RunSettings(quorum=quorum)
 
 
-def test_fewer_than_the_quorum_end_the_run_with_both_numbers(monkeypatch):
-    pair, respond = PAIRS["DKPCA"], KernelClient._respond
+@pytest.fixture
+def lose(monkeypatch):
+    """Has clients answer nothing."""
+    respond = KernelClient._respond
 
-    def without_two(self, answer, request, config):
-        if self.client in {1, 3}:
-            raise InputError("no")
-        return respond(self, answer, request, config)
+    def lose(*clients):
+        def without_these(self, answer, request, config):
+            if self.client in clients:
+                raise InputError("no")
+            return respond(self, answer, request, config)
 
-    monkeypatch.setattr(KernelClient, "_respond", without_two)
+        monkeypatch.setattr(KernelClient, "_respond", without_these)
+
+    return lose
+
+
+def test_fewer_than_the_quorum_end_the_run_with_both_numbers(lose):
+    pair = PAIRS["DKPCA"]
+    lose(1, 3)
     for quorum in (3, 0.6):
         with pytest.raises(ProtocolError, match=rf"; 2 of 4 clients are left, but quorum = {quorum} asks for 3$"):
             pair.fit(pair.tables, quorum=quorum)
     result = pair.fit(pair.tables, quorum=2)
     assert [text[:8] for text in result.findings] == ["client 1", "client 3"]
-    monkeypatch.undo()
+    lose()
     others = pair.fit([pair.tables[0], pair.tables[2]])
     assert np.array_equal(result.model.eigenvectors_, others.model.eigenvectors_)
+
+
+def test_what_is_left_is_not_measured_as_if_it_were_all(lose):
+    lose(3)
+    result = PAIRS["VFedPCA"].fit(PAIRS["VFedPCA"].tables, quorum=0.5, evaluate=True)
+    assert not result.metrics
+    assert result.findings[0].startswith("the model was not measured: client 3 was lost in round 1 (IterateLocally)")
 
 
 def test_who_goes_on_everywhere_still_keeps_to_a_quorum():
@@ -62,28 +79,6 @@ def test_who_goes_on_everywhere_still_keeps_to_a_quorum():
     assert losses.fault(4, "Ask", 1, summed=False) == "quorum = 2 asks for 2"
     assert "all are needed in this round" in losses.fault(4, "Ask", 2, summed=True)
     assert Losses(everywhere=True).fault(4, "Ask", 0, summed=False) == "1 is needed", "nobody is left"
-
-
-def test_what_is_left_is_not_measured_as_if_it_were_all(monkeypatch):
-    pair, respond = PAIRS["VFedPCA"], KernelClient._respond
-
-    def lost(self, answer, request, config):
-        if self.client == 3:
-            raise InputError("no")
-        return respond(self, answer, request, config)
-
-    monkeypatch.setattr(KernelClient, "_respond", lost)
-    result = pair.fit(pair.tables, quorum=0.5, evaluate=True)
-    assert not result.metrics
-    assert result.findings[0].startswith("the model was not measured: client 3 was lost in round 1 (IterateLocally)")
-
-
-def grid_of(client):
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        return Site(number, TABLES[number], None, lambda outputs: None)
-
-    return LocalGrid(client_app({client.__name__: client}, find_site), clients=3)
 
 
 def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeypatch):
@@ -116,8 +111,12 @@ def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeyp
         second = yield from to_all(AskMore(word=2))
         return [[reply.values[0] for reply in replies] for replies in (first, second)]
 
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, TABLES[number], None, lambda outputs: None)
+
     settings = RunSettings(deadline=30.0, deadlines={"Ask": 1.0})
-    with grid_of(Slow) as grid:
+    with LocalGrid(client_app({"Slow": Slow}, find_site), clients=3) as grid:
         result = Toy(protocol, client=Slow, on_missing="continue").run(grid, settings)
         assert result.model == [[0.0, 2.0], [0.0, 4.0]]
         assert not grid._replies
