@@ -134,12 +134,10 @@ def test_where_they_would_be_off_or_save_no_time_others_are_drawn(kernel, column
     one, other = (RandomFeatures(kernel, count, "cosine", frequencies=way) for way in ("structured", instead))
     assert np.array_equal(one._draw(columns)[0], other._draw(columns)[0])
     assert one.takes(columns) == other.takes(columns)
-
-
-def test_no_site_computes_with_more_columns_than_it_counts():
+    # and no site computes with more columns than it counts
     features = RandomFeatures(RBF(gamma=0.5), 512, "cosine", frequencies="structured")
-    assert features._relation(MOST_STRUCTURED) == "structured"
-    assert features._relation(MOST_STRUCTURED + 1) == "independent"
+    of_most, of_more = (features._relation(columns) for columns in (MOST_STRUCTURED, MOST_STRUCTURED + 1))
+    assert (of_most, of_more) == ("structured", "independent")
 
 
 @with_and_without_numba

@@ -71,9 +71,6 @@ def of_count_sketch(X, t):
     return (np.outer(lengths, lengths) + (X @ X.T) ** 2 - 2 * squares @ squares.T) / t
 
 
-# Approximation of the kernel
-
-
 @every_kernel
 @every_size
 def test_the_mean_over_seeds_is_the_kernel(kernel, size):
@@ -86,38 +83,8 @@ def test_the_mean_over_seeds_is_the_kernel(kernel, size):
 @pytest.mark.parametrize(("m", "t"), [(12, 12), (12, 4), (24, 2)])
 def test_the_spread_over_seeds_is_as_derived(kernel, m, t):
     X = rows(5, 4)
-    grams = products((SubspaceEmbedding(kernel, t, m, seed).map(4) for seed in range(2000)), X)
+    grams = products((SubspaceEmbedding(kernel, t, m, seed).map(4) for seed in range(1500)), X)
     np.testing.assert_allclose(grams.var(axis=0), variance(kernel, X, m, t), rtol=0.25)
-
-
-def test_linear_rows_are_sketched_with_the_spread_of_a_count_sketch():
-    X = rows(5, 12)
-    grams = products((SubspaceEmbedding(Linear(), 5, seed=seed).map(12) for seed in range(4000)), X)
-    np.testing.assert_allclose(grams.var(axis=0), of_count_sketch(X, 5), rtol=0.2)
-
-
-@every_kernel
-def test_the_error_falls_with_both_numbers(kernel):
-    X, d = rows(6, 40) / 4, 40
-    K = kernel.gram(X)
-
-    def error(size, m):
-        grams = products((SubspaceEmbedding(kernel, size, m, seed).map(d) for seed in range(60)), X)
-        return np.square(grams - K).mean()
-
-    # Summing up dominates at many features a sum, the features where there are few.
-    few, more, many = error(2, 1280), error(8, 1280), error(32, 1280)
-    assert more == pytest.approx(few / 4, rel=0.5)
-    assert many == pytest.approx(more / 4, rel=0.5)
-    if not isinstance(kernel, Linear):
-        assert error(None, 320) < error(None, 20) / 6
-
-
-@every_arc_cosine
-def test_arc_cosine_features_are_unbiased(kernel):
-    X = rows(5, 3)
-    grams = products((ArcCosineFeatures(kernel, 20, seed).map(3) for seed in range(3000)), X, 1 / 20)
-    assert unbiased(grams, kernel.gram(X))
 
 
 @every_arc_cosine
@@ -128,9 +95,6 @@ def test_arc_cosine_features_are_rectified_powers(kernel):
     first = ArcCosineFeatures(ArcCosine(degree=1), 30).map(3)(X) / np.sqrt(2)  # the same w, whatever the degree
     expected = (first > 0).astype(float) if kernel.degree == 0 else first**kernel.degree
     np.testing.assert_allclose(A, expected, rtol=1e-12)
-
-
-# TensorSketch
 
 
 def theirs(sketch, X):
@@ -155,24 +119,6 @@ def test_tensor_sketch_is_scikit_learns_with_the_same_hashes(kernel, m):
     np.testing.assert_allclose(A, theirs(sketch, X), rtol=1e-10, atol=1e-12)
 
 
-@every_polynomial
-def test_tensor_sketch_has_the_spread_of_scikit_learns(kernel):
-    X, count = rows(4, 5), 700
-    grams = products((TensorSketch(kernel, 16, seed).map(5) for seed in range(count)), X)
-    assert unbiased(grams, kernel.gram(X))
-    models = (
-        PolynomialCountSketch(
-            gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, n_components=16, random_state=seed
-        )
-        for seed in range(count)
-    )
-    others = products((model.fit_transform for model in models), X)
-    np.testing.assert_allclose(grams.var(axis=0), others.var(axis=0), rtol=0.4)
-
-
-# Count sketches
-
-
 def test_a_count_sketch_adds_each_row_to_one_sum():
     S = count_sketch(50, 8, np.random.default_rng(0))
     assert isinstance(S, scipy.sparse.csr_array)
@@ -191,15 +137,14 @@ def test_a_count_sketch_keeps_products_on_average():
     np.testing.assert_allclose(grams.var(axis=0), of_count_sketch(B.T, 6), rtol=0.2)
 
 
-# What is summed, and its shape
-
-
 @every_kernel
 def test_without_a_size_features_are_the_kernels_own(kernel):
     X, d = rows(300, 5), 5
     E = SubspaceEmbedding(kernel, None, 40, seed=3).map(d)(X)
     if isinstance(kernel, Linear):
-        expected = X
+        expected = SubspaceEmbedding(kernel, 9).map(d)(X)  # of more sums than columns, too
+        assert np.array_equal(expected, X)
+        assert not np.shares_memory(E, X)
     elif isinstance(kernel, Polynomial):
         expected = TensorSketch(kernel, 40, seed=3).map(d)(X)
     elif isinstance(kernel, ArcCosine):
@@ -226,7 +171,7 @@ def test_sums_are_of_consecutive_features_with_signs(kernel):
         (Linear(), None, 7, 7),
         (Linear(), 7, 7, 7),
         (Linear(), 5, 7, 5),
-        (Linear(), 50, 7, 7),
+        (Linear(), 70, 7, 7),
         (RBF(gamma=1.0), None, 7, 60),
         (RBF(gamma=1.0), 50, 7, 50),
         (RBF(gamma=1.0), 60, 7, 60),
@@ -247,17 +192,6 @@ def test_the_number_of_features_is_rounded_up_to_whole_groups():
     X = rows(20, 3)
     E, whole = (SubspaceEmbedding(RBF(gamma=1.0), 7, m).map(3)(X) for m in (50, 56))
     assert np.array_equal(E, whole)
-
-
-@every_size
-def test_linear_rows_are_a_copy(size):
-    X = rows(4, 3)
-    E = SubspaceEmbedding(Linear(), size).map(3)(X)
-    assert np.array_equal(E, X)
-    assert not np.shares_memory(E, X)
-
-
-# The same numbers, whatever they are computed from
 
 
 @every_kernel
@@ -347,9 +281,6 @@ def test_seed_and_columns_change_every_coordinate(kernel):
     assert not np.isclose(wider, first).all(axis=0).any()
 
 
-# As values
-
-
 @every_kernel
 def test_round_trips_through_json(kernel):
     for embedding in (SubspaceEmbedding(kernel), SubspaceEmbedding(kernel, 50, 200, seed=2**53 + 1)):
@@ -383,18 +314,8 @@ def test_what_has_no_embedding_is_refused_in_one_line(options, text):
     with pytest.raises(InputError, match=text) as caught:
         SubspaceEmbedding(**{"kernel": RBF(gamma=1.0), "size": 4, "n_features": 8} | options)
     assert "\n" not in str(caught.value)
-
-
-def test_linear_rows_need_no_features():
-    assert SubspaceEmbedding(Linear(), 5000).width(20000) == 5000
-
-
-def test_tensor_sketches_refuse_what_they_cannot_know():
     with pytest.raises(InputError, match=r"kernel.gamma must be a number"):
         TensorSketch(Polynomial(), 10)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.int64, "complex64"])
-def test_other_types_of_number_are_refused(dtype):
-    with pytest.raises(InputError, match="must be float32 or float64"):
-        SubspaceEmbedding(RBF(gamma=1.0), 4).map(3, dtype)
+    for dtype in (np.float16, np.int64, "complex64"):
+        with pytest.raises(InputError, match="must be float32 or float64"):
+            SubspaceEmbedding(RBF(gamma=1.0), 4).map(3, dtype)
