@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
     from fedkernel.numerics.quality import (
         Silhouette,
-        calinski_harabasz,
         kernel_silhouette,
         ratio_of_variances,
         scored,
@@ -114,7 +113,6 @@ __all__ = [
     "block_krylov",
     "block_krylov_above",
     "block_krylov_gap",
-    "calinski_harabasz",
     "center_gram",
     "center_rows",
     "complement",
