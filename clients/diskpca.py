@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, Positions, Precision, Rows, all_finite, row_blocks, stack_rows
+from fedkernel.arrays import FloatArray, Positions, Precision, Rows, all_finite, row_blocks, stack_rows, sum_in_order
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics import (
@@ -52,10 +52,12 @@ class Products(Summed):
     """Upper triangle of products that are sums over all of the site's rows, row after row: c (c + 1) / 2 floats.
 
     Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum.
+    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. Where the number
+    of components is chosen also the sums of these values themselves, c floats more.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
+    sums: Annotated[FloatArray | None, Shape("Y")] = None
 
     @property
     def product(self) -> FloatArray:
@@ -76,11 +78,13 @@ class Sketch(Reply):
     Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
     has q sums, each over n_m / q rows in the mean, at least two, but some over a single one; the coordinator knows
     which rows, and their signs, so that sketches under a few seeds give every row's functions, and of a linear kernel
-    the rows. A site with fewer than 2 q rows sends products over all of them.
+    the rows. A site with fewer than 2 q rows sends products over all of them. Where the number of components is chosen
+    also the sums of the kernel values over all rows, c floats more.
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
     upper: Annotated[FloatArray | None, Shape("packed_m"), PackedSemidefinite()] = None
+    sums: Annotated[FloatArray | None, Shape("c")] = None
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension; c also where it follows from the length of a triangle."""
@@ -166,13 +170,44 @@ class MeasureDistances(LandmarkRequest[Total]):
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
-    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values."""
+    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, and perhaps for the values' sums."""
+
+    sums: bool = False
+
+    def check_reply(self, reply: Products) -> None:
+        """Check also that there are sums, of as many landmarks, where they were asked for."""
+        super().check_reply(reply)
+        _check_sums(reply.sums, wanted=self.sums)
+        if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
+            raise ValueError(f"sums are of {len(reply.sums)} landmarks, but upper has {reply.upper.size} products")
+
+    def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
+        """Check also that the values of so many rows have such squares: (sum k)^2 <= n sum k^2."""
+        super().check_table(reply, sizes)
+        if reply.sums is not None:
+            most = sizes["n_m"] * np.diag(reply.product)
+            if np.any(np.square(reply.sums) > (1 + reply.rounding) * most + reply.rounding * most.max()):
+                raise ValueError(f"sums are larger than those of {sizes['n_m']} values with such squares")
 
 
 class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
-    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
+    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
+
+    And perhaps for their sums.
+    """
 
     setting: ClassVar = "projection_size"
+    sums: bool = False
+
+    def check_reply(self, reply: Sketch) -> None:
+        """Check also that there are sums where they were asked for."""
+        super().check_reply(reply)
+        _check_sums(reply.sums, wanted=self.sums)
+
+
+def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
+    if wanted != (sums is not None):
+        raise ValueError(f"the reply must hold {'sums' if wanted else 'no sums'}, as was asked")
 
 
 class DrawnRows(CarriesRows, Reply):
@@ -340,7 +375,7 @@ class DisKPCAClient(KernelClient):
 
     def sketch_points(self, ask: SketchPoints) -> Sketch:
         """Embed the rows, and sketch the points that they become."""
-        return _reply(self._sketch_points(ask, ask.columns))
+        return Sketch(**_parts(self._sketch_points(ask, ask.columns)))
 
     def multiply_points(self, ask: MultiplyPoints) -> Products:
         """Embed the rows, and multiply the points that they become."""
@@ -413,19 +448,25 @@ class DisKPCAClient(KernelClient):
 
     def sketch_kernel(self, ask: SketchKernel) -> Sketch:
         """Compute kernel values against the landmarks, and sketch them."""
-        return _reply(self._sketch_kernel(ask, ask.columns))
+        sketch, sums = self._sketch_kernel(ask, ask.columns)
+        return Sketch(**_parts(sketch), sums=sums)
 
     def multiply_kernel(self, ask: MultiplyKernel) -> Products:
         """Compute kernel values against the landmarks, and multiply them."""
-        return Products(upper=pack_symmetric(_product(self._sketch_kernel(ask, None))))
+        sketch, sums = self._sketch_kernel(ask, None)
+        return Products(upper=pack_symmetric(_product(sketch)), sums=sums)
 
-    def _sketch_kernel(self, ask: SketchKernel | MultiplyKernel, columns: int | None) -> RowSketch:
+    def _sketch_kernel(
+        self, ask: SketchKernel | MultiplyKernel, columns: int | None
+    ) -> tuple[RowSketch, FloatArray | None]:
+        """Return the values' sketch and, where they are asked for, their sums over the rows."""
         self._take_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
-        sketch = self._row_sketch(columns, "right sketch")
+        sketch, totals = self._row_sketch(columns, "right sketch"), []
         for _, block in self._blocks(ask.precision):
-            sketch.add(values(block))
-        return sketch
+            sketch.add(own := values(block))
+            totals.append(own.sum(axis=0, dtype=np.float64) if ask.sums else None)
+        return sketch, sum_in_order([total for total in totals if total is not None]) if ask.sums else None
 
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
@@ -518,6 +559,6 @@ def _product(sketch: RowSketch) -> FloatArray:
     return np.empty((0, 0)) if sketch.product is None else sketch.product
 
 
-def _reply(sketch: RowSketch) -> Sketch:
+def _parts(sketch: RowSketch) -> dict[str, FloatArray | None]:
     product = sketch.product
-    return Sketch(factor=sketch.factor) if product is None else Sketch(upper=pack_symmetric(product))
+    return {"factor": sketch.factor} if product is None else {"upper": pack_symmetric(product)}

@@ -58,7 +58,7 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     That is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
     and Regression Trees, 1984). A silhouette needs at least two clusters: that there is none at all it cannot say, but
-    is then small; below `WEAK` the choice says so.
+    is then small; below `WEAK` the choice says so, and where it is the most that was allowed.
 
     Parameters
     ----------
@@ -82,6 +82,8 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     if value != largest:
         near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"
     why = f"n_clusters = {k} has {near} on the coreset of 2 to {most} ({listed})"
+    if k == most:
+        why = f"{why}; that is the most that there may be (max_clusters)"
     if value is None or value.mean < WEAK:
         why = f"{why}; below {WEAK} there may be no clusters at all"
     return Clustered(best.centers, coreset, Choice("n_clusters", k, why))

@@ -1,14 +1,15 @@
 """How many components there are, where that is left to a run."""
 
 import dataclasses
-import itertools
 from typing import Annotated, Literal, TypeVar
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import Choice, KernelPCA, LandmarkPCA
-from fedkernel.numerics import above_rounding, components_by_gap
+from fedkernel.numerics import above_rounding, falls
 from fedkernel.validation import check_at_most
 
 AUTO_COMPONENTS = 10
@@ -16,6 +17,9 @@ AUTO_COMPONENTS = 10
 
 NumberOfComponents = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostComponents = Annotated[int, Field(ge=1)] | None
+
+FAINT = 1.5
+"""A fall of eigenvalues below which a choice says that no number stands out."""
 
 AMONG_PEERS = '"auto" is not for peers, of whom nobody sees eigenvalues; give a number, or let DKPCA or DisKPCA choose'
 BY_EIGENGAP = '"auto" is eigengap = true here, with a number, the most'
@@ -51,8 +55,15 @@ def check_components(
     check_at_most("max_components" if n_components == "auto" else "n_components", most, limit, what)
 
 
-def chosen(model: Components, most: int, rows: int) -> Components:
-    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.components_by_gap`).
+def chosen(
+    model: Components, most: int, rows: int, centred: FloatArray | None = None, omitted: float = 0.0
+) -> Components:
+    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.falls`).
+
+    A spectrum that is not centred falls the most after the direction of the mean, which says nothing of how the rows
+    differ: the gap is that of the centred one. The model has one component more than are before that gap where the
+    mean's own direction, orthogonal to theirs, stands out as they do. Of eigenvalues, that is how many are above the
+    middle of the gap: taking the mean off is of rank 1, so that at most one more is.
 
     Parameters
     ----------
@@ -61,15 +72,31 @@ def chosen(model: Components, most: int, rows: int) -> Components:
     most : int
     rows : int
         Of the matrix whose eigenvalues they are.
+    centred : ndarray, optional
+        As many eigenvalues of the matrix once it is centred; None: it is.
+    omitted : float
+        By how much these may be larger, by what clients left out.
     """
-    D, candidates = components_by_gap(model.eigenvalues_, most, rows)
-    values = model.eigenvalues_[above_rounding(model.eigenvalues_, rows)]
-    ratios = enumerate(itertools.pairwise(values.tolist()), start=1)
-    listed = ", ".join(f"{number}: {last / following:.3g}" for number, (last, following) in ratios)
-    why = f"of 1 to {candidates} the eigenvalues fall the most after that one, by a factor of ({listed})"
-    if candidates < most:
-        why = f"{why}; only {values.size} eigenvalues are told from 0"
-    return dataclasses.replace(model.first(D), choice_=Choice("n_components", D, f"n_components = {D}: {why}"))
+    values = model.eigenvalues_ if centred is None else centred
+    ratios = falls(values, most, rows, omitted)
+    n = D = 1 + int(np.argmax(ratios))
+    after, mean = "that one", ""
+    if centred is not None:
+        after = f"{D}, once centred"
+        middle = np.sqrt(values[D - 1] * values[D]) if ratios.size > 1 else values[0] / 2
+        if most > D and np.count_nonzero(model.eigenvalues_ > middle) > D:
+            n, mean = D + 1, ", and the mean has a direction of its own"
+    listed = ", ".join(f"{number}: {ratio:.3g}" for number, ratio in enumerate(ratios, start=1))
+    factor = f"by a factor of {'at least ' if omitted > 0 else ''}({listed})"
+    why = f"of 1 to {ratios.size} the eigenvalues fall the most after {after}, {factor}{mean}"
+    if ratios.max() < FAINT:
+        why = f"{why}; no number stands out, by a factor of {FAINT} or more"
+    if ratios.size < most:
+        told = np.count_nonzero(above_rounding(values, rows))
+        why = f"{why}; only {told} eigenvalues are told from 0"
+    if n == most:
+        why = f"{why}; that is the most that there may be (max_components)"
+    return dataclasses.replace(model.first(n), choice_=Choice("n_components", n, f"n_components = {n}: {why}"))
 
 
 def comparable(reference: Components, model: Components) -> Components:

@@ -11,7 +11,6 @@ from fedkernel.models import KernelKMeans
 from fedkernel.numerics import (
     AnyKernel,
     assign,
-    calinski_harabasz,
     ratio_of_variances,
     silhouette,
     site_agreement,
@@ -34,20 +33,21 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     Returns
     -------
     Measures
-        ``kmeans_objective``, ``calinski_harabasz_rows`` about the model's own centres; ``silhouette`` and
-        ``calinski_harabasz`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the
-        sizes that the clients tell. Left out is what means nothing, as a silhouette, or the sites, of one cluster.
+        ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
+        ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes
+        that the clients tell. Left out is what means nothing, as a silhouette, or the sites, of one cluster. Nothing
+        but the silhouette is estimated from the coreset, whose points lie nearer to centres that were found from them
+        than all rows do.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
     replies = yield from to_all(CountClusters())
     N, k = run.rows, len(model.centers_)
     scatter = sums.lengths - float(sums.sum @ sums.sum) / N
     figures: dict[str, float | None] = {"kmeans_objective": (max(sums.total - sums.lengths, 0.0) + sums.cost) / N}
-    figures["calinski_harabasz_rows"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
+    figures["calinski_harabasz"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
     if model.coreset_ is not None:
         labels, _ = assign(model.coreset_.points, model.centers_)
         figures["silhouette"] = None if (worth := silhouette(model.coreset_, labels)) is None else worth.mean
-        figures["calinski_harabasz"] = calinski_harabasz(model.coreset_, labels)
     sizes = np.array([reply.sizes for reply in replies])
     figures["site_nmi"] = site_agreement(sizes) if np.count_nonzero(sizes.sum(axis=0)) > 1 else None
     figures["smallest_cluster"] = float(sizes.sum(axis=0).min())

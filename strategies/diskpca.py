@@ -207,9 +207,9 @@ class DisKPCA(LandmarkStrategy):
     ----------
     n_components : int or "auto"
         k; "auto": of 1 to ``max_components``, by default 10, where the eigenvalues in the landmarks' span fall the
-        most, as for `DKPCA`. Clients are asked nothing more, and get the chosen ones only. Components are not centred:
-        where rows have a mean far from 0, the largest fall is that after its direction, the first. The result's
-        ``findings`` say why.
+        most once the rows' mean is taken off, as for `DKPCA`: for that, clients send the sums of their kernel values
+        against the landmarks, |Y| floats more, and get the chosen ones only. The components themselves are not
+        centred: where the mean has a direction of its own, there is one more. The result's ``findings`` say why.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_adaptive : int
         Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one.
@@ -317,8 +317,7 @@ class DisKPCA(LandmarkStrategy):
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed))
         scores = leverage_plan(embedding, self.dtype, self.point_sketch_size)
         points = points_plan(embedding, step, **self._draws)
-        size, w = self.most_components, self.projection_size
-        components = low_rank_plan(step, rows, n_components=size, columns=w, embed=self.embed)
+        components = low_rank_plan(step, rows, **self._low_rank_fields())
         return *instead(uniform_plan(rows), (*scores, *points)), *components
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
@@ -337,4 +336,4 @@ class DisKPCA(LandmarkStrategy):
                 embedding, step, totals, sizes, run.rng("draws"), **self._draws
             )
         # Step 4: the components in their span
-        return (yield from low_rank(step, landmarks, last, **self._low_rank_fields()))
+        return (yield from low_rank(run, step, landmarks, last, **self._low_rank_fields()))

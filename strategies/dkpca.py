@@ -34,6 +34,8 @@ from fedkernel.numerics import (
     Kernel,
     Laplacian,
     Linear,
+    center_gram,
+    leading_eigenpairs,
     leading_eigenpairs_of_factor,
     symmetric_by_rows,
 )
@@ -80,8 +82,10 @@ class DKPCA(ProjectsNewRows):
     ----------
     n_components : int or "auto"
         D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, where the rebuilt
-        matrix's eigenvalues fall the most, but to 0, by the ratio of neighbours (`fedkernel.numerics.eigengap`), which
-        asks the clients nothing more. The result's ``findings`` say why.
+        matrix's eigenvalues, once it is centred, fall the most by the ratio of neighbours, whatever the clients left
+        out of their spectra; and one more where the mean has a direction of its own, if the result is not to be
+        centred. Clients are asked nothing more. Takes another (N, N) array where the matrix is formed. The result's
+        ``findings`` say why.
     kernel : Kernel
         Its gamma must be a number (no client knows how many columns there are in all).
     local_components : int, "adaptive" or None
@@ -182,7 +186,7 @@ class DKPCA(ProjectsNewRows):
         kind, fields = self._asked()
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
-        return self._solve(uploads)
+        return self._solve(uploads, self._left_out(uploads, run.members))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the certificate, where there is one, and what the components keep of the kernel matrix.
@@ -212,6 +216,11 @@ class DKPCA(ProjectsNewRows):
         """Whether clients decompose kernel matrices of full rank, whose elementwise product the kernel matrix is."""
         return self.upload == "kernel" and self.kernel.vertical == "product"
 
+    @property
+    def _bounded(self) -> bool:
+        """Whether what the rebuilt matrix lacks is no larger than what clients leave out, all together."""
+        return self._elementwise or self.kernel.vertical == "sum"
+
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}
         if self.local_components == "adaptive":
@@ -221,17 +230,28 @@ class DKPCA(ProjectsNewRows):
             return FindLocalProducts, {"kernel": Linear(), **fields}
         return FindLocalEigenpairs, {"kernel": self.kernel, "omitted": self.certificate, **fields}
 
-    def _solve(self, uploads: Sequence[LocalSpectrum] | Sequence[LocalProducts]) -> KernelPCA:
-        omitted = [up.omitted or 0.0 for up in uploads if isinstance(up, LocalSpectrum)] if self.certificate else None
+    def _left_out(self, uploads: Sequence[LocalSpectrum | LocalProducts], members: Sequence[Member]) -> float:
+        """Return the sum of the largest eigenvalues that clients have not sent, or what it is at most.
+
+        The norm of what the rebuilt matrix lacks is no larger, as for `certified`. Of inner products of which the
+        kernel is a map, it is their share of all clients' largest eigenvalues, and the matrix is taken to lack such.
+        """
+        total, threshold = 0.0, self._asked()[1].get("epsilon", 1.0)
+        for up, member in zip(uploads, members, strict=True):
+            rank = member.rows if self._elementwise else min(member.rows, member.columns)
+            most = min(float(up.values[-1]), threshold * float(up.values[0])) if len(up.values) < rank else 0.0
+            known = up.omitted if isinstance(up, LocalSpectrum) else None
+            total += most if known is None else known
+        return total if self._bounded else total / (sum(float(up.values[0]) for up in uploads) or 1.0)
+
+    def _solve(self, uploads: Sequence[LocalSpectrum | LocalProducts], omitted: float) -> KernelPCA:
         if self.upload == "inner products" or self.kernel.vertical == "sum":
             # Equation 2 as K = F F^T: the matrix itself is never needed.
             F = np.hstack([up.vectors * np.sqrt(np.maximum(up.values, 0)) for up in uploads])
             if self.kernel.vertical == "sum":
                 return self._solve_factor(F, omitted)
             # F's rows are as far apart as the clients' rows are, up to the truncation.
-            most = self._wanted(len(F), omitted)
-            return self._chosen(KernelPCA.of_coordinates(F, self.kernel, most, center=self.center))
-
+            return dataclasses.replace(self._solve_gram(self.kernel.gram(F), omitted), coordinates_=F)
         return self._solve_gram(self._rebuilt(uploads), omitted)
 
     def _rebuilt(self, uploads: Sequence[LocalSpectrum | LocalProducts]) -> FloatArray:
@@ -245,36 +265,47 @@ class DKPCA(ProjectsNewRows):
 
         return symmetric_by_rows(len(uploads[0].vectors), upper)
 
-    def _solve_factor(self, F: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
-        column_means, mean = None, 0.0
+    def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
+        column_means, mean, centred, wanted = None, 0.0, None, self._wanted(len(F), omitted)
+        row = F.mean(axis=0)
         if self.center:
             # Centring columns of F centres F F^T; the means of F F^T are those of its products with F's mean row.
-            row = F.mean(axis=0)
             column_means, mean = F @ row, float(row @ row)
             F = F - row
-        pairs = leading_eigenpairs_of_factor(F, self._wanted(len(F), omitted))
-        return self._certified(KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean), omitted)
+        elif self._chooses(omitted):
+            centred = leading_eigenpairs_of_factor(F - row, wanted).values
+        pairs = leading_eigenpairs_of_factor(F, wanted)
+        model = KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
+        return self._certified(model, omitted, centred)
 
-    def _solve_gram(self, K: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
-        model = KernelPCA.of_gram(K, self.kernel, self._wanted(len(K), omitted), center=self.center)
-        return self._certified(model, omitted)
+    def _solve_gram(self, K: FloatArray, omitted: float | None = None) -> KernelPCA:
+        centred, wanted = None, self._wanted(len(K), omitted)
+        if self._chooses(omitted) and not self.center:
+            center_gram(apart := K.copy())
+            centred = leading_eigenpairs(apart, wanted).values
+        model = KernelPCA.of_gram(K, self.kernel, wanted, center=self.center)
+        return self._certified(model, omitted, centred)
 
-    def _wanted(self, rows: int, omitted: Sequence[float] | None) -> int:
+    def _chooses(self, omitted: float | None) -> bool:
+        return self.n_components == "auto" and omitted is not None
+
+    def _wanted(self, rows: int, omitted: float | None) -> int:
         """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
-        most, next_too = self.most_components, omitted is not None or self.n_components == "auto"
+        most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
         return min(most + 1, rows) if next_too else most
 
-    def _certified(self, found: KernelPCA, omitted: Sequence[float] | None) -> KernelPCA:
-        model = self._chosen(found)
-        if omitted is None:
+    def _certified(self, found: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
+        """Return as many of the leading components as are wanted, or chosen, with what is certified of them."""
+        most, rows = self.most_components, len(found.eigenvectors_)
+        if not self._chooses(omitted):
+            model = found.first(most)
+        else:
+            share = 1.0 if self._bounded else float((found.eigenvalues_ if centred is None else centred)[0])
+            model = chosen(found, most, rows, centred, share * (omitted or 0.0))
+        if omitted is None or not self.certificate:
             return model
-        bound = certified(found.eigenvalues_, model.n_components, len(found.eigenvectors_), sum(omitted))
+        bound = certified(found.eigenvalues_, model.n_components, rows, omitted)
         return dataclasses.replace(model, certificate_=bound)
-
-    def _chosen(self, model: KernelPCA) -> KernelPCA:
-        """Return as many of a model's leading components as are wanted, or chosen."""
-        most = self.most_components
-        return chosen(model, most, len(model.eigenvectors_)) if self.n_components == "auto" else model.first(most)
 
     def _projected_by(self) -> tuple[Step, int]:
         k = self.most_components

@@ -165,6 +165,7 @@ class LowRank:
 
 
 def low_rank(
+    run: Run,
     step: LowRank,
     landmarks: Rows,
     last: Drawn,
@@ -177,14 +178,16 @@ def low_rank(
     """Find the leading components within the landmarks' span; a sub-protocol (algorithm 3, disLR).
 
     Two rounds. Up: M |Y| (|Y| + 1) / 2 floats, or of sketches |Y| w from each client with 2 w rows or more; down: the
-    last landmarks, each to all clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client
-    |Y| floats per row of a block.
+    last landmarks, each to all clients but its own, and M |Y| k. Where k is chosen, M |Y| up besides: the sums of the
+    kernel values, by which the coordinator takes the rows' mean off. Memory: the coordinator (|Y|, |Y|) arrays; a
+    client |Y| floats per row of a block.
 
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
 
     Parameters
     ----------
+    run : Run
     step : LowRank
     landmarks : ndarray or CSR array of shape (|Y|, d)
     last : Drawn
@@ -192,7 +195,7 @@ def low_rank(
     n_components : int
         k; fewer are found where the landmarks span fewer dimensions.
     choose : bool
-        Whether k is the most: of A's leading eigenpairs, as many go to the clients as the eigengap says.
+        Whether k is the most: as many components go to the clients as A's eigenvalues say, once centred (`chosen`).
     columns : int, "landmarks" or "exact"
         w; "landmarks": |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
     embed : bool
@@ -201,12 +204,14 @@ def low_rank(
     # Step 1: every client sketches its kernel values
     handed = {client: step.handed_out(last, client) for client in range(len(last.counts))}
     if columns == "exact":
-        total = yield from to_sum({client: MultiplyKernel(**fields) for client, fields in handed.items()})
-        product = total.product
+        total = yield from to_sum({client: MultiplyKernel(**own, sums=choose) for client, own in handed.items()})
+        product, sums = total.product, total.sums
     else:
         w = landmarks.shape[0] if columns == "landmarks" else columns
-        requests = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
-        product = sum_in_order([reply.product for reply in (yield from to_each(requests))])
+        requests = {client: SketchKernel(**own, columns=w, sums=choose) for client, own in handed.items()}
+        replies = yield from to_each(requests)
+        product = sum_in_order([reply.product for reply in replies])
+        sums = sum_in_order([own for reply in replies if (own := reply.sums) is not None]) if choose else None
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
     K = step.kernel.gram(landmarks)
     R = whitening(K, step.tol)
@@ -220,19 +225,26 @@ def low_rank(
     kernel_mean = mean_of_landmarks(K, np.diag(product)) if saturates(step.kernel) else None
     values = np.maximum(pairs.values, 0.0)
     model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, kernel_mean_=kernel_mean)
-    if choose:
-        model = chosen(model, n_components, len(A))
+    if sums is not None:
+        mean = R.T @ sums
+        centred = leading_eigenpairs((A + A.T) / 2 - np.outer(mean, mean) / run.rows, len(values)).values
+        coarsest = "float32" if "float32" in (step.precision, run.wire) else "float64"
+        rounding = len(A) * float(np.finfo(coarsest).eps) * float(values[0])
+        model = chosen(model, n_components, len(A), centred, rounding)
     # Step 3: L = phi(Y) C, at every client
     yield from to_all(step.components(model, embed=embed))
     return model
 
 
-def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: ProjectionSize, embed: bool) -> Plan:
+def low_rank_plan(
+    step: LowRank, rows: int, *, n_components: int, choose: bool, columns: ProjectionSize, embed: bool
+) -> Plan:
     """Return what `low_rank` asks, with so many landmarks at most."""
     if columns == "exact":
-        values = step.plan(MultiplyKernel, rows)
+        values = step.plan(MultiplyKernel, rows, sums=choose)
     else:
-        values = step.plan(SketchKernel, rows, columns=AtMost(rows) if columns == "landmarks" else columns)
+        w = AtMost(rows) if columns == "landmarks" else columns
+        values = step.plan(SketchKernel, rows, columns=w, sums=choose)
     return values, components_plan(step, rows, n_components, embed=embed)
 
 
@@ -323,6 +335,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.most_components
         up = Y * d + sketched_floats(cohort, Y, Y if columns == "landmarks" else columns)
+        up += M * Y if columns != 0 and self.n_components == "auto" else 0
         own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")

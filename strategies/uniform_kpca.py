@@ -14,7 +14,7 @@ from clients.diskpca import DisKPCAClient, TakeLandmarks
 from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
-from fedkernel.numerics import RBF, Embeddable
+from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, to_all, to_each
 from fedkernel.validation import value_object
 from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
@@ -87,8 +87,7 @@ class UniformKPCA(LandmarkStrategy):
         """Return the draw, and what the solver asks."""
         step, rows, k = self._step(self.kernel), self.n_samples, self.most_components
         if self.solver == "disLR":
-            w = self.projection_size
-            return uniform_plan(rows), *low_rank_plan(step, rows, n_components=k, columns=w, embed=self.embed)
+            return uniform_plan(rows), *low_rank_plan(step, rows, **self._low_rank_fields())
         components = components_plan(step, rows, k, embed=self.embed)
         return uniform_plan(rows), step.plan(TakeLandmarks, rows), components
 
@@ -97,10 +96,12 @@ class UniformKPCA(LandmarkStrategy):
         step = self._step(self.kernel.settled(run.columns))
         drawn = yield from draw_uniformly(run.members, self.n_samples, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
-            return (yield from low_rank(step, drawn.rows, drawn, **self._low_rank_fields()))
+            return (yield from low_rank(run, step, drawn.rows, drawn, **self._low_rank_fields()))
         rows, k = drawn.rows.shape[0], self.most_components
         if self.n_components == "auto":
-            model = chosen(kernel_pca(drawn.rows, step.kernel, min(k + 1, rows)), k, rows)
+            model = kernel_pca(drawn.rows, step.kernel, min(k + 1, rows))
+            center_gram(K := step.kernel.gram(drawn.rows))
+            model = chosen(model, k, rows, leading_eigenpairs(K, min(k + 1, rows)).values)
         else:
             model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})

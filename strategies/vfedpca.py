@@ -50,6 +50,7 @@ from fedkernel.numerics import (
     block_krylov,
     block_krylov_gap,
     center_gram,
+    components_by_gap,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
     saturates,
@@ -99,6 +100,11 @@ def mean_of_clients(replies: Sequence[Finished]) -> float | None:
     return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
 
 
+def _apart(columns: FloatArray) -> FloatArray:
+    """Return columns less their means."""
+    return np.asarray(columns - columns.mean(axis=0))
+
+
 def local_memory(cohort: Sequence[Member], n_components: int, iterations: int, kernel: Kernel | None) -> int:
     """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
 
@@ -121,9 +127,10 @@ class VFedPCA(ProjectsNewRows):
     ----------
     n_components : int or "auto"
         k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, where the pooled
-        matrix's eigenvalues fall the most, as for `DKPCA`; the result's ``findings`` say why. The vectors that are
-        multiplied are as many as the most; only the chosen ones go to the clients. The paper's merges know no
-        eigenvalues of the pooled matrix: theirs are those that the clients' own vectors show.
+        matrix's eigenvalues, once it is centred, fall the most, as for `DKPCA`; the result's ``findings`` say why. The
+        vectors that are multiplied are as many as the most; only the chosen ones go to the clients. With ``center``
+        other than "columns" a first search is on the centred matrix, and a second one on that itself. The paper's
+        merges know no eigenvalues of the pooled matrix: theirs are those that the clients' own vectors show.
     merge : {"exact", "eigenvalue", "average"}
         "exact": clients multiply their matrix with a block of vectors and the coordinator adds the products up: block
         Lanczos on the pooled matrix, which converges to the pooled PCA's subspace. The paper's: "eigenvalue", weights
@@ -231,6 +238,9 @@ class VFedPCA(ProjectsNewRows):
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products + means, M * k * N + products
+        # products again where the number is searched first
+        steps, again = steps * self._searches, products * (self._searches - 1)
+        up, down = up + again, down + again
         return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def plan(self, clients: int, seed: int) -> Plan:
@@ -240,7 +250,8 @@ class VFedPCA(ProjectsNewRows):
         finish = once(Finish, k, **table)
         if self.merge != "exact":
             return repeated(self.rounds or DEFAULT_ROUNDS, iterate), finish
-        products = repeated(self.rounds or MOST_ROUNDS, ask(Multiply, {"b": self.most_components}, **table))
+        most = self._searches * (self.rounds or MOST_ROUNDS)
+        products = repeated(most, ask(Multiply, {"b": self.most_components}, **table))
         return repeated(1, iterate), products, finish
 
     def evaluation_plan(self) -> Plan:
@@ -286,19 +297,39 @@ class VFedPCA(ProjectsNewRows):
         # without the vectors that fill it up where all clients together have a smaller rank than k
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
-        choose, most = self.n_components == "auto", self.most_components
-        find, tol, rounds = block_krylov_gap if choose else block_krylov, run.tolerance(self.tol), self.rounds
-        search = find(start, most, tol=tol, max_steps=rounds or MOST_ROUNDS)
-        pairs = yield from distributed(search, self._multiply)
-        ended = f"rounds = {rounds or MOST_ROUNDS} ended the search before it converged to tol = {tol:g}"
+        choose, most, centred = self.n_components == "auto", self.most_components, None
+        limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.rounds or MOST_ROUNDS}
+        searches = []
+        if self._searches > 1:
+            # The number is that of the centred matrix, from whose vectors and the mean's the search for pairs goes on
+            drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
+            search = block_krylov_gap(_apart(drawn), most, **limits)
+            searches.append((yield from distributed(search, self._centred_product)))
+            centred = searches[0].values
+            number = min(components_by_gap(centred, most, len(start))[0] + 1, len(start))
+            start = np.hstack([np.ones((len(start), 1)), searches[0].vectors[:, : min(number, most) - 1]])
+            search = block_krylov(start, number, **limits)
+        else:
+            search = (block_krylov_gap if choose else block_krylov)(start, most, **limits)
+        searches.append(pairs := (yield from distributed(search, self._multiply)))
+        ended = f"rounds = {limits['max_steps']} ended the search before it converged to tol = {limits['tol']:g}"
         what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
-        findings = (f"{ended}: {what}",) if isinstance(pairs, Unconverged) else ()
+        findings = (f"{ended}: {what}",) if any(isinstance(found, Unconverged) for found in searches) else ()
         model = KernelPCA(*pairs, self._local_kernel() or Linear(), findings_=findings)
-        return chosen(model, most, len(pairs.vectors)) if choose else model
+        return chosen(model, most, len(pairs.vectors), centred) if choose else model
+
+    @property
+    def _searches(self) -> int:
+        """How many searches there are: two where the number is chosen on a matrix that is not the model's."""
+        return 2 if self.n_components == "auto" and self.center != "columns" else 1
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
         total = yield from to_sum(Multiply(**self._table_fields(), block=block))
         return total.product
+
+    def _centred_product(self, block: FloatArray, step: int) -> Protocol[FloatArray]:
+        """Multiply the centred matrix: what rounding leaves of the constant vector in a block is taken off, too."""
+        return _apart((yield from self._multiply(_apart(block), step)))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return how much of the clients' total variance the components keep: one round, k + 1 floats from each client.

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from experiments.baselines import Baseline, cohort, counterpart
-from fedkernel import RBF, Linear
+from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError
 from fedkernel.numerics import align_signs
+from fedkernel.protocol import Forecast
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from strategies.admm_kpca import ADMMKPCA
 
@@ -75,10 +76,13 @@ def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, m
     for metric, value in numbered.metrics.items():
         assert result.metrics[metric] == pytest.approx(value, rel=1e-6, abs=1e-7), metric
 
-    # What comes up is that of the most, as is forecast; what is handed over at the end, that of the number
+    # What comes up is that of the most, as is forecast, with the sums by which a mean in the landmarks' span is taken
+    # off; what is handed over at the end, that of the number
     run, members = strategy.fit(shards), cohort(shards)
     forecast, last = strategy.forecast(members), run.history[-1]["phase"]
-    assert forecast == make(most).forecast(members)
+    summed = {phase for phase in floats(run, "up") if phase in ("MultiplyKernel", "SketchKernel")}
+    sums = len(shards) * min(strategy.n_landmarks, len(planted())) if summed else 0
+    assert forecast == make(most).forecast(members) + Forecast(0, sums, 0, 0)
     assert run.ledger.rounds <= forecast.rounds
     if forecast.meaning == "exact":
         assert (run.ledger.floats_up, run.ledger.floats_down) == (forecast.floats_up, forecast.floats_down)
@@ -87,7 +91,9 @@ def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, m
     if name.startswith("VFed"):
         assert floats(run, "up")["IterateLocally"] == len(shards) * most * (len(planted()) + 1)
     else:
-        assert floats(run, "up") == floats(make(most).fit(shards), "up")
+        sums = len(shards) * len(run.model.landmarks_) if summed else 0
+        before = floats(make(most).fit(shards), "up")
+        assert floats(run, "up") == before | {phase: before[phase] + sums for phase in summed}
     if name != "DKPCA":  # which hands nothing over
         assert floats(run, "down")[last] == len(shards) * directions(run.model).size
         assert directions(run.model).shape[1] == D
@@ -111,6 +117,76 @@ def test_four_blocks_are_told_by_every_pair_that_chooses(strategy, number):
     result = strategy.fit(shards)
     assert result.model.n_components == number
     assert f"{number}: " in result.findings[0].partition("(")[2]
+
+
+SHOWN = {"share_rows": True}
+CHOOSING = {
+    "DKPCA": lambda kernel: DKPCA("auto", kernel),
+    "DKPCA, adaptive": lambda kernel: DKPCA("auto", kernel, local_components="adaptive", epsilon=1e-4),
+    "DKPCA, certified": lambda kernel: DKPCA("auto", kernel, local_components=15, certificate=True),
+    "disKPCA": lambda kernel: DisKPCA("auto", kernel, n_adaptive=20, **SHOWN),
+    "disKPCA, sketched": lambda kernel: DisKPCA("auto", kernel, n_adaptive=20, projection_size="landmarks", **SHOWN),
+    "disKPCA, float32": lambda kernel: DisKPCA("auto", kernel, n_adaptive=20, dtype="float32", **SHOWN),
+    "uniform + disLR": lambda kernel: UniformKPCA("auto", kernel, n_samples=60, **SHOWN),
+    "uniform + batch": lambda kernel: UniformKPCA("auto", kernel, n_samples=60, solver="batch", **SHOWN),
+    "VFedAKPCA": lambda kernel: VFedAKPCA("auto", kernel=kernel, center="none"),
+}
+"""Whose components are not centred."""
+
+
+@pytest.mark.parametrize("kernel", [Linear(), RBF(), RBF(width="median"), Laplacian()], ids=str)
+@pytest.mark.parametrize("name", CHOOSING)
+def test_the_mean_of_the_rows_is_not_taken_for_all_there_is(name, kernel):
+    """Around k points, far from 0: k components, of which the centred ones are one less."""
+    for points in (3, 4):
+        centres = 6 * np.eye(points, 6)[np.arange(120) % points] + 5
+        X = centres + 0.4 * np.random.default_rng(3).standard_normal((120, 6))
+        strategy = CHOOSING[name](kernel)
+        result = strategy.fit(np.array_split(X, 3, axis=1 if strategy.partition == "vertical" else 0))
+        assert result.model.n_components == points
+        assert f"the eigenvalues fall the most after {points - 1}, once centred, by a factor of" in result.findings[0]
+        assert "and the mean has a direction of its own" in result.findings[0]
+
+
+@pytest.mark.parametrize("D", [3, 4])
+@pytest.mark.parametrize("offset", [0.0, 5.0])
+@pytest.mark.parametrize("name", [*CHOOSING, "VFedPCA", "VFedPCA, rows"])
+def test_the_directions_in_which_rows_differ_are_counted(name, D, offset):
+    """Beside the mean, where that is not 0 and its direction is none of them; VFedPCA's search is the exact one's."""
+    rng = np.random.default_rng(2)
+    W = np.linalg.qr(rng.standard_normal((24, D)))[0]
+    Z = np.linalg.qr(np.hstack([np.ones((120, 1)), rng.standard_normal((120, D))]))[0][:, 1:]
+    X = 12 * Z @ W.T + 0.1 * rng.standard_normal((120, 24)) + offset * rng.standard_normal(24)
+    own = {"VFedPCA": VFedPCA("auto", center="none"), "VFedPCA, rows": VFedPCA("auto", center="rows")}
+    strategy = own[name] if name in own else CHOOSING[name](Linear())
+    shards = np.array_split(X, 3, axis=1 if strategy.partition == "vertical" else 0)
+    result = strategy.fit(shards, reference="central")
+    assert result.model.n_components == D + (offset > 0)
+    assert f"the eigenvalues fall the most after {D}, once centred, by a factor of" in result.findings[0]
+    assert ("the mean has a direction of its own" in result.findings[0]) == (offset > 0)
+    if name in own:
+        assert result.metrics["error"] < 1e-12
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_that_clients_sent_no_more_is_no_gap(center):
+    """One site's columns are twenty times the others', so that its tenth eigenvalue is the last that counts."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 4)) @ rng.standard_normal((4, 60)) + 0.5 * rng.standard_normal((200, 60))
+    shards = np.array_split(X * np.repeat([20.0, 1.0, 1.0], 20), 3, axis=1)
+    for strategy in (DKPCA("auto", center=center), DKPCA("auto", center=center, certificate=True)):
+        result = strategy.fit(shards)
+        assert result.model.n_components == 4
+        assert "10: 0." in result.findings[0] or "10: 1." in result.findings[0]
+
+
+def test_a_number_that_is_the_limit_or_stands_out_by_nothing_says_so():
+    X = planted((16.0, 14.0, 13.0, 12.0, 11.0, 0.02, 0.019, 0.018, 0.015))
+    finding = DKPCA("auto", max_components=5).fit(np.array_split(X, 3, axis=1)).findings[0]
+    assert finding.startswith("n_components = 5: of 1 to 5 ")
+    assert finding.endswith("; that is the most that there may be (max_components)")
+    finding = DKPCA("auto", max_components=4).fit(np.array_split(X, 3, axis=1)).findings[0]
+    assert "; no number stands out, by a factor of 1.5 or more" in finding
 
 
 def test_as_many_rows_as_there_may_be_components_are_enough():

@@ -18,7 +18,7 @@ from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomi
 from fedkernel.data import GeneratedTable
 from fedkernel.models.comparing import kmeans_objective
 from fedkernel.models.components import LandmarkPCA
-from fedkernel.protocol.rounds import Member
+from fedkernel.protocol.rounds import Member, Run
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
 from fedkernel.simulate import through_files
@@ -146,7 +146,7 @@ def test_a_tolerance_leaves_directions_out():
         step = LowRank(KERNEL, "float64", tol)
         drawn = Drawn(X[:40], (0,))
         fields = {"n_components": 40, "columns": "exact", "embed": False}
-        spans.append(drive(low_rank(step, X[:40], drawn, **fields), sites).n_components)
+        spans.append(drive(low_rank(Run((), 0), step, X[:40], drawn, **fields), sites).n_components)
     values = np.linalg.eigvalsh(KERNEL.gram(X[:40]))
     assert spans == [np.count_nonzero(values > tol * values[-1]) for tol in (1e-8, 1e-3, 0.1)]
     assert spans[0] > spans[1] > spans[2]

@@ -11,6 +11,7 @@ from clients.diskpca import (
     DrawnRows,
     DrawUniformly,
     MeasureCaptured,
+    MultiplyKernel,
     Products,
     Sketch,
     SketchPoints,
@@ -36,6 +37,11 @@ from fedkernel.protocol.messages import VERSION, CarriesRows, Reply, Request, Sh
 
 def sketch_points(columns):
     return SketchPoints(embedding=SubspaceEmbedding(RBF(gamma=1.0), 4, 10), columns=columns, precision="float64")
+
+
+def multiply_kernel(**fields):
+    given = {"kernel": Linear(), "precision": "float64", "tol": 0.0, "before": 0}
+    return MultiplyKernel(**given, **CarriesRows.of(np.ones((2, 4))), **fields)
 
 
 def spectrum(**scalars):
@@ -221,6 +227,14 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             sketch_points(5),
             Sketch(factor=np.ones((4, 5)), upper=np.ones(10)),
             "the reply must hold factor or upper, and nothing else",
+        ),
+        *(
+            (multiply_kernel(sums=wanted), Products(upper=np.ones(3), **reply), text)
+            for wanted, reply, text in [
+                (True, {}, "the reply must hold sums, as was asked"),
+                (False, {"sums": np.ones(2)}, "the reply must hold no sums, as was asked"),
+                (True, {"sums": np.ones(3)}, "sums are of 3 landmarks, but upper has 3 products"),
+            ]
         ),
         (
             MeasureCaptured(kernel=Linear()),

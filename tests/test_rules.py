@@ -16,7 +16,7 @@ from fedkernel import RBF
 from fedkernel.data import Prepare
 from fedkernel.errors import ProtocolError
 from fedkernel.preparing import PrepareClient
-from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedPCA
+from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 ROWS = rng.standard_normal((60, 8))
@@ -30,6 +30,7 @@ LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1))
 RANDOM = RFKKMeans(3, n_features=10, kernel=RBF(gamma=0.1))
 ONE_SHOT = DKPCA(2, RBF(gamma=0.1))
 NETWORK = ADMMKPCA(1, RBF(gamma=0.1), iterations=2, share_rows=True)
+CHOSEN = UniformKPCA("auto", RBF(gamma=0.1), n_samples=12, share_rows=True)
 LEVERAGE = DisKPCA(2, n_adaptive=10, n_random_features=100, share_rows=True)
 
 
@@ -79,6 +80,7 @@ LIES = [
     (LEVERAGE, PARTS, DisKPCAClient, "multiply_points", times(-1, "upper"), "has eigenvalues below 0"),
     (LEVERAGE, PARTS, DisKPCAClient, "score_rows", times(-1, "total"), "total must be at least 0"),
     (LEVERAGE, PARTS, DisKPCAClient, "measure_captured", lambda reply: {"sums": reply.sums[::-1]}, "captured must be"),
+    (CHOSEN, PARTS, DisKPCAClient, "multiply_kernel", times(1000, "sums"), "larger than those of 25 values with such"),
     (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(-1, "bound"), "bound must be at least"),
     (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(1e140, "bound"), "that of 25 rows is at most 100"),
     (

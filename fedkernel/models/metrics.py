@@ -167,18 +167,14 @@ _KNOWN = (
     ),
     _SHARE(
         "silhouette",
-        "mean silhouette of the coreset's weighted points, in the embedding: from -1 to 1, 0 is no clusters",
+        "mean silhouette of the coreset's weighted points, in the embedding: from -1 to 1, 0 is no clusters; more than "
+        "that of all rows where the points are few",
         axis="close",
     ),
     _SHARE(
         "calinski_harabasz",
-        "variance between clusters relative to that within, each by its degrees of freedom, of the coreset's points",
-        digits=(".4g", ".2g"),
-    ),
-    _SHARE(
-        "calinski_harabasz_rows",
-        "the same of all rows, by sums over the clients, about the model's centres in place of the clusters' means: "
-        "no more than about these",
+        "variance between clusters relative to that within, each by its degrees of freedom, of all rows by sums over "
+        "the clients: about the model's centres in place of the clusters' means, no more than about these",
         digits=(".4g", ".2g"),
     ),
     Metric(

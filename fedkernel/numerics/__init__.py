@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
     from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
-    from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
+    from fedkernel.numerics.estimates import components_by_gap, eigengap, falls, mean_error, squared_move
     from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
         KERNELS,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
     from fedkernel.numerics.quality import (
         Silhouette,
-        calinski_harabasz,
         kernel_silhouette,
         ratio_of_variances,
         scored,
@@ -114,7 +113,6 @@ __all__ = [
     "block_krylov",
     "block_krylov_above",
     "block_krylov_gap",
-    "calinski_harabasz",
     "center_gram",
     "center_rows",
     "complement",
@@ -127,6 +125,7 @@ __all__ = [
     "eigengap",
     "eigenpairs_above",
     "eigenpairs_of_factor_above",
+    "falls",
     "fix_signs",
     "fk_gamma",
     "frobenius_norm",

@@ -59,11 +59,11 @@ def eigengap(values: FloatArray, least: int, most: int) -> int:
     return least + int(np.argmax(np.where(last > 0, ratios, 0.0)))
 
 
-def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, int]:
-    """Return how many components to take by the eigengap, and of how many at most that is.
+def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> FloatArray:
+    """Return by which factor at least eigenvalues fall after each that may be the last component's, of shape (c,).
 
-    The number is that of `eigengap` from 1 on. Eigenvalues end where columns end, or landmarks, or what was sent of
-    them: that they fall to 0 is no gap, and the last above rounding is told from nothing.
+    Eigenvalues end where columns end, or landmarks: that they fall to 0 is no gap, and the last above rounding is told
+    from nothing. Where clients sent the leading part of a spectrum, the next may be as large as what they left out.
 
     Parameters
     ----------
@@ -72,7 +72,18 @@ def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, in
     most : int
     rows : int
         Of the matrix, by which rounding is told.
+    omitted : float
+        By how much each may be larger than is known.
     """
     above = values[above_rounding(values, rows)]
-    candidates = max(1, min(most, above.size - 1))
-    return eigengap(above, 1, candidates), candidates
+    candidates = min(most, above.size - 1)
+    return above[:candidates] / (above[1 : candidates + 1] + omitted) if candidates > 0 else np.ones(1)
+
+
+def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, int]:
+    """Return how many components to take, after which eigenvalues fall the most, and of how many at most that is.
+
+    Parameters are those of `falls`; of equal falls the first counts.
+    """
+    ratios = falls(values, most, rows)
+    return 1 + int(np.argmax(ratios)), ratios.size

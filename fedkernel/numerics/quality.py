@@ -81,26 +81,11 @@ def kernel_silhouette(K: FloatArray, labels: IntArray) -> float | None:
     return float(silhouette_score(np.sqrt(squares.clip(0.0)), labels, metric="precomputed"))
 
 
-def calinski_harabasz(coreset: WeightedPoints, labels: IntArray) -> float | None:
-    """Return the ratio of the weighted points' variance between clusters and within, (B / (k - 1)) / (W / (n - k)).
-
-    n is the sum of the weights, k the number of clusters that weigh something: with whole weights it is the index of
-    the points repeated as often. None where there is no such number.
+def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
+    """Return (B / (k - 1)) / (W / (n - k)), the variance between clusters by that within; None where it is not finite.
 
     Source: Calinski, Harabasz, A dendrite method for cluster analysis, 1974.
     """
-    points, weights, clusters = _weighing(coreset, labels)
-    sizes = np.bincount(clusters, weights=weights)
-    members = np.eye(sizes.size)[clusters]
-    means = (members.T @ (weights[:, None] * points)) / sizes[:, None]
-    center = weights @ points / weights.sum()
-    within = float(weights @ np.square(points - means[clusters]).sum(axis=1))
-    between = float(sizes @ np.square(means - center).sum(axis=1))
-    return ratio_of_variances(between, within, sizes.size, float(weights.sum()))
-
-
-def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
-    """Return (B / (k - 1)) / (W / (n - k)), the Calinski-Harabasz index; None where it is not finite."""
     if clusters < 2 or rows <= clusters or within <= 0:
         return None
     return (between / (clusters - 1)) / (within / (rows - clusters))
