@@ -20,6 +20,7 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
+from clients.width_grid import SampleAtWidths
 from fedkernel import RBF, Laplacian, Linear, simulate
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
@@ -189,6 +190,9 @@ def test_a_coreset_is_a_share_of_the_rows_and_comes_once():
     asked(site, SampleCoreset(samples=30))
     assert refusal(site, SampleCoreset(samples=29)) == (
         "SampleCoreset was answered before in this run; allowed: once (guard: repetition)"
+    )
+    assert refusal(site, SampleAtWidths(samples=3, each=(3,))) == (
+        "SampleAtWidths: rows were sampled before in this run; allowed: once (guard: coreset)"
     )
 
 
