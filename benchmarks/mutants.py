@@ -185,32 +185,36 @@ def _says(node: ast.AST) -> bool:
 
 
 class Tests:
-    """Which tests concern a mutant, by the names that their files have."""
+    """Which tests concern a mutant, by what their files name and import."""
 
     def __init__(self, sources: dict[str, bytes]):
-        self.words = {
-            path.relative_to(ROOT).as_posix(): _words(path.read_text(encoding="utf-8"))
-            for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        }
+        self.sources = {file: source.decode() for file, source in sources.items()}
+        paths = sorted((ROOT / "tests").rglob("test_*.py"))
+        self.texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+        self.words = {file: _words(text) for file, text in self.texts.items()}
         self.named = Counter(word for words in self.words.values() for word in words)
-        self.parts = [
-            (file, node.name, _words(ast.get_source_segment(source.decode(), node) or ""))
-            for file, source in sources.items()
-            for node in ast.parse(source).body
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-        ]
 
     def ordered(self, mutant: Mutant) -> list[str]:
-        """Return all test files, first those that name its function, then those that name what uses it."""
-        stem = Path(mutant.file).stem
-        score = {file: 0.5 * (f"_{stem}.py" in file) + 0.1 * (f"_{stem}_" in file) for file in self.words}
-        names, seen = set(mutant.owners), set[str]()
-        for depth in range(5):
-            seen |= names
+        """Return all test files: first those that name its function, or what uses it, where few others do."""
+        own = self.sources[mutant.file]
+        parts = {
+            node.name: _words(ast.get_source_segment(own, node) or "")
+            for node in ast.parse(own).body
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
+        score: dict[str, float] = dict.fromkeys(self.texts, 0.0)
+        names, seen, depth = set(mutant.owners), set[str](), 0
+        while names:
+            seen, depth = seen | names, depth + 1
             for file, words in self.words.items():
-                score[file] += sum(1 / self.named[name] for name in names & words) / (1 + depth) ** 2
-            inside = {name for file, name, words in self.parts if file == mutant.file and words & names} - seen
-            names = inside or {name for _, name, words in self.parts if words & seen} - seen
+                score[file] += sum(2 / self.named[name] for name in names & words) / depth**2
+            names = {name for name, words in parts.items() if words & names} - seen
+        module = re.compile(rf"\b{mutant.file[:-3].replace('/', '.')}\b")
+        users = [file[:-3].replace("/", ".") for file, text in self.sources.items() if module.search(text)]
+        for file, text in self.texts.items():
+            score[file] += bool(module.search(text)) + sum(user in text for user in users) / (1 + len(users))
+            stem, folder = Path(mutant.file).stem, Path(mutant.file).parent.name
+            score[file] += 1.0 * (f"_{stem}" in file) + 0.3 * (f"_{folder}" in file)
         return sorted(score, key=lambda file: (-score[file], file))
 
 
@@ -255,7 +259,9 @@ class Copy:
             os.waitpid(child, 0)
             return False, []
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", output.read_text(), re.MULTILINE)
-        return os.waitstatus_to_exitcode(ended[1]) not in {0, 5}, failed  # 5: none was chosen
+        if (code := os.waitstatus_to_exitcode(ended[1])) in {3, 4}:
+            raise RuntimeError(output.read_text())
+        return code not in {0, 5}, failed  # 5: none was chosen
 
     def killer(self, mutant: Mutant, source: bytes, tests: list[str], *options: str) -> str | None:
         """Return the test that fails with a mutant and passes without."""
@@ -266,7 +272,7 @@ class Copy:
             if not has_failed:
                 return None
             if not failed:
-                return "the process ended"
+                return "the process of the tests ended"
             if failed[0] in self.passing or not self.pytest([failed[0]])[0]:
                 self.passing.add(failed[0])
                 return failed[0]
@@ -289,8 +295,9 @@ class Worker:
     def tried(cls, mutant: Mutant) -> dict[str, object]:
         """Return the verdict on a mutant: the test that kills it, if any."""
         began, source, tests = time.monotonic(), (ROOT / mutant.file).read_bytes(), cls.tests.ordered(mutant)
-        subject, quick = (tests[:most] for most in cls.files)
-        killer = cls.place.killer(mutant, source, subject) or cls.place.killer(mutant, source, quick, "--quick")
+        files, quick_files = cls.files
+        trials = (tests[:files], "--quick"), (tests[:files],), (tests[files:quick_files], "--quick")
+        killer = next(filter(None, (cls.place.killer(mutant, source, *trial) for trial in trials if trial[0])), None)
         return {"killer": killer, "seconds": round(time.monotonic() - began, 1), "red": sorted(cls.place.red)}
 
 
