@@ -1,6 +1,6 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: all tests. make test-processors: all tests as each kind of processor computes. Each sets up what it
-# needs from Python >= 3.11 and nothing else.
+# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make mutants: whether the
+# tests find mistakes. Each sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -12,7 +12,7 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = admm_steps dkpca guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
 
-.PHONY: demo check test test-kernel test-processors lint bench performance clean
+.PHONY: demo check test test-kernel test-processors mutants lint bench performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -27,6 +27,9 @@ test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \
 		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadgroup || exit 1; \
 	done
+
+mutants: $(VENV)/.dev
+	$(BIN)/python benchmarks/mutants.py --strict $(MUTANTS)
 
 check: lint
 	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup

@@ -20,6 +20,7 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
+from clients.width_grid import SampleAtWidths
 from fedkernel import RBF, Laplacian, Linear, simulate
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
@@ -302,6 +303,9 @@ def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_s
     for number in before:
         asked(site, SampleCoreset(samples=number))
     assert refusal(site, SampleCoreset(samples=samples)) == text
+    if before:
+        sampled = "rows were sampled before in this run; allowed: once (guard: coreset)"
+        assert refusal(site, SampleAtWidths(samples=3, each=(3,))) == f"SampleAtWidths: {sampled}"
 
 
 # Runs

@@ -5,15 +5,18 @@ import resource
 import shutil
 import socket
 import ssl
+from contextlib import nullcontext
+from dataclasses import replace
 
 import grpc
 import pytest
-from counting import Process, count, gathered, health, raw_stream, server, until
+from counting import Process, caller, count, gathered, health, raw_stream, server, until
 from cryptography import x509
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2
 
 from fedkernel.engines.grpc import serving
+from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, Inbox
 from fedkernel.engines.grpc.hub import Hub
@@ -21,6 +24,7 @@ from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
+from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.errors import EngineError, ProtocolError
 from fedkernel.protocol.messages import VERSION
 from fedkernel.run.cohort import RunSettings, join
@@ -58,6 +62,21 @@ def test_large_messages_in_both_directions(floats):
 
 
 # --- who may take a seat
+
+
+@pytest.mark.parametrize(
+    ("names", "certificates", "sentence"),
+    [
+        (["a"], [b"good"], None),
+        (["b"], [b"good"], "its certificate names 'b'"),
+        (["a", "b"], [b"good"], "its certificate names 'a, b'"),
+        (["a"], [b"good", b"revoked"], "its certificate is revoked"),
+    ],
+)
+def test_all_that_a_caller_has_shown_is_looked_at(names, certificates, sentence):
+    shown = replace(caller(), names=names, certificates=certificates)
+    with pytest.raises(RefusedError, match=f"^{sentence}$") if sentence else nullcontext():
+        check_caller("a", shown, {"a", "b"}, lambda certificate: certificate == b"revoked")
 
 
 def test_strangers_and_doubles_are_refused():

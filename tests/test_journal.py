@@ -26,7 +26,7 @@ from fedkernel.protocol.messages import Summed
 from fedkernel.run import catching_up, flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.journal import ASIDE, NAME, Journal
+from fedkernel.run.journal import ASIDE, NAME, Exchange, Journal, StrayError, content_to_bytes
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.result import Result
 from fedkernel.settling import WidthClient
@@ -312,6 +312,16 @@ def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop,
         f"{path} is damaged or was cut off after {whole} recorded exchanges; what follows is left out",
         f"run: resumed at round {whole}, after {whole} recorded exchanges",
     ]
+    caplog.clear()
+    assert_same(carry_out(job), reference)
+    assert "damaged" not in caplog.text, "what was left out is gone"
+
+
+@pytest.mark.parametrize("contents", [[content_to_bytes(RecordDict())], []], ids=["replies", "a sum"])
+def test_neither_an_error_nor_silence_is_a_reply_again(contents):
+    for reply in (None, SimpleNamespace(content=RecordDict(), has_error=lambda: True)):
+        with pytest.raises(StrayError, match="does not answer again what it had answered"):
+            Exchange("", [7], {}, contents).check_again(7, "site 'a'", reply)
 
 
 def other_run(job, **update):

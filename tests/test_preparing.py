@@ -12,6 +12,8 @@ from cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_tables import CATEGORIES, CLUSTERS, PCA, frames
+from scipy.optimize import brentq
+from scipy.stats import norm, ttest_ind
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
@@ -22,7 +24,7 @@ from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
 from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
-from fedkernel.preparing.drift import differences, findings
+from fedkernel.preparing.drift import KURTOSIS, LEVEL, differences, findings
 from fedkernel.preparing.messages import CompareColumns
 from fedkernel.preparing.settling import fitted
 from fedkernel.protocol import Guards, Member
@@ -377,6 +379,38 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
             named = {(finding.column, finding.client) for finding in differences if finding.column in sure}
             assert named == {(column, 2) for column in sure}
             assert all("another unit?" in finding.text for finding in differences if finding.column in "ace")
+
+
+@pytest.mark.parametrize("rows", [8, 40])
+@pytest.mark.parametrize(("sites", "columns"), [(2, 1), (3, 4), (40, 20)])
+def test_a_difference_is_one_where_its_test_says_so_at_the_level_shared_out(rows, sites, columns):
+    """Means by Welch's t-test as SciPy has it, spreads by the variances' ratio; just above the level and below."""
+    rng = np.random.default_rng(rows)
+    level = LEVEL / (2 * sites * columns)
+    own, others = rng.uniform(-1, 1, (rows, columns)), rng.uniform(-1, 1, (3 * rows, columns))
+
+    def p_of_means(shift):
+        return ttest_ind(own[:, 0] + shift, others[:, 0], equal_var=False).pvalue
+
+    def p_of_spreads(factor):
+        ratio = np.var(own[:, 0], ddof=1) * factor**2 / np.var(others[:, 0], ddof=1)
+        return 2 * norm.sf(np.log(ratio) / np.sqrt((KURTOSIS - 1) * (1 / rows + 1 / (3 * rows))))
+
+    for p_of, changed, last in ((p_of_means, np.add, 20.0), (p_of_spreads, np.multiply, 100.0)):
+        for times, found in ((1.02, False), (0.98, True)):
+            change = brentq(lambda change: np.log(p_of(change) / (times * level)), 0.5, last)  # noqa: B023
+            here = own.copy()
+            here[:, 0] = changed(own[:, 0], change)
+            whole = np.vstack([here, others])
+            ask = CompareColumns(
+                names=tuple(map(str, range(columns))),
+                sites=sites,
+                center=np.zeros(columns),
+                counts=np.full(columns, float(len(whole))),
+                deviations=whole.sum(axis=0),
+                squares=(whole**2).sum(axis=0),
+            )
+            assert (0 in differences(here, ask).columns) is found
 
 
 def test_new_rows_are_prepared_as_those_before():

@@ -1,5 +1,7 @@
 """What a site's numbers must obey: a reply that no table can give ends the run, with the site and the rule named."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import reply_rules
@@ -16,6 +18,7 @@ from fedkernel import RBF
 from fedkernel.data import Prepare
 from fedkernel.errors import ProtocolError
 from fedkernel.preparing import PrepareClient
+from fedkernel.protocol import Eigenvalues
 from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -29,6 +32,7 @@ GRAM = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1), solver="g
 LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1))
 RANDOM = RFKKMeans(3, n_features=10, kernel=RBF(gamma=0.1))
 ONE_SHOT = DKPCA(2, RBF(gamma=0.1))
+CERTIFIED = DKPCA(2, RBF(gamma=0.1), certificate=True)
 NETWORK = ADMMKPCA(1, RBF(gamma=0.1), iterations=2, share_rows=True)
 CHOSEN = UniformKPCA("auto", RBF(gamma=0.1), n_samples=12, share_rows=True)
 LEVERAGE = DisKPCA(2, n_adaptive=10, n_random_features=100, share_rows=True)
@@ -51,6 +55,11 @@ def paired(reply):
     return {"upper": upper}
 
 
+def left_out(reply):
+    """Return the lie that an eigenvalue is left out that the rows' trace has no more room for."""
+    return {"values": np.array([39.0, 20.0]), "omitted": 2.0}
+
+
 LIES = [
     (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(1000, "vectors"), "must have orthonormal columns"),
     (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(-1, "values"), "values must be"),
@@ -62,6 +71,7 @@ LIES = [
         times(1000, "values"),
         "those of 60 rows to that at most",
     ),
+    (CERTIFIED, COLUMNS, DKPCAClient, "find_local_eigenpairs", left_out, "values add up to 61, but those of 60 rows"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(1000, "vectors"), "must have orthonormal columns"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(-1, "values"), "values must be at least 0"),
     (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "no eigenvalue below 0"),
@@ -116,6 +126,20 @@ def test_a_reply_that_no_table_can_give_ends_the_run_and_names_the_site(
     with pytest.raises(ProtocolError, match=r"client 0") as caught:
         strategy.fit(shards, evaluate=True, prepare=PREPARE if shards is RAW else None)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ([3.0, 1.0, 2.0], "must be in non-increasing order"),
+        ([3.0, 2.0, -3.1e-9], "must be at least 0 but for rounding, not -3.1e-09"),
+        ([3.0, 3.0, -2.9e-9], None),
+        ([-1.0], "must be at least 0 but for rounding, not -1"),
+    ],
+)
+def test_every_eigenvalue_is_held_to_the_one_before_and_to_0(values, sentence):
+    with pytest.raises(ValueError, match=sentence) if sentence else nullcontext():
+        Eigenvalues().check(np.array(values))
 
 
 def test_the_page_has_the_rules_that_there_are():

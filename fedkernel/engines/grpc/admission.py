@@ -24,7 +24,7 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
         text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
     if caller.names and list(caller.names) != [name]:
-        raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(caller.names[0])!r}")
+        raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(', '.join(caller.names))!r}")
     for certificate in caller.certificates:
         try:
             revoked = is_revoked(certificate)
