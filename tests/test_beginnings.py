@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
 from named_sites import NAMES, drawn_seed, settings_of, vertical
-from test_gate import Approved, Target, nodes_of, study_of, target_of
+from test_gate import Approved, Target, approve_at, nodes_of, study_of, target_of
 
 from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
@@ -44,8 +44,7 @@ KINDS = {Introduce: "query", ShowShare: "query.share", TakeShares: "query.seed",
 def nodes(tmp_path):
     """Three sites that have approved a run whose landmarks are drawn."""
     study = study_of(SAMPLING, NAMES)
-    for name in NAMES:
-        approve(tmp_path / name, study.sha256)
+    approve_at(tmp_path, NAMES, study)
     return study, list(nodes_of(tmp_path, NAMES, PARTS, "[limits.total]\nrows = 1000"))
 
 
@@ -70,8 +69,7 @@ def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
     study, configurations = nodes
     seed = drawn_seed(run_of(study, configurations))
     other = Study(name="another", runs=study.runs)
-    for name in NAMES:
-        approve(tmp_path / name, other.sha256)
+    approve_at(tmp_path, NAMES, other)
     assert drawn_seed(run_of(other, configurations)) != seed
     (tmp_path / "north" / "secret").write_bytes(bytes(32))
     (tmp_path / "north" / "asked" / next((tmp_path / "north" / "asked").iterdir()).name).unlink()
@@ -85,8 +83,7 @@ def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
 def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what_is_drawn(tmp_path, nodes):
     study, configurations = nodes
     chosen = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
-    for name in NAMES:
-        approve(tmp_path / name, chosen.sha256)
+    approve_at(tmp_path, NAMES, chosen)
     with pytest.raises(ProtocolError, match=r"a seed that its coordinator chose, but all sites must draw it"):
         run_of(chosen, configurations)
     # and says that nothing is
@@ -98,8 +95,7 @@ def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what
     ]
     update = {"joint_seed": False, "plan": tuple(steps)}
     lying = Study(name="study", runs=[study.runs[0].model_copy(update=update)])
-    for name in NAMES:
-        approve(tmp_path / name, lying.sha256)
+    approve_at(tmp_path, NAMES, lying)
     with pytest.raises(ProtocolError, match=r"the plan says of DrawUniformly: seeded = False, but it is True"):
         run_of(lying, configurations)
 
@@ -231,8 +227,7 @@ def test_noise_is_the_same_in_all_runs_of_a_site_and_another_at_each(tmp_path, n
     study, configurations = nodes
     seeds = [study.runs[0].model_copy(update={"id": f"trial-{seed}", "seed": seed}) for seed in range(3)]
     both = Study(name="study", runs=seeds)
-    for name in NAMES:
-        approve(tmp_path / name, both.sha256)
+    approve_at(tmp_path, NAMES, both)
     job = {"job": Job(runs=seeds, study=both).model_dump_json()}
     sites = [site_of_job(flower.new_context(1, node, job), {"run": run.id}) for node in configurations for run in seeds]
     keys = [site.noise_key for site in sites]
@@ -295,8 +290,7 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
 def test_begun_again_peers_write_the_same(tmp_path, strategy):
     """Or a peer that lies would have, at each beginning, what guards allow in all; honest ones go on as before."""
     study, configurations = study_of(strategy, NAMES), list(nodes_of(tmp_path, NAMES, PARTS))
-    for name in NAMES:
-        approve(tmp_path / name, study.sha256)
+    approve_at(tmp_path, NAMES, study)
 
     def run():
         with Approved(study, configurations) as grid:

@@ -13,8 +13,7 @@ from experiments.config import read_config
 from experiments.running import plan
 from experiments.running.planning import points
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import kernel_from
-from fedkernel.numerics.widths import dimension_sigma, median_sigma, with_width
+from fedkernel.numerics.widths import dimension_sigma, median_sigma
 
 # reading
 
@@ -27,12 +26,7 @@ def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None
     assert [method.name for method in read.strategy] == ["a", "v1.5 of b, best"]
     assert read.strategy[0].parameters == {"n_components": 2}
     assert read.baseline[0].parameters == {}
-
-
-def test_the_quickstart_and_every_paper_are_valid() -> None:
-    folder = Path(__file__).parents[1] / "experiments"
-    for path in (folder / "quickstart.toml", *folder.glob("papers/*.toml")):
-        assert list(points(read_config(path))), path
+    assert list(points(read_config(Path(__file__).parents[1] / "experiments" / "quickstart.toml")))
 
 
 def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path: Path) -> None:
@@ -109,9 +103,12 @@ def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str
 # kernel widths by rule
 
 
+@pytest.mark.parametrize("factor", [1, 0.2])
 @pytest.mark.parametrize("kind", ["rbf", "laplacian"])
 @pytest.mark.parametrize("rule", ["median", "mean", "dimension"])
-def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, kind: str, rule: str) -> None:
+def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(
+    tmp_path: Path, kind: str, rule: str, factor: float
+) -> None:
     X = load_iris().data
     sigma = {"median": median_sigma(X), "dimension": dimension_sigma(4)}.get(rule)
     gamma = len(X) ** 2 / (4 * (pdist(X) ** 2).sum())  # each pair twice, as the paper sums
@@ -119,38 +116,21 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
         gamma = len(X) / (np.sqrt(2) * np.abs(X - X.mean(axis=0)).sum())
     if sigma is not None:
         gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
-    run = plan(experiment(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'))[0]
-    np.testing.assert_allclose(run.strategy.kernel.gamma, gamma, rtol=1e-12)
-
-
-@pytest.mark.parametrize(("kernel", "sigma"), [({"type": "rbf"}, 0.2), ({"type": "laplacian"}, 3)], ids=str)
-def test_a_factor_multiplies_the_width(kernel: dict[str, str], sigma: float) -> None:
-    X = load_iris().data
-    for rule in ("median", "mean", "dimension"):
-        expected_kernel = kernel_from(with_width({**kernel, "width": rule}, X))
-        other = kernel_from(with_width({**kernel, "width": rule, "factor": sigma}, X))
-        power = 1 if kernel["type"] == "laplacian" else 2  # whose gamma is 1 / sigma
-        np.testing.assert_allclose(other.gamma, expected_kernel.gamma / sigma**power, rtol=1e-12)  # type: ignore[union-attr]
+    gamma /= factor ** (2 if kind == "rbf" else 1)
+    kernel = f'{{type = "{kind}", width = "{rule}", factor = {factor}}}'
+    run = plan(experiment(tmp_path, f"strategy.a.kernel={kernel}"))[0]
+    np.testing.assert_allclose(run.strategy.kernel.gamma, gamma, rtol=1e-12)  # type: ignore[attr-defined]
 
 
 def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None:
-    run = plan(
-        experiment(
-            tmp_path,
-            'strategy=[{name="s", method="SpectralKMeans", n_clusters=3}]',
-            *(
-                f"strategy.s.components.{parameter}"
-                for parameter in ("share_rows=true", "n_adaptive=7", "kernel.type=rbf")
-            ),
-            *(f"strategy.s.components.kernel.{parameter}" for parameter in ("width=median", "factor=0.5")),
-            "baseline=[]",
-            "partition.kind=horizontal",
-        ),
-    )[0]
-    strategy = run.strategy
-    assert strategy.components.n_adaptive == 7  # type: ignore[attr-defined]
+    kernel = '{type = "rbf", width = "median", factor = 0.5}'
+    components = f"{{share_rows = true, n_adaptive = 7, kernel = {kernel}}}"
+    method = f'{{name = "s", method = "SpectralKMeans", n_clusters = 3, components = {components}}}'
+    overrides = (f"strategy=[{method}]", "baseline=[]", "partition.kind=horizontal")
+    strategy: Any = plan(experiment(tmp_path, *overrides))[0].strategy
+    assert strategy.components.n_adaptive == 7
     sigma = 0.5 * median_sigma(load_iris().data)
-    np.testing.assert_allclose(strategy.components.kernel.gamma, 1 / (2 * sigma**2), rtol=1e-12)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(strategy.components.kernel.gamma, 1 / (2 * sigma**2), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +142,6 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
         ('{type="rbf", width="median", sigma=1}', "kernel: width and sigma are the same thing"),
         ('{type="linear", width="median"}', "kernel.width is not a known name here"),
         ('{type="rbf", width="middle"}', "kernel.width = 'middle': input should be 'median', 'mean', 'scale', "),
-        ('{width="median"}', "kernel.type is required"),
-        ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
-        ('{type="rbf", gamma=-1}', "kernel.gamma = -1: input should be greater than 0"),
         ('{type="rbf", width="columns"}', 'width = "columns" is not for columns that are split over clients'),
         ("rbff", "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
     ],

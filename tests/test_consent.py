@@ -10,7 +10,7 @@ from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, r
 from networks import spread
 
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
-from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
+from clients.diskpca import DisKPCAClient, DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
@@ -195,15 +195,6 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
     apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
     message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError, id="apart")
     assert "is to answer from 5 rows, but answers from 20 or more" in message
-
-
-@pytest.mark.parametrize("columns", [21, 40, 10**6])
-def test_a_sketch_with_as_many_columns_as_rows_is_none(columns):
-    """It would be the table's transpose."""
-    request = SketchPoints(embedding=SubspaceEmbedding(Linear()), columns=columns, precision="float64")
-    arrays, _, scalars = asked(DisKPCAClient(TABLE), request)
-    assert scalars["arrays"] == "upper"
-    np.testing.assert_allclose(arrays[0], (TABLE.T @ TABLE)[np.triu_indices(7)], rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -68,24 +68,24 @@ def _mended() -> Any:
     BAD.clear()
 
 
-def unless_bad(run: RunUnderWay, protocol: Protocol[Any]) -> Protocol[Any]:
-    """Carry a protocol out, and fail at its end with some seeds."""
-    model = yield from protocol
-    if run.seed in BAD:
-        raise BAD[run.seed]
-    return model
+class Unreliable:
+    """Fails at its end with some seeds."""
+
+    def protocol(self, run: RunUnderWay) -> Protocol[Any]:
+        model = yield from super().protocol(run)  # type: ignore[misc]
+        if run.seed in BAD:
+            raise BAD[run.seed]
+        return model
 
 
 @value_object()
-class Fickle(VFedPCA):
-    def protocol(self, run: RunUnderWay) -> Protocol[Any]:
-        return unless_bad(run, super().protocol(run))
+class Fickle(Unreliable, VFedPCA):
+    """Of columns."""
 
 
 @value_object()
-class FickleClusters(RFKKMeans):
-    def protocol(self, run: RunUnderWay) -> Protocol[Any]:
-        return unless_bad(run, super().protocol(run))
+class FickleClusters(Unreliable, RFKKMeans):
+    """Of rows."""
 
 
 def experiment(folder: Path, text: str = TEXT) -> Experiment:

@@ -75,6 +75,12 @@ def nodes_of(folder, names, tables, policy=""):
         }
 
 
+def approve_at(folder, names, study):
+    """Approve a study as the operator of each site does."""
+    for name in names:
+        approve(folder / name, study.sha256)
+
+
 class Approved(Sites):
     """Nodes that are given a job with its study."""
 
@@ -104,8 +110,7 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     policy = "[study]\nmin_sites = 3\n" + ("[limits.total]\nrows = 10000\n" if shares else "")
     policy += "".join(f"[messages.{reply}]\ntimes = {number}\n" for reply, number in times.items())
     nodes = list(nodes_of(tmp_path, names, shards, policy))
-    for name in names:
-        approve(tmp_path / name, study.sha256)
+    approve_at(tmp_path, names, study)
     with Approved(study, nodes) as grid:
         result = strategy.run(grid, settings_of(study.runs[0]), evaluate=True)
     expected = strategy.fit(shards, seed=drawn_seed(result), evaluate=True)

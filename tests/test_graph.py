@@ -110,12 +110,9 @@ def written(tmp_path, text, name="graph.txt"):
     return Topology("file", path=str(tmp_path / name))
 
 
-def test_an_edge_list_is_read_whatever_the_order_and_comments(tmp_path):
+def test_edge_lists_in_any_order_with_comments_and_graphml_are_read(tmp_path):
     spec = written(tmp_path, "# a path\n2 1\n\n0 2  # and so on\n1 2\n3 1\n")
     assert neighbours(spec, 4) == [(2,), (2, 3), (0, 1), (1,)]
-
-
-def test_graphml_is_read(tmp_path):
     path = tmp_path / "graph.graphml"
     nx.write_graphml(nx.cycle_graph(5), path)
     assert neighbours(Topology("file", path=str(path)), 5) == neighbours(Topology("ring"), 5)

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
-from named_sites import NAMES, Sites, pinned, run_on, settings_of, spec
+from named_sites import NAMES, Sites, run_on, settings_of, spec
 from networks import digits
 from scipy.linalg import hadamard
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 from test_consent import asked
+from test_gate import nodes_of
 
 from clients.diskpca import DisKPCAClient, SketchPoints
 from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
@@ -357,16 +358,12 @@ def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, t
 
 def guarded_nodes(folder, policy=""):
     """Three sites whose operators have approved whatever is asked."""
-    (folder / "site.toml").write_text(policy)
-    own, keys = {"policy": str(folder / "site.toml"), "approve": "any"}, pinned(folder, NAMES)
-    for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
-        np.save(folder / f"{name}.npy", part)
-        yield {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **own, **keys[name]}
+    return [node | {"approve": "any"} for node in nodes_of(folder, NAMES, np.array_split(WINE, 3, axis=1), policy)]
 
 
 def clustered(folder, rows, coreset_size, **more):
     """Run k-means at three sites with so many rows each, the last one's far apart."""
-    nodes = list(guarded_nodes(folder))
+    nodes = guarded_nodes(folder)
     for node, part, scale in zip(
         nodes, np.split(np.vstack([TABLE, TABLE])[: sum(rows)], np.cumsum(rows)[:-1]), (1, 1, 9), strict=True
     ):
@@ -407,7 +404,7 @@ def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path, widths):
 def test_a_sketch_that_shows_rows_is_refused_as_the_run_begins(tmp_path):
     strategy = DisKPCA(2, RBF(gamma=0.05), n_adaptive=5, point_sketch_size=40, share_rows=True)
     with pytest.raises(ProtocolError) as caught:
-        run_on(list(guarded_nodes(tmp_path, "[limits.total]")), strategy, align=False)
+        run_on(guarded_nodes(tmp_path, "[limits.total]"), strategy, align=False)
     assert str(caught.value).startswith(
         'DisKPCAClient, joining: node 1: "'
         "client 0 (site 'north'): SketchPoints.columns = 40 (point_sketch_size) makes sums of 178 rows, of which "
@@ -424,7 +421,7 @@ def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch,
         write(self, peer, letter.model_copy(update=lies[type(letter)]) if type(letter) in lies else letter)
 
     monkeypatch.setattr(Mailbox, "write", lying)
-    nodes = list(guarded_nodes(tmp_path))
+    nodes = guarded_nodes(tmp_path)
     with pytest.raises(ProtocolError, match="what its neighbours wrote tells a row from the others"):
         run_on(nodes, PeerVFedPCA(merge=merge))
 
@@ -436,7 +433,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
         def _exact(self, run):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
-    nodes = list(guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'"))
+    nodes = guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'")
     run = spec("VFedPCA", NAMES, plan=None)
     with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
         Greedy(merge="exact").run(grid, settings_of(run))

@@ -244,3 +244,14 @@ def test_what_comes_after_the_deadline_is_not_kept(hub):
     frame = sent(hub, stream)[-1]
     hub.take(stream, frame)
     assert not hub._replies
+
+
+def test_a_site_that_is_gone_for_longer_than_it_may_be_is_named(hub, now):
+    stream, message_id = hub.admit(caller()), ask(hub)
+    hub.leave(stream)
+    for seconds, answered in ((hub._patience, False), (1.0, True)):
+        now[0] += seconds
+        hub._look_after()
+        replies = list(hub.pull_messages([message_id]))
+        assert bool(replies) == answered
+    assert replies[0].error.reason == f"site 'a' is no longer connected (waited {hub._patience:g} s)"

@@ -206,6 +206,18 @@ class Foreign(Grid):
     push_messages = pull_messages = create_message = set_run = run = None
 
 
+def foreign_grids(made, turn=1):
+    """Return what gives a run such a grid, each another one, whose ids are turned by so much more."""
+
+    @contextmanager
+    def grid(run, text):
+        with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
+            made.append(Foreign(own, turn * len(made)))
+            yield made[-1]
+
+    return grid
+
+
 @pytest.mark.parametrize("most", [0, 1 << 26])
 @pytest.mark.parametrize("name", ["FKKMeans", "DisKPCA"])
 def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, stop, monkeypatch, caplog):
@@ -213,12 +225,7 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
     monkeypatch.setattr(catching_up, "MOST_BYTES", most)
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job, grids = job_of(name, tmp_path), []
-
-    @contextmanager
-    def grid(run, text):
-        with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
-            grids.append(Foreign(own, len(grids)))
-            yield grids[-1]
+    grid = foreign_grids(grids)
 
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         stop.at_each(reference, lambda: list(apps.carry_out(job, grid)))
@@ -262,13 +269,7 @@ def test_what_is_asked_again_must_be_whole(kinds, places, says):
 def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
     """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
     monkeypatch.setattr("fedkernel.run.journal_header._sha256_of", lambda *file: "")
-    job = job_of(name, tmp_path)
-
-    @contextmanager
-    def grid(run, text):
-        with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
-            yield Foreign(own, 0)
-
+    job, grid = job_of(name, tmp_path), foreign_grids([], turn=0)
     stop.once(5, lambda: list(apps.carry_out(job, grid)))
     change(job.runs[0].shards[1])
     list(apps.carry_out(job, grid))

@@ -247,13 +247,10 @@ def test_where_eigenvalues_end_the_search_does(rank):
     A = symmetric(values)
     _, number, _ = drive_gap(A, np.random.default_rng(0).standard_normal((N, 3)), N, tol=0.0)
     assert number == components_by_gap(values, N, N)[0]
-
-
-def test_one_eigenvalue_beside_none_is_one():
-    """All rows alike: the next eigenvalue is 0 to the last digit, and no ratio is there to compare."""
-    pairs, number, _ = drive_gap(np.ones((N, N)), np.eye(N, 2), 1)
-    assert number == 1
-    np.testing.assert_allclose(pairs.values, [N, 0], atol=1e-12)
+    if rank == 1:  # all rows alike: the next eigenvalue is 0 to the last digit, and no ratio is there to compare
+        pairs, number, _ = drive_gap(np.ones((N, N)), np.eye(N, 2), 1)
+        assert number == 1
+        np.testing.assert_allclose(pairs.values, [N, 0], atol=1e-12)
 
 
 # All above a threshold
@@ -286,8 +283,8 @@ THRESHOLDS = {
 
 @pytest.mark.parametrize("name", THRESHOLDS)
 def test_none_above_the_threshold_is_missed(name):
-    # With a test of only the pairs above, 56 of these 360 searches end before they have all.
-    for seed in range(60):
+    # With a test of only the pairs above, about a sixth of these searches end before they have all.
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         spectrum, threshold = THRESHOLDS[name](rng)
         A = symmetric(spectrum, seed)
