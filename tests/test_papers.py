@@ -71,6 +71,7 @@ def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table
             assert (claim["verdict"] == Verdict.IDENTITY) == (check.kind == "identity")
             assert check.kind != "untestable" or claim["verdict"] == Verdict.UNTESTABLE
             assert claim["numbers"].endswith(check.why)
+            assert check.why or claim["verdict"] != Verdict.FAILS
         assert (each["missing"], each["error"]) == (0, None)
         assert each["runs"] == len(experiment.due) * (len(experiment.strategy) + len(experiment.baseline))
         assert all((kept / "figures" / figure).exists() for figure in each["figures"])
