@@ -96,12 +96,12 @@ GROWN = (
     Grown(
         "FKKMeans, gram",
         Size(16000, 4, 40, 8),
-        lambda k, _: FKKMeans(k, n_features=40, iterations=6, accuracy=0, solver="gram", coreset_size=500),
+        lambda k, _: FKKMeans(k, k, n_features=40, iterations=6, accuracy=0, solver="gram", coreset_size=500),
     ),
     Grown(
         "FKKMeans, Lanczos",
         Size(16000, 4, 40, 8),
-        lambda k, _: FKKMeans(k, n_features=40, iterations=6, accuracy=0, coreset_size=500),
+        lambda k, _: FKKMeans(k, k, n_features=40, iterations=6, accuracy=0, solver="lanczos", coreset_size=500),
     ),
     Grown("RFKKMeans", Size(16000, 4, 40, 8), lambda k, _: RFKKMeans(k, n_features=40, coreset_size=500)),
     Grown("SpectralKMeans", Size(16000, 4, 40, 8), _spectral),

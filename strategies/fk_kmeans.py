@@ -149,7 +149,7 @@ class FKKMeans(KMeansStrategy):
     A step with a block of b vectors would take fewer rounds and more floats: on digits and MNIST 0.65 of the rounds and
     1.3 times the floats with b = 2, 0.45 and 1.8 times with b = 4. Up to D = 200 gram has about as few floats as b = 2
     then, in one round per iteration. To start from the last iteration's eigenvectors saves a step in twenty at most.
-    With 5 D features in each of T / 5 iterations gram takes less than half of the rounds and some three times the floats.
+    With 5 D features in each of T / 5 iterations gram takes less than half of the rounds, and three times the floats.
 
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM

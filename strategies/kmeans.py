@@ -179,7 +179,7 @@ class Nystroem(Rival[KernelKMeans]):
     n_landmarks: Annotated[int, Field(ge=1, strict=True)] = 500
 
     def check(self, strategy: "KMeansStrategy", rows: int) -> None:
-        """Check that landmarks are from the dimensions of the embedding that are named, or the clusters, to all rows."""
+        """Check that landmarks are as many as the components that are named, or the clusters, and at most all rows."""
         check_landmarks(self.n_landmarks, strategy.n_components or strategy.most_clusters, rows)
 
     def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:

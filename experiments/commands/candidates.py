@@ -276,7 +276,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "FK k-means",
         "FKKMeans",
         ("clusters",),
-        _clusters(n_features=50, iterations=20, solver="gram"),
+        _clusters(),
         "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
         "compared_horizontal",
         when=f"its rounds are waited for no longer than {PATIENT:g} s",
