@@ -176,7 +176,7 @@ def _linear(situation: Situation) -> dict[str, Any]:
 
 
 def _landmarks(situation: Situation) -> dict[str, Any]:
-    return {"n_components": _components(situation), "kernel": RBF, "n_adaptive": 200, "share_rows": True}
+    return {"n_components": _components(situation), "kernel": RBF, "share_rows": True}
 
 
 def _clusters(**more: Any) -> Parameters:
@@ -268,7 +268,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "uniform landmarks",
         "UniformKPCA",
         ("components",),
-        lambda situation: {"n_components": _components(situation), "kernel": RBF, "n_samples": 200, "share_rows": True},
+        lambda situation: {"n_components": _components(situation), "kernel": RBF, "share_rows": True},
         "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
         "compared_horizontal",
     ),

@@ -15,7 +15,17 @@ from experiments.running import Planned, plan
 from experiments.running.calibration import load
 from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
-from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, Speeds, largest, seconds
+from fedkernel.protocol import (
+    ENGINE_COSTS,
+    TYPICAL,
+    Forecast,
+    Member,
+    Speeds,
+    largest,
+    pooled_floats,
+    seconds,
+    whole_table,
+)
 
 SECONDS_NOTE = (
     ": the engine's, its start included, and the computing, for grpc with a machine for each site; a network's "
@@ -39,6 +49,8 @@ class Line:
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
     wire : {"float64", "float32"}
         What arrays travel as.
+    whole : list of int
+        The floats of all sites' tables, of each seed whose shapes are known.
     """
 
     name: str
@@ -46,6 +58,7 @@ class Line:
     clients: int
     forecasts: list[Forecast | None] = field(default_factory=list)
     wire: Precision = "float64"
+    whole: list[int] = field(default_factory=list)
 
     @property
     def known(self) -> list[Forecast]:
@@ -72,7 +85,10 @@ def read_shape(text: str) -> tuple[int, int]:
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
     """Print what the experiment's runs will take; `shape` as for `lines_of`."""
     speeds = load()
-    show(forecast_table(lines_of(plan(experiment), shape), speeds or TYPICAL))
+    lines = lines_of(plan(experiment), shape)
+    show(forecast_table(lines, speeds or TYPICAL))
+    if floats := [own for line in lines for own in line.whole]:
+        output.print(f"Of floats, {whole_table(*floats)}.", highlight=False, soft_wrap=True)
     if shape is None and isinstance(experiment.data, Sites):
         output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
     output.print(about_seconds(speeds) + NOTE, highlight=False, markup=False, soft_wrap=True)
@@ -107,6 +123,7 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             line.forecasts.append(
                 run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             )
+            line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 
 

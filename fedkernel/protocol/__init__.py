@@ -6,7 +6,16 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, TYPICAL, Forecast, largest, seconds
+    from fedkernel.protocol.forecast import (
+        ENGINE_COSTS,
+        FLOAT,
+        TYPICAL,
+        Forecast,
+        largest,
+        pooled_floats,
+        seconds,
+        whole_table,
+    )
     from fedkernel.protocol.guards import Guards
     from fedkernel.protocol.lanczos import distributed
     from fedkernel.protocol.messages import (
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
         Shape,
         Summed,
     )
-    from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
+    from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, Step, any_width, ask, instead, once, repeated
     from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
     from fedkernel.protocol.rules import (
         BESIDE,
@@ -60,6 +69,7 @@ else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
+    "AT_MOST",
     "BESIDE",
     "CALLS_OF_A_STEP",
     "COORDINATE",
@@ -116,6 +126,7 @@ __all__ = [
     "multiplied",
     "once",
     "orthonormalised",
+    "pooled_floats",
     "repeated",
     "seconds",
     "singular",
@@ -123,4 +134,5 @@ __all__ = [
     "to_each",
     "to_sum",
     "whole_kernel_matrix",
+    "whole_table",
 ]
