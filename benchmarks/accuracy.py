@@ -24,7 +24,7 @@ def main() -> None:
     print(f"{'':14}{'D':>4}{'accuracy':>10}{'error / accuracy':>20}{'t D accuracy':>18}")
     for (name, (load, k)), D, accuracy in itertools.product(SETS.items(), (20, 50, 100), (0.01, 0.002, 0.001)):
         shards = np.array_split(StandardScaler().fit_transform(load().data), 5)
-        strategy = FKKMeans(k, n_features=D, iterations=200, accuracy=accuracy, solver="gram", coreset_size=20)
+        strategy = FKKMeans(k, k, n_features=D, iterations=200, accuracy=accuracy, solver="gram", coreset_size=20)
         E = strategy.central(shards).training_
         ended = []
         for seed in SEEDS:

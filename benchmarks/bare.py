@@ -167,7 +167,7 @@ def alphas(ours: Shards, expected: Shards) -> float:
 
 
 def fk(solver: str) -> Callable[[Shards], tuple[Shards, Shards]]:
-    strategy = FKKMeans(10, n_features=50, iterations=10, accuracy=0, solver=solver, coreset_size=1000)
+    strategy = FKKMeans(10, 10, n_features=50, iterations=10, accuracy=0, solver=solver, coreset_size=1000)
 
     def run(shards: Shards) -> tuple[Shards, Shards]:
         outputs = strategy.fit(shards).outputs

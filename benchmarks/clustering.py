@@ -39,7 +39,7 @@ def table(rows: int) -> np.ndarray:
 
 
 def federated(shards: list[np.ndarray]) -> np.ndarray:
-    result = FKKMeans(K, n_features=D, iterations=T, accuracy=0, solver="gram", coreset_size=CORESET).fit(shards)
+    result = FKKMeans(K, K, n_features=D, iterations=T, accuracy=0, solver="gram", coreset_size=CORESET).fit(shards)
     return np.concatenate([result.outputs[client]["labels"] for client in range(CLIENTS)])
 
 

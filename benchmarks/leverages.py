@@ -66,7 +66,7 @@ def main():
                 if len(X) < 1000:
                     show(f"{name}{scale}: VFedAKPCA exact, k = {k}", VFedAKPCA(k, merge="exact"), columns)
             for k in (3, 10):
-                strategy = FKKMeans(k, cem=False, iterations=5)
+                strategy = FKKMeans(k, k, cem=False, iterations=5)
                 for clients in (1, 3):
                     if len(X) >= 100 * clients:
                         show(f"{name}{scale}: FK k-means, k = {k}", strategy, np.array_split(table, clients))

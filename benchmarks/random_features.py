@@ -100,7 +100,7 @@ def errors_of_fk_kmeans(seeds: range) -> None:
         shards = np.array_split(rows(name, 2000), 5)
         for D in (20, 50, 100, 200):
             for T in (5, 20):
-                strategy = FKKMeans(k, n_features=D, iterations=T, accuracy=0, solver="gram", coreset_size=100)
+                strategy = FKKMeans(k, k, n_features=D, iterations=T, accuracy=0, solver="gram", coreset_size=100)
                 results = runs(strategy, shards, seeds)
                 floats = np.mean([result.ledger.floats_up for own in results.values() for result in own])
                 errors = {way: [result.metrics["recover_error"] for result in own] for way, own in results.items()}
@@ -237,11 +237,11 @@ def errors_of_structured(seeds: range) -> None:
 def seconds_of_runs() -> None:
     print("\n| run | independent | orthogonal | structured |\n|---|---|---|---|")
     shards = np.array_split(rows("mnist5k", 5000), 5)
-    lanczos = FKKMeans(10, n_features=1000, iterations=5, accuracy=0, coreset_size=100)
+    lanczos = FKKMeans(10, 10, n_features=1000, iterations=5, accuracy=0, solver="lanczos", coreset_size=100)
     strategies = {
         "FK k-means, D = 1000, 5 iterations by Lanczos": lanczos,
         "FK k-means, D = 1000, 5 iterations by gram": dataclasses.replace(lanczos, solver="gram"),
-        "disKPCA, 500 features": DisKPCA(10, kernel_of(np.vstack(shards)), share_rows=True, embed=False),
+        "disKPCA, 500 features": DisKPCA(10, kernel_of(np.vstack(shards)), 200, share_rows=True, embed=False),
     }
     for name, strategy in strategies.items():
         either = {way: partial(dataclasses.replace(strategy, frequencies=way).fit, shards, seed=0) for way in ALL_WAYS}

@@ -36,7 +36,7 @@ from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 SITES = ("a", "b", "c")
 METHODS = {
-    "FKKMeans, Lanczos": FKKMeans(10, n_features=60, iterations=4, coreset_size=60),
+    "FKKMeans, Lanczos": FKKMeans(10, 10, 60, iterations=4, solver="lanczos", coreset_size=60),
     "ADMMKPCA": ADMMKPCA(3, iterations=20, share_rows=True),
     "DisKPCA": DisKPCA(5, RBF(0.001), n_adaptive=60, share_rows=True),
 }

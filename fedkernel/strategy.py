@@ -20,12 +20,13 @@ from fedkernel.judging import Measures
 from fedkernel.models.base import Model
 from fedkernel.models.comparing import same_kernel
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
-from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
 from fedkernel.run.journal import Journal
+from fedkernel.run.ledger import Ledger
 from fedkernel.run.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.threads import blas_threads
@@ -259,6 +260,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
+        result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
         result.findings += [*measures.warnings, *execution.warnings, *account.losses, *_resumed(journal)]
         return result
 
@@ -280,6 +282,21 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     @property
     def _shares_rows(self) -> bool:
         return shares_rows(self.hyperparameters)
+
+
+def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
+    """Say where more floats went up than the whole table has, and where more than a tenth of a site's rows left."""
+    sentences, whole = [], pooled_floats(members, divided)
+    if ledger.floats_up > whole:
+        less = "where it may leave, sending it takes less"
+        sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table(whole)}: {less}")
+    if ledger.rows_up:
+        left = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
+        if many := {member: rows for member, rows in left.items() if 10 * rows > member.rows}:
+            most = max(many, key=lambda member: many[member] / member.rows)
+            rows = f"{most.called} sent {many[most]} of its {most.rows}"
+            sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")
+    return sentences
 
 
 def _resumed(journal: Journal | None) -> list[str]:

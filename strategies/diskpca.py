@@ -17,6 +17,7 @@ Where this departs from the paper:
 * Where as many landmarks are asked for as there are rows, every row is one, and nothing is drawn.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -38,6 +39,7 @@ from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding, whitening
 from fedkernel.protocol import (
+    AT_MOST,
     FLOAT,
     AtMost,
     Forecast,
@@ -55,6 +57,7 @@ from fedkernel.protocol import (
 from fedkernel.validation import value_object
 from strategies.choosing_components import MostComponents, NumberOfComponents
 from strategies.landmarks import (
+    EACH,
     Drawn,
     LandmarkStrategy,
     LowRank,
@@ -66,6 +69,9 @@ from strategies.landmarks import (
     sketched_floats,
     uniform_plan,
 )
+
+EMBEDDED = 50
+"""t, at most, where it is not named."""
 
 
 def score_by_leverage(
@@ -104,9 +110,8 @@ def score_by_leverage(
     return np.array([reply.total for reply in scored])
 
 
-def leverage_plan(embedding: Mapping[str, Any], precision: Precision, columns: SketchSize) -> Plan:
-    """Return what `score_by_leverage` asks, with an embedding as JSON has it."""
-    t: int = embedding["size"]
+def leverage_plan(embedding: Mapping[str, Any], t: int, precision: Precision, columns: SketchSize) -> Plan:
+    """Return what `score_by_leverage` asks, with an embedding as JSON has it, to t coordinates at most."""
     common: dict[str, Any] = {"embedding": embedding, "precision": precision}
     points = once(MultiplyPoints, **common) if columns == "exact" else once(SketchPoints, **common, columns=columns)
     return points, once(ScoreRows, {"t": t, "r": t})
@@ -135,7 +140,7 @@ def representative_points(
     totals : ndarray of shape (M,)
         The sums of the clients' scores.
     sizes : ndarray of shape (M,)
-        How many rows the clients have.
+        How many rows the clients draw, at most.
     rng : Generator
         Of how many rows each client draws.
     by_leverage, by_distance : int
@@ -211,12 +216,16 @@ class DisKPCA(LandmarkStrategy):
         against the landmarks, |Y| floats more, and get the chosen ones only. The components themselves are not
         centred: where the mean has a direction of its own, there is one more. The result's ``findings`` say why.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
-    n_adaptive : int
-        Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one.
+    n_adaptive : int, optional
+        Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one. By default as
+        many as make |Y| 10 k, of the most where k is chosen, but no more than a tenth of any client's rows, nor so many
+        that more floats than the whole table go up; at least k + 1 in all. Where |Y| is less than 10 k, or more than a
+        tenth of a client's rows leave, the result's ``findings`` say so. The paper's are 50 to 400.
     n_leverage : int, optional
-        Rows drawn by leverage; by default k log k, rounded up, and at least k; of the most, where k is chosen.
-    embedding_size : int
-        t, coordinates of the embedding.
+        Rows drawn by leverage; by default k log k, rounded up, and at least k; of few landmarks half at most.
+    embedding_size : int, optional
+        t, coordinates of the embedding; by default 50, the paper's, or where n_adaptive is not named as many from 2 k
+        on as the whole table's floats leave beside the landmarks.
     point_sketch_size : int or "exact"
         p, columns that stand for a client's embedded rows, 250 in the paper; "exact": their products.
     projection_size : int, "landmarks" or "exact"
@@ -251,9 +260,9 @@ class DisKPCA(LandmarkStrategy):
 
     n_components: NumberOfComponents = 10
     kernel: Embeddable = RBF()
-    n_adaptive: Annotated[int, Field(ge=0)] = 200
+    n_adaptive: Annotated[int, Field(ge=0)] | None = None
     n_leverage: Annotated[int, Field(ge=1)] | None = None
-    embedding_size: Annotated[int, Field(ge=1)] = 50
+    embedding_size: Annotated[int, Field(ge=1)] | None = None
     point_sketch_size: SketchSize = "exact"
     projection_size: ProjectionSize = "exact"
     n_random_features: Annotated[int, Field(ge=1)] = 500
@@ -265,6 +274,7 @@ class DisKPCA(LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
+    naming: ClassVar = "n_adaptive"
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "batch KPCA": {"share_rows": True},
         "batch PCA": {"share_rows": True, "kernel": Linear()},
@@ -273,7 +283,7 @@ class DisKPCA(LandmarkStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self.check_components(self.n_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
-        if not isinstance(self.kernel, Linear) and self.n_random_features < self.embedding_size:
+        if not isinstance(self.kernel, Linear) and self.n_random_features < (self.embedding_size or 1):
             raise InputError(
                 f"n_random_features = {self.n_random_features}, but must be at least embedding_size = "
                 f"{self.embedding_size}"
@@ -281,59 +291,95 @@ class DisKPCA(LandmarkStrategy):
 
     @property
     def _by_leverage(self) -> int:
+        if self.n_leverage is not None:
+            return self.n_leverage
         k = self.most_components
-        return max(k, math.ceil(k * math.log(k))) if self.n_leverage is None else self.n_leverage
+        usual = max(k, math.ceil(k * math.log(k)))
+        return usual if self.n_adaptive is not None else min(usual, EACH * k // 2)
 
     @property
-    def _draws(self) -> dict[str, int]:
-        return {"by_leverage": self._by_leverage, "by_distance": self.n_adaptive}
-
-    def _embedding(self, kernel: AnyKernel, seed: int) -> SubspaceEmbedding:
-        sizes = self.embedding_size, self.n_random_features
-        return SubspaceEmbedding(kernel, *sizes, seed, self.frequencies)  # type: ignore[arg-type]
+    def named_landmarks(self) -> int | None:
+        """|Y|, where it is named; rows in the span of the first draw are not drawn by distance."""
+        return None if self.n_adaptive is None else self._by_leverage + self.n_adaptive
 
     @property
-    def n_landmarks(self) -> int:
-        """|Y|, at most: rows in the span of the first draw are not drawn by distance."""
-        return self._by_leverage + self.n_adaptive
+    def fewest_landmarks(self) -> int:
+        """|Y|, at least, where it is not named."""
+        return max(super().fewest_landmarks, self.n_leverage or 0)
+
+    def _draws(self, landmarks: int) -> dict[str, int]:
+        first = self._by_leverage
+        if self.n_leverage is None and self.n_adaptive is None:
+            first = min(first, -(-landmarks // 2))
+        return {"by_leverage": first, "by_distance": max(0, landmarks - first)}
+
+    def _embedded(self, cohort: Sequence[Member] | None, landmarks: int) -> int:
+        """Return t, with so many landmarks; None: of any clients, at most."""
+        if self.embedding_size is not None:
+            return self.embedding_size
+        most = EMBEDDED if isinstance(self.kernel, Linear) else min(EMBEDDED, self.n_random_features)
+        if cohort is None or self.named_landmarks is not None:
+            return most
+        left = self.budget(cohort) - self.span_floats(cohort, landmarks, self.projection_size)
+        fewest = min(2 * self.most_components, most)
+        return next((t for t in range(most, fewest, -1) if self._scored(cohort, t) <= left), fewest)
+
+    def _scored(self, cohort: Sequence[Member], size: int) -> int:
+        """Return the floats up of scores and distances."""
+        t = min(cohort[0].columns, size) if isinstance(self.kernel, Linear) else size
+        return sketched_floats(cohort, t, self.point_sketch_size) + len(cohort) * (1 if self.n_adaptive == 0 else 2)
+
+    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+        """Return the floats of scores, rows and what is computed of them."""
+        t = min(2 * self.most_components, EMBEDDED) if self.embedding_size is None else self.embedding_size
+        return self._scored(cohort, t) + self.span_floats(cohort, landmarks, self.projection_size)
+
+    def _embedding(self, kernel: AnyKernel, seed: int, size: int) -> SubspaceEmbedding:
+        return SubspaceEmbedding(kernel, size, self.n_random_features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; where all rows are landmarks, nothing is scored."""
         span = self.span_forecast(cohort, self.projection_size)
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
-        if self.n_landmarks >= sum(member.rows for member in cohort):
+        landmarks = self.allotment(cohort).number
+        if landmarks >= sum(member.rows for member in cohort):
             return Forecast(1) + span
-        t = min(d, self.embedding_size) if isinstance(self.kernel, Linear) else self.embedding_size
-        up = sketched_floats(cohort, t, self.point_sketch_size) + (2 * M if self.n_adaptive else M)
+        size, by_distance = self._embedded(cohort, landmarks), self._draws(landmarks)["by_distance"]
+        t = min(d, size) if isinstance(self.kernel, Linear) else size
+        up = self._scored(cohort, size)
         products = -(-n // ROWS) * t * (t + 1) // 2
         memory = FLOAT * products + np.dtype(self.dtype).itemsize * (
             min(n, ROWS) * (d + t) + d * self.n_random_features
         )
-        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
+        return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return scores, draws and components; where there are no more rows than landmarks, all are drawn instead."""
         step, rows = self._step(self.kernel), self.n_landmarks
-        embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed))
-        scores = leverage_plan(embedding, self.dtype, self.point_sketch_size)
-        points = points_plan(embedding, step, **self._draws)
+        t = self._embedded(None, rows)
+        embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed, t))
+        if self.embedding_size is None and self.named_landmarks is None:
+            embedding["size"] = {AT_MOST: t}
+        scores = leverage_plan(embedding, t, self.dtype, self.point_sketch_size)
+        points = points_plan(embedding, step, **self._draws(rows))
         components = low_rank_plan(step, rows, **self._low_rank_fields())
         return *instead(uniform_plan(rows), (*scores, *points)), *components
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Algorithm 4."""
-        step = self._step(self.kernel.settled(run.columns))
-        if self.n_landmarks >= run.rows:
-            last = yield from draw_uniformly(run.members, self.n_landmarks, step.kernel, run.rng("uniform"))
+        step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
+        if allotment.number >= run.rows:
+            last = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
             landmarks = last.rows
         else:
             # Steps 1 and 2: embedding and leverage scores
-            embedding = self._embedding(step.kernel, run.seed)
+            embedding = self._embedding(step.kernel, run.seed, self._embedded(run.members, allotment.number))
             totals = yield from score_by_leverage(run, embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
-            sizes = np.array([member.rows for member in run.members])
+            draws = self._draws(allotment.number)
             landmarks, last = yield from representative_points(
-                embedding, step, totals, sizes, run.rng("draws"), **self._draws
+                embedding, step, totals, allotment.most, run.rng("draws"), **draws
             )
         # Step 4: the components in their span
-        return (yield from low_rank(run, step, landmarks, last, **self._low_rank_fields()))
+        model = yield from low_rank(run, step, landmarks, last, **self._low_rank_fields())
+        return dataclasses.replace(model, findings_=allotment.findings)

@@ -7,12 +7,13 @@ Where this departs from the paper:
 
 * The distributed Lanczos algorithm orthogonalises against all earlier vectors, twice, and ends by a test of residuals
   that an eigenvalue just above the threshold does not escape; the paper does not say when to end.
-* ``solver="gram"``: theorem 4 says that the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs one round per
-  iteration instead of some thirty, and about as many floats.
+* ``solver="gram"``, the default: theorem 4 says that the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs
+  one round per iteration instead of some thirty, and about as many floats.
 * Clients multiply with [A_t, B_t] and the coordinator applies the weights of W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t].
 * Iterations end early where the estimate of the kernel matrix is as good as ``accuracy`` says, by its own moves; the
   paper makes T of them, chosen by hand.
-* The penalty is the (s + 2)-th eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
+* s is 2 k by default, by which clusters agree better with classes than by the paper's k dimensions; the penalty is the
+  (s + 2)-th eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
 * Without CEM the vectors A_t^T u, by which new rows are labelled, follow from what was uploaded already.
 """
 
@@ -90,11 +91,12 @@ class FKKMeans(KMeansStrategy):
         its standard error, which asks the clients nothing more; by default of 2 to 10, and no more than the root of the
         fewest rows of a client. The result's ``findings`` say why.
     n_components : int, optional
-        s, dimensions of the embedding; by default k, or ``max_clusters``. More of them may tell more clusters apart: by
-        theorem 3 the error of k-means falls as k / s. Of a penalty that is given, no more are found than there are
-        eigenvalues above it.
-    n_features : int
-        D, random features per iteration; at least s + 2 unless ``penalty`` is given.
+        s, dimensions of the embedding; by default 2 k, of ``max_clusters`` where k is chosen, or as many from k on as
+        ``n_features`` and the rows leave; the paper's is k. By theorem 3 the error of k-means falls as k / s. Of a
+        penalty that is given, no more are found than there are eigenvalues above it.
+    n_features : int, optional
+        D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the paper's, or
+        2.5 s where that is more.
     iterations : int
         T, the most.
     kernel : RBF or Laplacian
@@ -102,10 +104,11 @@ class FKKMeans(KMeansStrategy):
         clients' rows (d + 1 floats up and d down, each).
     penalty : float, optional
         lambda; by default the (s + 2)-th eigenvalue of the first iteration, which for s = k is the paper's.
-    solver : {"lanczos", "gram"}
-        How the eigenpairs are found: the paper's distributed Lanczos algorithm, or from the matrix itself.
+    solver : {"gram", "lanczos"}
+        How the eigenpairs are found: from the matrix itself, or by the paper's distributed Lanczos algorithm, which
+        uploads fewer floats where D is more than about 4 s, but takes some 3 s rounds for one of gram's.
     cem : bool
-        The paper's communication efficient mechanism. False: Lanczos on R_t = W_t W_t^T, of size N.
+        The paper's communication efficient mechanism. False: Lanczos on R_t = W_t W_t^T, of size N, for either solver.
     coreset_size : int, optional
         C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
         its rows at most.
@@ -124,10 +127,6 @@ class FKKMeans(KMeansStrategy):
     eigengap : bool
         Take n_components, which must be more than k, as the most: s from k on is where the first iteration's
         eigenvalues fall the most, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
-    save : {"rounds", "floats"}, optional
-        What counts, in place of ``solver``. Rounds: by gram, and 5 D features in each of T / 5 iterations, for less
-        than half of the rounds and some three times the floats. Floats: what is forecast to upload fewer, which is
-        Lanczos where D is more than about 4 s.
     dtype : {"float64", "float32"}
         What clients compute random features in; sums over the rows, and what is sent, are float64. With float32, sites
         take two thirds of the time, and coordinates are off by some 1e-7 of the largest. But features are functions of
@@ -138,13 +137,14 @@ class FKKMeans(KMeansStrategy):
     -----
     Costs, with M clients, p = D + r_t, r_t the columns of B_t (about 1.5 s), Q Lanczos iterations (about 35 at p = 60):
 
-    - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map, M p r_{t+1}.
-    - gram: 1 round per iteration; up M p (p + 1) / 2, down the map.
+    - gram: 1 round per iteration; up M p (p + 1) / 2, down the map, M p r_{t+1}.
+    - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
     A step with a block of b vectors would take fewer rounds and more floats: on digits and MNIST 0.65 of the rounds and
     1.3 times the floats with b = 2, 0.45 and 1.8 times with b = 4. Up to D = 200 gram has about as few floats as b = 2
     then, in one round per iteration. To start from the last iteration's eigenvectors saves a step in twenty at most.
+    With 5 D features in each of T / 5 iterations gram takes less than half of the rounds, and three times the floats.
 
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
@@ -164,11 +164,11 @@ class FKKMeans(KMeansStrategy):
 
     n_clusters: NumberOfClusters
     n_components: Annotated[Annotated[int, Field(ge=1)] | None, no_choice(BY_EIGENGAP)] = None
-    n_features: Annotated[int, Field(ge=1)] = 50
-    iterations: Annotated[int, Field(ge=1)] = 50
+    n_features: Annotated[int, Field(ge=1)] | None = None
+    iterations: Annotated[int, Field(ge=1)] = 20
     kernel: ShiftInvariant = RBF()
     penalty: Annotated[float, Field(ge=0)] | None = None
-    solver: Literal["lanczos", "gram"] = "lanczos"
+    solver: Literal["gram", "lanczos"] = "gram"
     cem: bool = True
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
@@ -176,13 +176,11 @@ class FKKMeans(KMeansStrategy):
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
     accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
     eigengap: bool = False
-    save: Literal["rounds", "floats"] | None = None
     max_clusters: MostClusters = None
     dtype: Precision = "float64"
 
     client: ClassVar = FKKMeansClient
-    # of the iteration that is not made, whose n_features would limit n_clusters
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {"penalty": 0.0}}
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {}}
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -190,23 +188,23 @@ class FKKMeans(KMeansStrategy):
         most = most_clusters(self.n_clusters, self.max_clusters)
         if self.eigengap and self.dimensions <= most:
             raise InputError(
-                f"n_components = {self.n_components}, but must be more than n_clusters = {most}, since "
+                f"n_components = {self.dimensions}, but must be more than n_clusters = {most}, since "
                 "eigengap takes it as the most"
             )
-        if self.penalty is None and self.n_features < self._number:
-            why = f"{'n_components' if self.n_components else 'n_clusters'} + 2 = {self._number}"
+        if self.penalty is None and self._drawn < self._number:
+            why = f"n_components + 2 = {self._number}" if self.n_components else f"n_clusters + 2 = {self._number}"
             raise InputError(
                 f"n_features = {self.n_features}, but must be at least {why}, since the penalty is the eigenvalue of "
                 "that number; or give penalty"
             )
-        if not self.cem and (self.save or self.solver == "gram"):
-            name = f'save = "{self.save}"' if self.save else 'solver = "gram"'
-            raise InputError(f"{name} is for cem = true only; without it the matrix is of size N")
 
     @property
     def dimensions(self) -> int:
         """Dimensions of the embedding: s."""
-        return self.n_components or self.most_clusters
+        k = self.most_clusters
+        if self.n_components is not None or self.n_features is None or self.penalty is not None:
+            return self.n_components or 2 * k
+        return max(k, min(2 * k, self.n_features - 2))
 
     @property
     def _number(self) -> int:
@@ -214,27 +212,18 @@ class FKKMeans(KMeansStrategy):
         return self.dimensions + 2
 
     @property
-    def _division(self) -> tuple[int, int]:
-        """D and T: the features of an iteration, and how many there are at most."""
-        if self.save == "rounds":
-            return 5 * self.n_features, math.ceil(self.iterations / 5)
-        return self.n_features, self.iterations
+    def _drawn(self) -> int:
+        """D: how many features an iteration draws."""
+        return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
 
     @property
     def _usual(self) -> tuple[int, int]:
         """About r_t and Q, of what runs have taken; see `forecast`."""
-        r = min(self._division[0], 3 * (self.dimensions + 1) // 2)
+        r = min(self._drawn, 3 * (self.dimensions + 1) // 2)
         return r, 2 * r + 5
 
-    @property
-    def _solver(self) -> str:
-        if self.save is None:
-            return self.solver
-        r, Q = self._usual
-        return "gram" if self.save == "rounds" or self.n_features + r + 1 <= 2 * Q else "lanczos"
-
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
-        return RandomFeatures(kernel, self._division[0], self.features, seed, self.frequencies)  # type: ignore[arg-type]
+        return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return about what the costs above come to, of 1 / (D accuracy) iterations.
@@ -244,7 +233,7 @@ class FKKMeans(KMeansStrategy):
         more on rows without clusters. There, where no few eigenvectors make up the kernel matrix, all T iterations may
         be made, too.
         """
-        M, n, (D, T) = len(cohort), [member.rows for member in cohort], self._division
+        M, n, D, T = len(cohort), [member.rows for member in cohort], self._drawn, self.iterations
         if self.accuracy:
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
         s, (r, usual) = self.dimensions, self._usual
@@ -253,7 +242,7 @@ class FKKMeans(KMeansStrategy):
             Q = min(p, usual)
             if not self.cem:
                 rounds, up, down = rounds + 2 * Q, up + Q * (sum(n) + M * D), down + Q * (sum(n) + M * D)
-            elif self._solver == "lanczos":
+            elif self.solver == "lanczos":
                 rounds, up, down = rounds + Q, up + Q * M * p, down + Q * M * p
             else:
                 rounds, up = rounds + 1, up + M * p * (p + 1) // 2
@@ -267,7 +256,7 @@ class FKKMeans(KMeansStrategy):
 
     def _kept(self, rows: int) -> int:
         """Return how many bytes of a client's features are kept from one iteration to the next."""
-        drawn = np.dtype(self.dtype).itemsize * rows * self._division[0]
+        drawn = np.dtype(self.dtype).itemsize * rows * self._drawn
         return drawn if drawn <= KEPT else 0
 
     def plan(self, clients: int, seed: int) -> Plan:
@@ -278,7 +267,7 @@ class FKKMeans(KMeansStrategy):
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
-        D, T = self._division
+        D, T = self._drawn, self.iterations
         most = [D]
         for t in range(2, T + 1):
             most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
@@ -289,7 +278,7 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
             moved = {"p_before": before, "r": p - D}
-            if self._solver == "gram":
+            if self.solver == "gram":
                 return once(MultiplyColumns, moved, **common, columns=AtMost(p))
             return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **common))
 
@@ -321,7 +310,7 @@ class FKKMeans(KMeansStrategy):
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
-        (D, T), s, penalty = self._division, self.dimensions, self.penalty
+        D, T, s, penalty = self._drawn, self.iterations, self.dimensions, self.penalty
         maps: list[FloatArray] = []
         finish: list[FloatArray] = []
         shrunk = np.empty(0)  # the eigenvalues of Z_t
@@ -337,7 +326,7 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 (values, U), V = yield from of_rows(run, step, B)
             else:
-                values, V = yield from by_lanczos(run, step) if self._solver == "lanczos" else by_gram(step)
+                values, V = yield from by_lanczos(run, step) if self.solver == "lanczos" else by_gram(step)
             if t == 1 and self.eigengap:
                 s = eigengap(values, self.most_clusters, s)
             if penalty is None:
@@ -362,9 +351,9 @@ class FKKMeans(KMeansStrategy):
                 if self.accuracy and mean_error(moves) <= self.accuracy * float(restored @ restored):
                     log.info("the estimate of the kernel matrix is as good as accuracy demands after t = %d", t)
                     break
-        if restored.size < s:
+        if restored.size < s and self.n_components is not None:
             log.warning("only %d of n_components = %d eigenvalues are above the penalty", restored.size, s)
-            s = restored.size
+        s = min(s, restored.size)
         if self.cem:
             M = maps[-1][:, :s] * finish[-1]
             yield from to_all(EmbedRows(features=features, t=t + 1, precision=self.dtype, map=M))

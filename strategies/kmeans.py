@@ -164,13 +164,14 @@ class Nystroem(Rival[KernelKMeans]):
     n_landmarks: Annotated[int, Field(ge=1, strict=True)] = 500
 
     def check(self, strategy: "KMeansStrategy", rows: int) -> None:
-        """Check that landmarks are from the dimensions of the embedding to all rows."""
-        check_landmarks(self.n_landmarks, strategy.dimensions, rows)
+        """Check that landmarks are as many as the components that are named, or the clusters, and at most all rows."""
+        check_landmarks(self.n_landmarks, strategy.n_components or strategy.most_clusters, rows)
 
     def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:
         """Return approximate kernel k-means of all rows."""
-        X, s, m = np.vstack(list(shards)), strategy.dimensions, self.n_landmarks
+        X, m = np.vstack(list(shards)), self.n_landmarks
         kernel = strategy.settled_on(shards).kernel.settled(X.shape[1])
+        s = min(strategy.dimensions_of(len(X)), m)
         return nystroem_kernel_kmeans(X, kernel, strategy.most_clusters, s, n_landmarks=m, seed=seed)
 
 
@@ -186,6 +187,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
     n_clusters: int | Literal["auto"]
+    n_components: int | None = None
     max_clusters: int | None
     kernel: AnyKernel
     coreset_size: int | None
@@ -201,18 +203,25 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def dimensions(self) -> int:
         """Dimensions of the central counterpart's embedding, or the most of them where the eigengap chooses."""
 
+    def dimensions_of(self, rows: int) -> int:
+        """Return the dimensions of so many rows, no more than these; InputError where more are named."""
+        if self.n_components is not None:
+            check_at_most("n_components", self.n_components, rows)
+        return min(self.dimensions, rows)
+
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, together and at each client."""
         super().check_cohort(cohort)
         total = sum(member.rows for member in cohort)
-        for name, value in (("n_clusters", self.most_clusters), ("n_components", self.dimensions)):
-            check_at_most(name, value, total)
+        check_at_most("n_clusters", self.most_clusters, total)
+        self.dimensions_of(total)
         check_local_clusters(cohort, self.most_among(cohort))
         check_coreset(cohort, self.coreset_size)
 
     def for_site(self, rows: int) -> Self:
         """Check that a site has rows enough to embed them by themselves."""
-        check_at_most("n_components", self.dimensions, rows, why=", since each client clusters its own")
+        name, most = ("n_components", self.n_components) if self.n_components else ("n_clusters", self.most_clusters)
+        check_at_most(name, most, rows, why=", since each client clusters its own")
         return self
 
     def clusters(self, run: Run) -> Protocol[Clustered]:
@@ -282,8 +291,8 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
-        X, s = np.vstack(list(shards)), self.dimensions
-        kernel = self.kernel.settled(X.shape[1])
+        X = np.vstack(list(shards))
+        kernel, s = self.kernel.settled(X.shape[1]), self.dimensions_of(len(X))
         if self.eigengap:
             s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.most_clusters, s)
         return settled_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)

@@ -24,7 +24,7 @@ from clients.diskpca import (
     SketchKernel,
     TakeComponents,
 )
-from fedkernel.arrays import ROWS, Precision, Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import (
@@ -52,6 +52,7 @@ from fedkernel.protocol import (
     any_width,
     lost_to_rounding,
     once,
+    pooled_floats,
     to_all,
     to_each,
     to_sum,
@@ -76,6 +77,9 @@ SketchSize = Annotated[int, Field(ge=1)] | Literal["exact"]
 
 ProjectionSize = SketchSize | Literal["landmarks"]
 """The same; "landmarks": as many columns as there are landmarks."""
+
+EACH = 10
+"""Landmarks for each component, by default and at most: at 10 and 20 the error is some 4% and 1% above the least."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,15 @@ class Drawn:
 def _entries(rows: Any) -> Any:
     """Return how large the entries of rows are, dense or sparse."""
     return abs(rows)
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """How many landmarks |Y| there are, the rows (M,) that each client draws at most, and why they are few, if so."""
+
+    number: int
+    most: Positions
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -262,18 +275,16 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
     )
 
 
-def draw_uniformly(
-    cohort: Sequence[Member], samples: int, kernel: AnyKernel, rng: np.random.Generator
-) -> Protocol[Drawn]:
+def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[Drawn]:
     """Have the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
 
-    Up: samples x d floats, of sparse rows the entries that are not zero.
+    Up: |Y| d floats, of sparse rows the entries that are not zero.
     """
-    sizes = np.array([member.rows for member in cohort])
-    counts = sizes if samples >= sizes.sum() else rng.multivariate_hypergeometric(sizes, samples, method="marginals")
+    samples, most = allotment.number, allotment.most
+    counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
     replies = yield from to_each(requests)
-    return Drawn.of(dict(zip(requests, replies, strict=True)), len(cohort), kernel)
+    return Drawn.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
 
 
 def uniform_plan(samples: int) -> Step:
@@ -298,12 +309,56 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     projection_size: ProjectionSize
     tol: float | None
     share_rows: bool
+    naming: ClassVar[str]
+    """The parameter by which more landmarks are named."""
     embed: bool
 
     @property
     @abstractmethod
+    def named_landmarks(self) -> int | None:
+        """How many rows the clients will disclose at most, where that is named."""
+
+    @property
     def n_landmarks(self) -> int:
-        """How many rows the clients will disclose, at most."""
+        """|Y|, at most; see `allotment`."""
+        named = self.named_landmarks
+        return max(EACH * self.most_components, self.fewest_landmarks) if named is None else named
+
+    @property
+    def fewest_landmarks(self) -> int:
+        """|Y|, at least, where it is not named: one more than components, of which the last is then told from none."""
+        return self.most_components + 1
+
+    @abstractmethod
+    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+        """Return how many floats go up with so many landmarks, at least."""
+
+    def allotment(self, cohort: Sequence[Member]) -> Allotment:
+        """Return how many landmarks there are of such clients: as many as are named, from any of their rows.
+
+        By default `EACH` times the components, but no more than a tenth of each client's rows, and not so many that
+        more floats than the whole table go up; and in any case `fewest_landmarks`, of the clients by their rows.
+        """
+        rows = np.array([member.rows for member in cohort])
+        N, k, named = int(rows.sum()), self.most_components, self.named_landmarks
+        if named is not None:
+            return Allotment(min(named, N), rows)
+        tenth, fewest, usual = rows // 10, min(self.fewest_landmarks, N), min(self.n_landmarks, N)
+        budget = self.budget(cohort)
+        at_most = range(min(usual, int(tenth.sum())), fewest, -1)
+        number = next((Y for Y in at_most if self.floats_with(cohort, Y) <= budget), fewest)
+        most = tenth if number <= tenth.sum() else -(-number * rows // N)
+        if number == usual:
+            return Allotment(number, most)
+        why = f"a tenth of each site's rows is {tenth.sum()} in all"
+        if number < tenth.sum():
+            why = "those of more of them would be more floats than the whole table"
+        few = f"{number} landmarks stand for {k} components, where {usual} are usual: {why}"
+        return Allotment(number, most, (f"{few}; fewer n_components need fewer, and {self.naming} asks for more",))
+
+    def budget(self, cohort: Sequence[Member]) -> int:
+        """Return the floats that may go up: those of the whole table, but for what a width by rule takes."""
+        return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
     @property
     def most_components(self) -> int:
@@ -320,11 +375,17 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         rows, columns = sum(member.rows for member in cohort), cohort[0].columns
         self.check_components(rows)
         if not self.share_rows:
-            sent = min(self.n_landmarks, rows)
+            sent = self.allotment(cohort).number
             raise InputError(
                 f"share_rows = false, but {type(self).__name__} sends raw data: up to {sent} of the {rows} rows, all "
                 f"{columns} columns of each, go to the coordinator and to every client; share_rows = true allows that"
             )
+
+    def span_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
+        """Return the floats up of landmarks, and of kernel values sketched to so many columns; 0: there are none."""
+        sketched = sketched_floats(cohort, landmarks, landmarks if columns == "landmarks" else columns)
+        sums = len(cohort) * landmarks if columns != 0 and self.n_components == "auto" else 0
+        return landmarks * cohort[0].columns + sketched + sums
 
     def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
         """Return what it takes to disclose the landmarks and to find components in their span, but for the draws.
@@ -333,9 +394,8 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         ``columns`` are those of the sketch; 0: there is none.
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
-        Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.most_components
-        up = Y * d + sketched_floats(cohort, Y, Y if columns == "landmarks" else columns)
-        up += M * Y if columns != 0 and self.n_components == "auto" else 0
+        Y, k = self.allotment(cohort).number, self.most_components
+        up = self.span_floats(cohort, Y, columns)
         own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")

@@ -127,6 +127,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
             *(clustered.centers, spanned.embedding, spanned.eigenvalues_),
             coreset_=clustered.coreset,
             choice_=clustered.choice,
+            findings_=spanned.findings_,
             kernel_mean_=spanned.kernel_mean_,
         )
 

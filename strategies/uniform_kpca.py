@@ -41,8 +41,9 @@ class UniformKPCA(LandmarkStrategy):
     n_components : int or "auto"
         k; "auto": of 1 to ``max_components``, as for `DisKPCA`; with "batch" by the drawn rows' eigenvalues alone.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
-    n_samples : int
-        |Y|, rows drawn; all of them where there are no more.
+    n_samples : int, optional
+        |Y|, rows drawn; all of them where there are no more. By default 10 k, fewer of small tables, as for `DisKPCA`;
+        the paper's are 200 and more.
     solver : {"disLR", "batch"}
         The components that are best for all rows, by disKPCA's last step; or those of the drawn rows alone.
     projection_size, share_rows, dtype, tol, embed
@@ -56,7 +57,7 @@ class UniformKPCA(LandmarkStrategy):
 
     n_components: NumberOfComponents = 10
     kernel: Embeddable = RBF()
-    n_samples: Annotated[int, Field(ge=1)] = 200
+    n_samples: Annotated[int, Field(ge=1)] | None = None
     solver: Literal["disLR", "batch"] = "disLR"
     projection_size: ProjectionSize = "exact"
     share_rows: bool = False
@@ -66,26 +67,35 @@ class UniformKPCA(LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
+    naming: ClassVar = "n_samples"
     tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        self.check_components(self.n_samples, "the number of landmarks, n_samples = ")
+        self.check_components(self.n_landmarks, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size != "exact":
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
     @property
-    def n_landmarks(self) -> int:
-        """|Y|."""
+    def named_landmarks(self) -> int | None:
+        """|Y|, where it is named."""
         return self.n_samples
+
+    @property
+    def _columns(self) -> ProjectionSize:
+        return 0 if self.solver == "batch" else self.projection_size
+
+    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+        """Return the floats of rows and, with "disLR", of what is computed of them."""
+        return self.span_floats(cohort, landmarks, self._columns)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
-        return Forecast(1) + self.span_forecast(cohort, 0 if self.solver == "batch" else self.projection_size)
+        return Forecast(1) + self.span_forecast(cohort, self._columns)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the draw, and what the solver asks."""
-        step, rows, k = self._step(self.kernel), self.n_samples, self.most_components
+        step, rows, k = self._step(self.kernel), self.n_landmarks, self.most_components
         if self.solver == "disLR":
             return uniform_plan(rows), *low_rank_plan(step, rows, **self._low_rank_fields())
         components = components_plan(step, rows, k, embed=self.embed)
@@ -93,10 +103,11 @@ class UniformKPCA(LandmarkStrategy):
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""
-        step = self._step(self.kernel.settled(run.columns))
-        drawn = yield from draw_uniformly(run.members, self.n_samples, step.kernel, run.rng("uniform"))
+        step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
+        drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
-            return (yield from low_rank(run, step, drawn.rows, drawn, **self._low_rank_fields()))
+            model = yield from low_rank(run, step, drawn.rows, drawn, **self._low_rank_fields())
+            return dataclasses.replace(model, findings_=allotment.findings)
         rows, k = drawn.rows.shape[0], self.most_components
         if self.n_components == "auto":
             model = kernel_pca(drawn.rows, step.kernel, min(k + 1, rows))
@@ -106,4 +117,4 @@ class UniformKPCA(LandmarkStrategy):
             model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})
         yield from to_all(step.components(model, embed=self.embed))
-        return model
+        return dataclasses.replace(model, findings_=allotment.findings)

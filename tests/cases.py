@@ -164,6 +164,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
     Every client has more rows than it is asked to sample, so that it sends its samples and k centres.
     """
+    fields = {"n_components": K} | fields
     strategy = FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
 
     def iterations(result: Any) -> list[tuple[int, int]]:
@@ -178,12 +179,12 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
         ]
 
     def up(result: Any) -> int:
-        if strategy.solver == "gram":
-            products = sum(CLIENTS * (D + r) * (D + r + 1) // 2 for r, _ in iterations(result))
-        elif strategy.cem:
-            products = sum(CLIENTS * (D + r) * Q for r, Q in iterations(result))
-        else:
+        if not strategy.cem:
             products = sum((N + CLIENTS * D) * Q for _, Q in iterations(result))
+        elif strategy.solver == "gram":
+            products = sum(CLIENTS * (D + r) * (D + r + 1) // 2 for r, _ in iterations(result))
+        else:
+            products = sum(CLIENTS * (D + r) * Q for r, Q in iterations(result))
         s = result.model.eigenvalues_.size
         return CLIENTS * (WINE.shape[1] + 1) + products + CLIENTS + (CORESET + CLIENTS * K) * (s + 1)
 
@@ -405,7 +406,7 @@ CASES = [
         VFedAKPCA(2, kernel=RBF(gamma=0.2), merge="exact"),
         scaled=lambda c: VFedAKPCA(2, kernel=RBF(gamma=0.2 / c**2), merge="exact"),
     ),
-    fk_kmeans("FK k-means"),
+    fk_kmeans("FK k-means", solver="lanczos"),
     fk_kmeans("FK k-means, gram", solver="gram"),
     fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
     fk_kmeans("FK k-means without CEM", cem=False),

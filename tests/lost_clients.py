@@ -35,7 +35,7 @@ PAIRS = {
     "VFedPCA": Pair(VFedPCA(2, merge="eigenvalue", rounds=2), COLUMNS),
     "VFedAKPCA": Pair(VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
     "PeerVFedPCA": Pair(PeerVFedPCA(rounds=2), COLUMNS),
-    "FKKMeans": Pair(FKKMeans(2, n_features=4, iterations=1, kernel=RBF(0.1), coreset_size=10), ROWS),
+    "FKKMeans": Pair(FKKMeans(2, 2, 4, iterations=1, kernel=RBF(0.1), solver="lanczos", coreset_size=10), ROWS),
     "RFKKMeans": Pair(RFKKMeans(2, n_features=4, kernel=RBF(0.1), coreset_size=10), ROWS),
     "DisKPCA": Pair(DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
     "UniformKPCA": Pair(UniformKPCA(2, RBF(0.05), n_samples=8, share_rows=True), ROWS),

@@ -51,6 +51,7 @@ shuffle = true
 name = "gram"
 method = "FKKMeans"
 n_clusters = {K}
+n_components = {K}
 n_features = {D["gram"]}
 iterations = {T["gram"]}
 solver = "gram"
@@ -58,8 +59,10 @@ solver = "gram"
 name = "lanczos"
 method = "FKKMeans"
 n_clusters = {K}
+n_components = {K}
 n_features = {D["lanczos"]}
 iterations = {T["lanczos"]}
+solver = "lanczos"
 [[strategy]]
 name = "once"
 method = "RFKKMeans"
@@ -69,15 +72,18 @@ n_features = 8
 name = "central"
 method = "central kernel k-means"
 n_clusters = {K}
+n_components = {K}
 [[baseline]]
 name = "sampled"
 method = "Nystroem kernel k-means"
 n_clusters = {K}
+n_components = {K}
 n_landmarks = 20
 [[baseline]]
 name = "isolated"
 method = "isolated kernel k-means"
 n_clusters = {K}
+n_components = {K}
 """
 KERNEL = [f'{kind}.*.kernel={{type="rbf", gamma={GAMMA}}}' for kind in ("strategy", "baseline")]
 STRATEGIES, OTHERS = ("gram", "lanczos", "once"), ("central", "sampled", "isolated")

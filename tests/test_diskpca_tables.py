@@ -125,7 +125,10 @@ def test_bad_input_is_named():
     refused("n_components = 141, but must be at most the number of rows, 140", lambda: DisKPCA(141, share_rows=True))
     refused("kernel: the sigmoid kernel is not positive semidefinite", lambda: DisKPCA(kernel=Sigmoid()))
     refused("kernel.degree = 0: input should be greater", lambda: DisKPCA(kernel={"type": "polynomial", "degree": 0}))
-    refused("n_random_features = 40, but must be at least embedding_size = 50", lambda: strategy(n_random_features=40))
+    refused(
+        "n_random_features = 40, but must be at least embedding_size = 50",
+        lambda: strategy(embedding_size=50, n_random_features=40),
+    )
     refused("point_sketch_size = 0: input should be greater than", lambda: strategy(point_sketch_size=0))
     refused("projection_size = 'most': ", lambda: strategy(projection_size="most"))
     refused("dtype = 'float16'", lambda: strategy(dtype="float16"))

@@ -32,7 +32,7 @@ from strategies.kmeans import distributed_kmeans
 DIGITS = load_digits()
 K, S, D = 10, 12, 50
 CLIENTS = 5
-VERSIONS = {"gram": {"solver": "gram"}, "Lanczos": {}, "without CEM": {"cem": False}}
+VERSIONS = {"gram": {"solver": "gram"}, "Lanczos": {"solver": "lanczos"}, "without CEM": {"cem": False}}
 
 
 def rows_of(result, name="embedding"):
@@ -54,7 +54,7 @@ def per_iteration(result, what):
 @cache
 def small(version, clients=CLIENTS, dtype="float64"):
     """Four iterations on 500 digits."""
-    strategy = FKKMeans(K, n_features=20, iterations=4, coreset_size=60, dtype=dtype, **VERSIONS[version])
+    strategy = FKKMeans(K, K, n_features=20, iterations=4, coreset_size=60, dtype=dtype, **VERSIONS[version])
     return strategy.fit(np.array_split(DIGITS.data[:500], clients), seed=3)
 
 
@@ -278,16 +278,37 @@ def test_theorem_2():
     assert per_iteration(small("gram"), "floats_up") == [M * (r + D) * (r + D + 1) // 2 for r in ranks]
 
 
-@pytest.mark.parametrize(("k", "cheaper"), [(3, "lanczos"), (10, "gram")])
-def test_rounds_or_floats_are_saved(k, cheaper):
+@pytest.mark.parametrize(("s", "cheaper"), [(3, "lanczos"), (10, "gram")])
+def test_lanczos_uploads_fewer_floats_only_of_few_dimensions(s, cheaper):
     shards = np.array_split(DIGITS.data[:500], CLIENTS)
-    runs = {name: FKKMeans(k, iterations=5, solver=name).fit(shards) for name in ("lanczos", "gram")}
-    floats, rounds = (FKKMeans(k, iterations=5, save=name).fit(shards) for name in ("floats", "rounds"))
-    assert floats.ledger == runs[cheaper].ledger
-    assert floats.ledger.floats_up == min(run.ledger.floats_up for run in runs.values())
-    # as many features, all at once
-    assert rounds.ledger.rounds == runs["gram"].ledger.rounds - 4
-    assert rounds.model.embedding.features.n_features == 250
+    runs = {name: FKKMeans(3, s, iterations=5, solver=name).fit(shards) for name in ("lanczos", "gram")}
+    assert min(runs, key=lambda name: runs[name].ledger.floats_up) == cheaper
+    assert runs["lanczos"].ledger.rounds > s * runs["gram"].ledger.rounds
+
+
+@pytest.mark.parametrize(
+    ("fields", "s", "D"),
+    [
+        ({"n_clusters": 3}, 6, 50),
+        ({"n_clusters": 30}, 60, 150),
+        ({"n_clusters": "auto"}, 20, 50),
+        ({"n_clusters": 3, "n_features": 6}, 4, 6),
+        ({"n_clusters": 3, "n_features": 6, "penalty": 0.1}, 6, 6),
+        ({"n_clusters": 3, "n_components": 30}, 30, 76),
+    ],
+)
+def test_dimensions_and_features_follow_from_the_clusters(fields, s, D):
+    strategy = FKKMeans(**fields)
+    assert (strategy.dimensions, strategy._features(RBF(gamma=1.0)).n_features) == (s, D)
+
+
+def test_whoever_sets_nothing_waits_for_fewer_than_30_rounds():
+    shards = np.array_split(DIGITS.data[:600], CLIENTS)
+    for strategy in (FKKMeans(10), FKKMeans(30), FKKMeans(3, accuracy=0)):
+        assert strategy.fit(shards, evaluate=True).ledger.rounds < 30
+    # also of fewer rows than 2 k
+    assert FKKMeans(2).fit([DIGITS.data[:3]]).model.embedding.width == 3
+    assert FKKMeans(2).central([DIGITS.data[:3]]).embedding.width == 3
 
 
 def test_communication_does_not_depend_on_the_number_of_rows():
@@ -503,9 +524,6 @@ def test_faults_are_named(monkeypatch):
     refused(r"n_features = 4, but must be at least n_clusters \+ 2 = 5", lambda: FKKMeans(3, n_features=4))
     refused(r"n_features = 8, but must be at least n_components \+ 2 = 9", lambda: FKKMeans(3, 7, n_features=8))
     refused("n_clusters = 0: input should be greater than or equal to 1", lambda: FKKMeans(0))
-    refused('solver = "gram" is for cem = true only', lambda: FKKMeans(3, solver="gram", cem=False))
-    refused('save = "floats" is for cem = true only', lambda: FKKMeans(3, save="floats", cem=False))
-    refused("n_components = None, but must be more than n_clusters = 3", lambda: FKKMeans(3, eigengap=True))
     refused("n_components = 3, but must be more than n_clusters = 3", lambda: FKKMeans(3, 3, eigengap=True))
     refused("kernel", lambda: FKKMeans(3, kernel=Linear()))
     refused("the 30 rows do not differ from each other", lambda: FKKMeans(3), [np.ones((15, 4))] * 2)

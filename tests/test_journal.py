@@ -35,7 +35,7 @@ from strategies import DisKPCA, FKKMeans
 
 ROWS = np.array_split(WINE, 3)
 METHODS = {
-    "FKKMeans": (FKKMeans(3, n_features=10, iterations=2, coreset_size=20), ROWS),
+    "FKKMeans": (FKKMeans(3, 3, 10, iterations=2, solver="lanczos", coreset_size=20), ROWS),
     "ADMMKPCA": (admm(n_components=2, kernel=RBF(0.001), iterations=2), digits(12, 3)),
     "DisKPCA": (DisKPCA(3, RBF(0.05), n_adaptive=30, embedding_size=12, point_sketch_size=11, share_rows=True), ROWS),
 }

@@ -23,7 +23,7 @@ from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
 from fedkernel.simulate import through_files
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
-from strategies.landmarks import Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
+from strategies.landmarks import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
 
 DIGITS = load_digits()
 X = DIGITS.data[:400] / 16
@@ -65,8 +65,8 @@ def test_a_client_gets_the_rows_it_does_not_know(form):
 def drawn_uniformly(sizes, samples, seed):
     """Return the positions that every site disclosed."""
     sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed, share_rows=True) for i, size in enumerate(sizes)]
-    cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
-    drawn = drive(draw_uniformly(cohort, samples, Linear(), np.random.default_rng(seed)), sites)
+    allotment = Allotment(samples, np.array(sizes))
+    drawn = drive(draw_uniformly(allotment, Linear(), np.random.default_rng(seed)), sites)
     states = [DrawnPositions.load(site.memory) if DrawnPositions.known(site.memory) else None for site in sites]
     positions = [np.empty(0, dtype=int) if state is None else state.positions for state in states]
     assert drawn.counts == tuple(len(own) for own in positions)
@@ -409,3 +409,49 @@ def test_landmarks_of_the_default_are_k_log_k_and_more():
         assert DisKPCA(k, n_adaptive=50).n_landmarks == 50 + by_leverage
     assert DisKPCA(3, n_leverage=7, n_adaptive=50).n_landmarks == 57
     assert isinstance(DisKPCA(2, share_rows=True).fit(SHARDS).model, LandmarkPCA)
+
+
+BY_DEFAULT = (DisKPCA(), DisKPCA("auto", max_components=4), DisKPCA(3, Linear()), UniformKPCA(), UniformKPCA(5))
+COHORTS = {
+    "large": ([400, 500, 600, 60], 64, ""),
+    "narrow": ([400, 500, 600, 60], 8, "more floats than the whole table"),
+    "small": ([60, 50], 200, "a tenth of each site's rows is 11"),
+    "tiny": ([9, 19, 10], 1000, "a tenth of each site's rows is 2"),
+}
+
+
+@pytest.mark.parametrize("strategy", [*BY_DEFAULT, UniformKPCA(3, solver="batch")], ids=repr)
+@pytest.mark.parametrize("cohort", COHORTS)
+def test_no_more_rows_leave_by_default_than_a_tenth_and_no_more_floats_than_the_table_has(cohort, strategy):
+    sizes, d, why = COHORTS[cohort]
+    members = [Member(i, i, size, d, 0) for i, size in enumerate(sizes)]
+    allotment, k = strategy.allotment(members), strategy.most_components
+    number, tenth = allotment.number, np.array(sizes) // 10
+    assert k < number <= strategy.n_landmarks == 10 * k
+    assert number == 10 * k if not allotment.findings else f"{number} landmarks stand for {k}" in allotment.findings[0]
+    if cohort == "large":
+        assert not allotment.findings
+    elif allotment.findings and strategy.floats_with(members, number + 1) <= strategy.budget(members):
+        assert why in allotment.findings[0]
+    if number > k + 1:
+        np.testing.assert_array_less(allotment.most, tenth + 1)
+        assert strategy.forecast_of_run(members).floats_up <= sum(sizes) * d
+    assert number <= allotment.most.sum()
+    assert (allotment.most <= sizes).all()
+
+
+def test_what_leaves_by_default_is_what_is_forecast_and_named_numbers_are_taken_as_they_are():
+    shards = np.split(X, [60, 200])
+    for strategy in (DisKPCA(5, share_rows=True), UniformKPCA(5, share_rows=True)):
+        members = [Member(i, i, *shard.shape, 0) for i, shard in enumerate(shards)]
+        result, allotment = strategy.fit(shards), strategy.allotment(members)
+        assert result.ledger.floats_up <= strategy.forecast_of_run(members).floats_up <= X.size
+        assert result.ledger.rows_up == allotment.number == len(result.model.landmarks_)
+        drawn = [result.ledger.of_client(client).rows_up for client in range(3)]
+        assert all(10 * rows <= len(shard) for rows, shard in zip(drawn, shards, strict=True))
+        assert [text for text in result.findings if "landmarks" in text] == list(allotment.findings)
+        named = {"n_adaptive" if isinstance(strategy, DisKPCA) else "n_samples": 150}
+        result = dataclasses.replace(strategy, **named).fit(shards)
+        assert result.ledger.rows_up >= 150
+        assert "more than a tenth of their rows left 3 of 3 sites; client" in " ".join(result.findings)
+        assert f"{result.ledger.floats_up:,} floats went up, but the whole table is N d = 25,600" in result.findings[-2]

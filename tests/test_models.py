@@ -285,7 +285,7 @@ def test_a_repr_names_class_kernel_and_shapes_in_a_line_or_two():
     """Whatever the arrays hold; what is at its default is left out, as is what says that no repr has it."""
     rng = np.random.default_rng(0)
     frames = [pd.DataFrame(rng.standard_normal((400, 40)), columns=[f"c{place}" for place in range(40)])] * 3
-    prepared = FKKMeans(3, kernel=RBF(gamma=0.125), n_features=50, solver="gram").fit(frames, prepare=Prepare())
+    prepared = FKKMeans(3, 3, kernel=RBF(gamma=0.125)).fit(frames, prepare=Prepare())
     landmarks = DisKPCA(2, RBF(gamma=0.125), n_adaptive=9, share_rows=True).fit(frames)
     for result, shapes in ((prepared, ("centers_=<array 3 x 3>",)), (landmarks, ("coefficients_=<array", "x 40>"))):
         text = repr(result.fitted)

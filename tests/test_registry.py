@@ -145,7 +145,7 @@ def against_peer_vfedpca():
 
 
 def against_fk_kmeans():
-    result = FKKMeans(3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
+    result = FKKMeans(3, 3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
     gamma = naive.paper_width(X)
     estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, s=3)

@@ -29,7 +29,7 @@ RAW = frames()
 PREPARE = Prepare(categories=CATEGORIES, scale="minmax", missing="median")
 
 GRAM = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1), solver="gram")
-LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1))
+LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1), solver="lanczos")
 RANDOM = RFKKMeans(3, n_features=10, kernel=RBF(gamma=0.1))
 ONE_SHOT = DKPCA(2, RBF(gamma=0.1))
 CERTIFIED = DKPCA(2, RBF(gamma=0.1), certificate=True)

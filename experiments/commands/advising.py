@@ -28,7 +28,7 @@ from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast, Member
+from fedkernel.protocol import Forecast, Member, pooled_floats, whole_table
 from fedkernel.protocol.forecast import FLOAT
 from fedkernel.protocol.messages import Receipt
 from fedkernel.protocol.plan import Plan, PlannedRequest
@@ -80,7 +80,8 @@ def print_advice(
         megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
         return forecast.rounds * round_time + megabits / bandwidth
 
-    _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
+    whole = whole_table(pooled_floats(cohort, divided))
+    _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), whole, goal is Aim.clusters)
     refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
     for name, reason in refused.items():
         output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
@@ -146,7 +147,9 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
 CLUSTERS = "Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more."
 
 
-def _show_fitting(fitting: Sequence[Advice], lasts: Callable[[Forecast], float], clients: int, clusters: bool) -> None:
+def _show_fitting(
+    fitting: Sequence[Advice], lasts: Callable[[Forecast], float], clients: int, whole: str, clusters: bool
+) -> None:
     """Print what fits, what each takes, and of the recommended why, and all that it tells."""
     if not fitting:
         return
@@ -164,6 +167,7 @@ def _show_fitting(fitting: Sequence[Advice], lasts: Callable[[Forecast], float],
     plan = best.strategy.plan(clients, 0) if best.strategy is not None else None
     when = f" where {best.candidate.when}" if best.candidate.when else ""
     lines = [
+        f"Of floats, {whole}.",
         f"Take {best.candidate.name}{when}: {best.candidate.because}.",
         f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
         *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),

@@ -176,7 +176,7 @@ def _linear(situation: Situation) -> dict[str, Any]:
 
 
 def _landmarks(situation: Situation) -> dict[str, Any]:
-    return {"n_components": _components(situation), "kernel": RBF, "n_adaptive": 200, "share_rows": True}
+    return {"n_components": _components(situation), "kernel": RBF, "share_rows": True}
 
 
 def _clusters(**more: Any) -> Parameters:
@@ -268,7 +268,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "uniform landmarks",
         "UniformKPCA",
         ("components",),
-        lambda situation: {"n_components": _components(situation), "kernel": RBF, "n_samples": 200, "share_rows": True},
+        lambda situation: {"n_components": _components(situation), "kernel": RBF, "share_rows": True},
         "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
         "compared_horizontal",
     ),
@@ -276,7 +276,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "FK k-means",
         "FKKMeans",
         ("clusters",),
-        _clusters(n_features=50, iterations=20, solver="gram"),
+        _clusters(),
         "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
         "compared_horizontal",
         when=f"its rounds are waited for no longer than {PATIENT:g} s",

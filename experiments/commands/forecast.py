@@ -13,7 +13,7 @@ from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
 from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast, Member, largest
+from fedkernel.protocol import Forecast, Member, largest, pooled_floats, whole_table
 
 NOTE = (
     "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
@@ -31,12 +31,15 @@ class Line:
     clients : int
     forecasts : list of Forecast or None
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
+    whole : list of int
+        The floats of all sites' tables, of each seed whose shapes are known.
     """
 
     name: str
     setting: str
     clients: int
     forecasts: list[Forecast | None] = field(default_factory=list)
+    whole: list[int] = field(default_factory=list)
 
     @property
     def known(self) -> list[Forecast]:
@@ -53,7 +56,10 @@ def read_shape(text: str) -> tuple[int, int]:
 
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
     """Print what the experiment's runs will take; `shape` as for `lines_of`."""
-    show(forecast_table(lines_of(plan(experiment), shape)))
+    lines = lines_of(plan(experiment), shape)
+    show(forecast_table(lines))
+    if floats := [own for line in lines for own in line.whole]:
+        output.print(f"Of floats, {whole_table(*floats)}.", highlight=False, soft_wrap=True)
     if shape is None and isinstance(experiment.data, Sites):
         output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
     output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
@@ -80,6 +86,7 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             line.forecasts.append(
                 run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             )
+            line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 
 

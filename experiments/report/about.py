@@ -10,6 +10,7 @@ from experiments.results import Columns
 from fedkernel.addresses import find
 from fedkernel.data import DataSpec, Prepare
 from fedkernel.models import ROUNDING, metric_of
+from fedkernel.protocol import whole_table
 from fedkernel.strategy import KernelStrategy
 
 Shapes = Sequence[tuple[int, int]]
@@ -122,7 +123,8 @@ def _sizes(shapes: Shapes, experiment: Experiment) -> str:
     else:
         whole = f"{count(sum(rows))} rows and {count(columns[0])} columns; {_listed(rows)} rows"
     first = " (at the first setting)" if experiment.swept else ""
-    return f"{whole} at the clients{first}"
+    floats = rows[0] * sum(columns) if _is_vertical(experiment) else sum(rows) * columns[0]
+    return f"{whole} at the clients; of floats, {whole_table(floats)}{first}"
 
 
 def _is_vertical(experiment: Experiment) -> bool:

@@ -37,6 +37,8 @@ class KernelKMeans(Model):
         How many clusters a run chose, and why; not in a file either.
     width_choice_ : Choice or None
         Which of several widths of the kernel, and why.
+    findings_ : tuple of str
+        Sentences for the run's result; not in a file.
     """
 
     centers_: FloatArray
@@ -46,6 +48,7 @@ class KernelKMeans(Model):
     coreset_: WeightedPoints | None = field(default=None, repr=False)
     choice_: Choice | None = field(default=None, repr=False)
     width_choice_: Choice | None = field(default=None, repr=False)
+    findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short

@@ -189,6 +189,8 @@ class LandmarkPCA(Model):
         where the method sketched them.
     choice_ : Choice or None
         How many components a run chose, and why; not in a file.
+    findings_ : tuple of str
+        Sentences for the run's result; not in a file.
     """
 
     kernel: Kernel
@@ -196,6 +198,7 @@ class LandmarkPCA(Model):
     coefficients_: FloatArray
     eigenvalues_: FloatArray
     choice_: Choice | None = field(default=None, repr=False)
+    findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short

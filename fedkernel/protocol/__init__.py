@@ -6,7 +6,7 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import FLOAT, Forecast, largest, leading_bytes
+    from fedkernel.protocol.forecast import FLOAT, Forecast, largest, leading_bytes, pooled_floats, whole_table
     from fedkernel.protocol.guards import Guards
     from fedkernel.protocol.lanczos import distributed
     from fedkernel.protocol.messages import (
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         Shape,
         Summed,
     )
-    from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
+    from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, Step, any_width, ask, instead, once, repeated
     from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
     from fedkernel.protocol.rules import (
         BESIDE,
@@ -41,6 +41,7 @@ else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
+    "AT_MOST",
     "BESIDE",
     "COORDINATE",
     "ENTRY",
@@ -81,8 +82,10 @@ __all__ = [
     "leading_bytes",
     "lost_to_rounding",
     "once",
+    "pooled_floats",
     "repeated",
     "to_all",
     "to_each",
     "to_sum",
+    "whole_table",
 ]

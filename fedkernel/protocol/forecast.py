@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from fedkernel.numerics import lanczos_width
 
@@ -44,6 +44,18 @@ class Forecast:
             max(self.memory, other.memory),
             max(self.meaning, other.meaning, key=MEANINGS.index),
         )
+
+
+def pooled_floats(cohort: Sequence[Any], divided: str) -> int:
+    """Return N d, the floats of members' whole table, which pooling sends; `divided` is a strategy's `partition`."""
+    rows: list[int] = [own.rows for own in cohort]
+    columns: list[int] = [own.columns for own in cohort]
+    return rows[0] * sum(columns) if divided == "vertical" else sum(rows) * columns[0]
+
+
+def whole_table(*floats: int) -> str:
+    """Return the words that stand beside the floats of runs, of one table or of several."""
+    return f"the whole table is N d = {' to '.join(f'{own:,}' for own in sorted({min(floats), max(floats)}))}"
 
 
 def largest(forecasts: Sequence[Forecast]) -> Forecast:
