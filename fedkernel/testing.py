@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import FloatArray, all_finite
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models.base import BESIDE
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 from fedkernel.peers.letters import Letter
 from fedkernel.peers.mailbox import Mailbox
@@ -502,6 +503,7 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
         again = Result.load(folder)
     same = type(again.model) is type(result.model) and _bits(_arrays(again.model)) == _bits(_arrays(result.model))
     same = same and repr(again.model) == repr(result.model)
+    same = same and all(getattr(again.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
     pair.require(same, check, "the model that was loaded is not the one that was saved")
     account = again.ledger == result.ledger and again.history == result.history
     pair.require(account, check, "the account that was loaded is not the one that was saved")

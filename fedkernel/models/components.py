@@ -46,9 +46,9 @@ class KernelPCA(Model):
         Where the coordinator was sent inner products: the training rows but for a shift and a rotation, which
         `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
     choice_ : Choice or None
-        How many components a run chose, and why; not in a file.
+        How many components a run chose, and why; not in a model's file.
     findings_ : tuple of str
-        Sentences on how the search ended, for the result's findings; not in a file.
+        Sentences on how the search ended, for the result's findings; not in a model's file.
     """
 
     eigenvalues_: FloatArray
@@ -188,7 +188,7 @@ class LandmarkPCA(Model):
         In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
         where the method sketched them.
     choice_ : Choice or None
-        How many components a run chose, and why; not in a file.
+        How many components a run chose, and why; not in a model's file.
     """
 
     kernel: Kernel
@@ -260,7 +260,7 @@ class PeerComponents(Model):
     without_multipliers_ : ndarray of shape (k,) or None
         Of ADMM: the iteration from which on a component went without multipliers; 0: none.
     findings_ : tuple of str
-        Sentences for the run's result; not in a file.
+        Sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
