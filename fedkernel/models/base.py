@@ -15,7 +15,7 @@ import pydantic
 from fedkernel.addresses import loaded, named
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import AnyKernel, Kernel
-from fedkernel.numerics.widths import width_finding
+from fedkernel.numerics.widths import WIDE, saturates, width_finding
 from fedkernel.storage import Parts, load_parts, save_parts
 
 
@@ -56,6 +56,11 @@ class Model(ABC):
     def own_kernel(self) -> Kernel | None:
         """The kernel, its own or its embedding's; None: it has none."""
         return getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
+
+    @property
+    def sees_all_alike(self) -> bool:
+        """Whether the kernel's width is so large that all rows are alike but for their mean."""
+        return saturates(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE
 
     def width_finding(self) -> str | None:
         """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""

@@ -15,7 +15,7 @@ from fedkernel.errors import InputError
 from fedkernel.models.base import KERNEL, Choice, Model
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
-from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs
+from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs, whitening
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.numerics.widths import mean_value
 
@@ -217,6 +217,16 @@ class LandmarkPCA(Model):
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Compute the coordinates L^T phi(x) of rows X (n, d), a table of any kind: shape (n, k)."""
         return self.embedding(X)
+
+    def orthonormal(self) -> Self:
+        """Return the model with components orthonormal in feature space, fewer where they depend on each other.
+
+        As they are but for rounding: of others, what they capture would be counted more than once.
+        """
+        products = self.inner_products(self)
+        if np.allclose(products, np.eye(len(products)), rtol=0.0, atol=1e-6):
+            return self
+        return replace(self, coefficients_=self.coefficients_ @ whitening(products, 1e-10))
 
     def inner_products(self, other: "LandmarkPCA") -> FloatArray:
         """Compute the inner products of these components and those of another model of the same kernel: (k, k')."""
