@@ -14,7 +14,7 @@ from fedkernel.arrays import stack_rows
 from fedkernel.data import Divided
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
-from fedkernel.models.comparing import check_same_kernel, over_clients
+from fedkernel.models.comparing import check_same_kernel, over_clients, without_flattery
 from fedkernel.numerics import with_width
 from fedkernel.run.result import Result
 from fedkernel.settling import ruled_kernels, with_kernels
@@ -47,20 +47,23 @@ class Measures(dict[str, float]):
 def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     """Give a method arrays in place of frames, and kernels whose widths by rule are settled on all rows.
 
-    A reference of another kernel than the model's is refused. The base class has ``shards`` among its arguments.
+    A reference of another kernel than the model's is refused, and figures that flatter are left out. The base class has
+    ``shards`` among its arguments.
     """
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
-    shards = list(signature.parameters)[place]
+    names = list(signature.parameters)  # a subclass may call them otherwise
+    shards = names[place]
 
     @functools.wraps(method)
     def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
         call = signature.bind(self, *arguments, **named)
         call.arguments[shards] = without_names(call.arguments[shards], self.partition)
-        if name == "judge" and (result := call.arguments.get("result")) is not None:
-            check_same_kernel(result.model, call.arguments.get("reference"))
+        judged: Any = call.arguments[names[1]].model if name == "judge" else None
+        check_same_kernel(judged, call.arguments.get(names[-1]))
         call.arguments[next(iter(signature.parameters))] = self.settled_on(call.arguments[shards])
-        return method(*call.args, **call.kwargs)
+        outcome: Any = method(*call.args, **call.kwargs)
+        return without_flattery(outcome, judged, centred=self.centres)  # type: ignore[no-any-return]
 
     return on_arrays
 
@@ -133,6 +136,11 @@ class Judged(Generic[M]):
     def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""
         raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
+
+    @property
+    def centres(self) -> bool:
+        """Whether the rows' mean is taken off in feature space: as `center` says, where there is such a field."""
+        return getattr(self, "center", False) in (True, "columns")
 
     @property
     def central_key(self) -> str:

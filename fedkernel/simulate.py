@@ -99,7 +99,7 @@ def through_files(
             wire=settings.wire,
         )
         limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
-        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), **limits)
+        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), whole=True, **limits)
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")

@@ -18,7 +18,7 @@ from fedkernel.errors import InputError
 from fedkernel.flower_strategy import FlowerStrategy
 from fedkernel.judging import Measures
 from fedkernel.models.base import Model
-from fedkernel.models.comparing import same_kernel
+from fedkernel.models.comparing import same_kernel, without_flattery
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
 from fedkernel.protocol.plan import Plan
@@ -240,6 +240,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         execution, settled = begin(self, grid, settings or RunSettings(), journal)
         model = execution.finish(settled.protocol(execution.run))
         measures = measure(settled, execution, model) if evaluate else Measures({})
+        without_flattery(measures, model, centred=self.centres)
         account, seconds = execution.account, time.perf_counter() - began
         result = Result(
             *(model, account.ledger, account.history),

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import FloatArray, all_finite
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models.base import BESIDE
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 from fedkernel.peers.letters import Letter
 from fedkernel.peers.mailbox import Mailbox
@@ -215,10 +216,10 @@ class Pair:
         distance = _squared_difference if self.tags.components is None else sin_theta_error
         return max(distance(*arrays) for arrays in zip(before, after, strict=True))
 
-    def central(self, tables: Sequence[FloatArray]) -> Any:
-        """Return the exact answer, or raise NotApplicable where the method has none."""
+    def central(self, tables: Sequence[FloatArray], result: Result[Any]) -> Any:
+        """Return the exact answer at the widths of a run, or raise NotApplicable where the method has none."""
         try:
-            return self.strategy.central(tables)
+            return self.strategy.as_run(result).central(tables)
         except NotImplementedError as error:
             raise NotApplicable(str(error)) from None
 
@@ -502,6 +503,7 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
         again = Result.load(folder)
     same = type(again.model) is type(result.model) and _bits(_arrays(again.model)) == _bits(_arrays(result.model))
     same = same and repr(again.model) == repr(result.model)
+    same = same and all(getattr(again.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
     pair.require(same, check, "the model that was loaded is not the one that was saved")
     account = again.ledger == result.ledger and again.history == result.history
     pair.require(account, check, "the account that was loaded is not the one that was saved")
@@ -540,8 +542,9 @@ def bad_input_is_one_sentence(pair: Pair) -> None:
 def one_client_alone_is_central(pair: Pair) -> None:
     """Demand what `central` finds, where all data are at one client (`Tags.alone`)."""
     whole = [pair.whole]
-    reference = pair.central(whole)
-    error = abs(pair.strategy.judge(pair.fit(whole), whole, reference)[pair.tags.error] - pair.tags.best)
+    result = pair.fit(whole)
+    reference = pair.central(whole, result)
+    error = abs(pair.strategy.judge(result, whole, reference)[pair.tags.error] - pair.tags.best)
     if pair.tags.alone != (error < CENTRAL):
         text = f"{pair.tags.error} is {error:.1e} from that of central, but tags.alone = {pair.tags.alone}"
         pair.fail("one_client_alone_is_central", text)
@@ -552,13 +555,14 @@ def together_closer_than_alone(pair: Pair) -> None:
 
     What each finds alone is `central` of its table, or what `judge` itself says besides, as the metric with ``_alone``.
     """
-    reference, name, best = pair.central(pair.tables), pair.tags.error, pair.tags.best
-    metrics = pair.strategy.judge(pair.recording.result, pair.tables, reference)
+    result, name, best = pair.recording.result, pair.tags.error, pair.tags.best
+    reference, strategy = pair.central(pair.tables, result), pair.strategy.as_run(result)
+    metrics = strategy.judge(result, pair.tables, reference)
     together = abs(metrics[name] - best)
     if f"{name}_alone" in metrics:
         alone = abs(metrics[f"{name}_alone"] - best)
     else:
-        models = [pair.strategy.alone(table) for table in pair.tables]
+        models = [strategy.alone(table) for table in pair.tables]
         figures = [_judged_alone(pair, model, reference) for model in models]
         alone = float(np.mean(np.abs(np.array(figures) - best)))
     text = f"{name} is {together:.3g} from its best, but in the mean {alone:.3g} of each alone"

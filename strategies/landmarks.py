@@ -438,7 +438,8 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         if reference is not None:
             alike = comparable(reference, result.model) if self.n_components == "auto" else reference
             return compare_components(result.model, alike, shards)
-        total, captured = np.sum([result.model.captured(shard) for shard in shards], axis=0)
+        model = result.model.orthonormal()
+        total, captured = np.sum([model.captured(shard) for shard in shards], axis=0)
         return {"reconstruction_error": float(1 - captured / total)}
 
 

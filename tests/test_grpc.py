@@ -18,7 +18,7 @@ from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from fedkernel.storage import load_parts
-from strategies import ADMMKPCA, PeerVFedPCA, VFedPCA
+from strategies import ADMMKPCA, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
 
@@ -106,6 +106,29 @@ def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():
     np.testing.assert_allclose(one.outputs[0]["eigenvectors"], two.outputs[0]["eigenvectors"], rtol=0, atol=1e-12)
     with pytest.raises(InputError, match="n_components = 100"):
         ADMMKPCA(100, share_rows=True).fit(digits(20, 2), engine="grpc")
+
+
+def plain(value):
+    return value.parts() if hasattr(value, "parts") else value
+
+
+@pytest.mark.parametrize("engine", ["grpc", pytest.param("ray", marks=pytest.mark.ray)])
+def test_a_model_has_the_same_fields_as_of_the_local_engine(engine):
+    """Also those that its file has not: what was chosen, and why, the points that centres were found from."""
+    rows, columns = np.array_split(WINE, 3), np.array_split(WINE, 3, axis=1)
+    pairs = [
+        (RFKKMeans("auto", 20, max_clusters=4, width_factors=(1.0, 2.0)), rows),
+        (UniformKPCA("auto", n_samples=20, share_rows=True), rows),
+        (VFedPCA(2, rounds=1), columns),
+    ]
+    for strategy, shards in pairs[: 1 if engine == "ray" else None]:  # which takes 20 s to start
+        one, two = (strategy.fit(shards, engine=name) for name in ("local", engine))
+        assert one.metrics == two.metrics
+        assert one.findings == two.findings
+        assert type(one.model) is type(two.model)
+        for name, value in vars(one.model).items():
+            assert type(vars(two.model)[name]) is type(value), name
+            np.testing.assert_equal(plain(vars(two.model)[name]), plain(value), err_msg=name)
 
 
 def test_a_process_that_cannot_start_is_named(tmp_path, monkeypatch):

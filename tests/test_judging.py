@@ -6,6 +6,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
+from networks import admm
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
@@ -27,7 +28,17 @@ from fedkernel.models import (
 )
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedPCA
+from strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 from strategies.choosing import best_division
 from strategies.stability import compare_clusters
 
@@ -361,6 +372,54 @@ def test_no_figure_reads_better_for_a_worse_answer(name):
                 assert (value - figures[figure]) * (1 if better == "lower" else -1) >= -1e-12, figure
 
 
+DEGENERATE = {
+    "none": lambda A: 0 * A,
+    "almost none": lambda A: 1e-9 * A,
+    "the first again and again": lambda A: A[:, [0] * A.shape[1]],
+    "too long": lambda A: 3 * A,
+    "drawn": lambda A: np.random.default_rng(1).standard_normal(A.shape) / np.sqrt(len(A)),
+}
+COLUMNS = np.array_split(np.vstack(SHARDS), 3, axis=1)
+VECTORS = [
+    (DKPCA(3, RBF()), COLUMNS, "eigenvectors_"),
+    (VFedPCA(3), COLUMNS, "eigenvectors_"),
+    (VFedAKPCA(3), COLUMNS, "eigenvectors_"),
+    (PeerVFedPCA(3), COLUMNS, "eigenvectors"),
+    (admm(n_components=2, kernel=RBF(), iterations=5), SHARDS, "alpha"),
+    (UniformKPCA(3, n_samples=60, share_rows=True), SHARDS, "coefficients_"),
+    (DisKPCA(3, n_adaptive=40, share_rows=True), SHARDS, "coefficients_"),
+]
+
+
+@pytest.mark.parametrize("change", DEGENERATE)
+@pytest.mark.parametrize(("strategy", "shards", "name"), VECTORS, ids=lambda own: type(own).__name__)
+def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a_run_found(
+    strategy, shards, name, change
+):
+    """In the model, or at a site of which the coordinator knows nothing: there at one that disagrees, too."""
+    result, make = strategy.fit(shards), DEGENERATE[change]
+    settled = strategy.as_run(result)
+    reference = settled.central(shards)
+    found = settled.judge(result, shards, reference)
+    if hasattr(result.model, name):
+        worse = [
+            dataclasses.replace(
+                result, model=dataclasses.replace(result.model, **{name: make(getattr(result.model, name))})
+            )
+        ]
+    else:
+        of_all = {client: {**own, name: make(own[name])} for client, own in result.outputs.items()}
+        worse = [dataclasses.replace(result, outputs=outputs) for outputs in (of_all, {**result.outputs, 1: of_all[1]})]
+    for answer in worse:
+        figures = settled.judge(answer, shards, reference)
+        for figure, value in figures.items():
+            if (better := metric_of(figure).better) is not None and not metric_of(figure).cost:
+                assert (value - found[figure]) * (1 if better == "lower" else -1) >= -1e-9, figure
+        if change in ("none", "the first again and again"):
+            assert figures.get("error", 1.0) > 0.6
+            assert figures.get("similarity", 0.0) < 0.9
+
+
 @pytest.mark.parametrize("kernel", [RBF(gamma=1e6), RBF(gamma=1e-9)], ids=["identity", "all rows alike"])
 def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kernel):
     """What is left is said to mean little."""
@@ -371,9 +430,11 @@ def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kerne
         SpectralKMeans(3, UniformKPCA(3, kernel, share_rows=True, n_samples=20)),
     ):
         result = strategy.fit(SHARDS, evaluate=True, reference=strategy.central(SHARDS))
+        assert not {"error_ratio", "recover_error"} & result.metrics.keys()
         if kernel.gamma > 1:
-            assert not {"error_ratio", "recover_error"} & result.metrics.keys()
             assert result.metrics.get("explained_variance_ratio", 0.0) < 0.02
+        else:
+            assert not {"explained_variance_ratio", "reconstruction_error", "kmeans_objective"} & result.metrics.keys()
         assert any("results mean little" in finding for finding in result.findings)
 
 

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -15,7 +15,7 @@ import pydantic
 from fedkernel.addresses import loaded, named
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import AnyKernel, Kernel
-from fedkernel.numerics.widths import width_finding
+from fedkernel.numerics.widths import WIDE, saturates, width_finding
 from fedkernel.storage import Parts, load_parts, save_parts
 
 
@@ -38,6 +38,10 @@ class Choice:
     why: str
 
 
+BESIDE = ("choice_", "width_choice_", "kernel_mean_", "findings_")
+"""Fields that a result's file has and a model's, which may go to sites, has not."""
+
+
 class Model(ABC):
     """Base of all models.
 
@@ -46,16 +50,35 @@ class Model(ABC):
     """
 
     kernel_mean_: float | None = None
-    """The mean of the kernel's values between different rows, where a run knows it; not in a file."""
+    """The mean of the kernel's values between different rows, where a run knows it; not in a model's file."""
 
     @property
     def own_kernel(self) -> Kernel | None:
         """The kernel, its own or its embedding's; None: it has none."""
         return getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
 
+    @property
+    def sees_all_alike(self) -> bool:
+        """Whether the kernel's width is so large that all rows are alike but for their mean."""
+        return saturates(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE
+
     def width_finding(self) -> str | None:
         """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""
         return None if self.own_kernel is None else width_finding(self.own_kernel, self.kernel_mean_)
+
+    def beside(self) -> dict[str, Any]:
+        """Return what a run knows of the model and the model's file has not, but for a coreset: plain data by field."""
+        known = {name: getattr(self, name, None) for name in BESIDE}
+        told = {name: value for name, value in known.items() if value not in (None, ())}
+        return {name: vars(value) if isinstance(value, Choice) else value for name, value in told.items()}
+
+    def with_beside(self, known: Mapping[str, Any]) -> Self:
+        """Return the model with what `beside` told of it, as JSON has it."""
+        fields: dict[str, Any] = {}
+        for name, value in known.items():
+            fields[name] = Choice(**value) if isinstance(value, dict) else value
+            fields[name] = tuple(value) if isinstance(value, list) else fields[name]
+        return replace(self, **fields) if fields else self  # type: ignore[type-var] # all models are dataclasses
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""

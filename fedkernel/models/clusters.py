@@ -34,7 +34,7 @@ class KernelKMeans(Model):
         The weighted points (c, s) that the centres were found from, while the coordinator has them: a file, which may
         go to sites, has not. See `fedkernel.models.CoresetPicture`.
     choice_ : Choice or None
-        How many clusters a run chose, and why; not in a file either.
+        How many clusters a run chose, and why; not in a model's file either.
     width_choice_ : Choice or None
         Which of several widths of the kernel, and why.
     findings_ : tuple of str

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,32 @@ from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
-from fedkernel.numerics.subspaces import align_signs, sin_theta_error
+from fedkernel.numerics.subspaces import align_signs
+
+T = TypeVar("T", bound=dict[str, float])
 
 _ROUNDING = 1e-12
 """Share of the rows' squared lengths that sums of them are exact to."""
 
 
+_DEPENDENT = 1e-10
+"""Share of the largest singular value of vectors below which they are one fewer."""
+
 _TELLING = 0.05
 """Share of the rows' squared lengths, beyond chance, that the best answer must capture for others to be held to it."""
+
+
+LENGTHS = {"reconstruction_error", "error_ratio", "recover_error", "kmeans_objective"}
+LENGTHS |= {"explained_variance", "explained_variance_ratio", "explained_variance_bound"}
+"""Figures of rows' squared lengths: near to perfect where a kernel sees all rows alike, whatever is found."""
+
+
+def without_flattery(figures: T, model: Any, *, centred: bool) -> T:
+    """Take off, in place, what reads as perfect since the mean is all that a kernel sees, unless that is taken off."""
+    if not centred and isinstance(model, Model) and model.sees_all_alike:
+        for name in LENGTHS & figures.keys():
+            del figures[name]
+    return figures
 
 
 def is_telling(best: float, total: float, k: int, rows: int) -> bool:
@@ -50,13 +68,18 @@ def compare_kernel_pca(model: KernelPCA, reference: KernelPCA) -> dict[str, floa
 
 
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
-    """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding."""
+    """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding.
+
+    The error is that of what V spans, whatever its columns' lengths and angles: of no vectors at all it is k.
+    """
     W = reference.eigenvectors_
     if V is W:
         return {"error": 0.0, "distance": 0.0}
     if V.shape != W.shape:
         raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
-    return {"error": sin_theta_error(W, V), "distance": eigenvector_distance(V, W)}
+    U, lengths, _ = np.linalg.svd(V, full_matrices=False)
+    Q = U[:, lengths > _DEPENDENT * lengths[0]]
+    return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": eigenvector_distance(V, W)}
 
 
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
@@ -68,6 +91,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
     check_same_kernel(model, reference)
+    model = model if model is reference else model.orthonormal()
     if model is reference:
         total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
         captured = best = float(model.eigenvalues_.sum())
@@ -110,8 +134,9 @@ def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
 
 
 def over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of the clients' figures and, where they have an error, the worst."""
-    means = {name: float(np.mean([own[name] for own in figures])) for name in figures[0]}
+    """Return the means of the figures that all clients have and, where there is an error, the worst."""
+    names = [name for name in figures[0] if all(name in own for own in figures)]
+    means = {name: float(np.mean([own[name] for own in figures])) for name in names}
     return means | {"worst_error": max(own["error"] for own in figures)} if "error" in means else means
 
 

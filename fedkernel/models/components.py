@@ -15,7 +15,7 @@ from fedkernel.errors import InputError
 from fedkernel.models.base import KERNEL, Choice, Model
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
-from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs
+from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs, whitening
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.numerics.widths import mean_value
 
@@ -46,9 +46,9 @@ class KernelPCA(Model):
         Where the coordinator was sent inner products: the training rows but for a shift and a rotation, which
         `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
     choice_ : Choice or None
-        How many components a run chose, and why; not in a file.
+        How many components a run chose, and why; not in a model's file.
     findings_ : tuple of str
-        Sentences on how the search ended, for the result's findings; not in a file.
+        Sentences on how the search ended, for the result's findings; not in a model's file.
     """
 
     eigenvalues_: FloatArray
@@ -188,9 +188,9 @@ class LandmarkPCA(Model):
         In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
         where the method sketched them.
     choice_ : Choice or None
-        How many components a run chose, and why; not in a file.
+        How many components a run chose, and why; not in a model's file.
     findings_ : tuple of str
-        Sentences for the run's result; not in a file.
+        Sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -220,6 +220,16 @@ class LandmarkPCA(Model):
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Compute the coordinates L^T phi(x) of rows X (n, d), a table of any kind: shape (n, k)."""
         return self.embedding(X)
+
+    def orthonormal(self) -> Self:
+        """Return the model with components orthonormal in feature space, fewer where they depend on each other.
+
+        As they are but for rounding: of others, what they capture would be counted more than once.
+        """
+        products = self.inner_products(self)
+        if np.allclose(products, np.eye(len(products)), rtol=0.0, atol=1e-6):
+            return self
+        return replace(self, coefficients_=self.coefficients_ @ whitening(products, 1e-10))
 
     def inner_products(self, other: "LandmarkPCA") -> FloatArray:
         """Compute the inner products of these components and those of another model of the same kernel: (k, k')."""
@@ -263,7 +273,7 @@ class PeerComponents(Model):
     without_multipliers_ : ndarray of shape (k,) or None
         Of ADMM: the iteration from which on a component went without multipliers; 0: none.
     findings_ : tuple of str
-        Sentences for the run's result; not in a file.
+        Sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel

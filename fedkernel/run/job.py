@@ -46,7 +46,7 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
 
-UNTOLD = ("journals", "deadlines", "quorum", "go_on")
+UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
 """What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
@@ -315,6 +315,9 @@ class Job(pydantic.BaseModel):
     go_on : bool
         Whether a run that fails ends the job, or is told of (`fedkernel.run.failure`) and the next one begins. Nothing
         that sites are told.
+    whole : bool
+        Write coresets down too, where sites are simulated and `out` is read at once and removed. Nothing that sites are
+        told.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -332,6 +335,7 @@ class Job(pydantic.BaseModel):
     threads: int = pydantic.Field(default=1, ge=1)
     journals: bool = False
     go_on: bool = False
+    whole: bool = False
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_sites_are_not_told(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:

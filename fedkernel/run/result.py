@@ -3,17 +3,19 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from fedkernel.archives import open_npz
 from fedkernel.arrays import Precision, short
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
-from fedkernel.models import CoresetPicture, FittedModel, load_fitted
+from fedkernel.models import CoresetPicture, FittedModel, Model, load_fitted
+from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
 from fedkernel.run.rows import Rows
 from fedkernel.storage import write_whole
@@ -22,6 +24,9 @@ M = TypeVar("M")
 
 CORESET = "coreset.npz"
 """What of a coreset is kept in a run's folder, where its study says so."""
+
+POINTS = "points.npz"
+"""All of a coreset, in the folder of a simulated run that is read at once and removed."""
 
 
 @dataclass
@@ -78,11 +83,12 @@ class Result(Generic[M]):
         wire = "" if self.wire == "float64" else f", wire {self.wire}"
         return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
 
-    def save(self, folder: str | os.PathLike[str], *, coreset: bool = False) -> None:
+    def save(self, folder: str | os.PathLike[str], *, coreset: bool = False, whole: bool = False) -> None:
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
 
         The sites' outputs are not written: each site stores its own. With `coreset`, ``coreset.npz`` is the picture of
-        what centres were found from, where there is one: a file of its own, since a model may go to all sites.
+        what centres were found from, where there is one: a file of its own, since a model may go to all sites. The
+        points themselves, coordinates of rows, are written with `whole` only.
 
         Raises
         ------
@@ -93,12 +99,17 @@ class Result(Generic[M]):
         self.fitted.save(folder / "model.npz")
         if coreset and (picture := CoresetPicture.of(self.model)) is not None:
             picture.save(folder / CORESET)
+        if whole and (points := getattr(self.model, "coreset_", None)) is not None:
+            arrays = points._asdict()
+            write_whole(folder / POINTS, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
+        known = self.model.beside() if isinstance(self.model, Model) else {}
         account = {
             "ledger": self.ledger.to_table(),
             "history": list(self.history),
             "metrics": self.metrics,
             "seconds": self.seconds,
             "findings": self.findings,
+            **({"model": known} if known else {}),
         } | ({} if self.wire == "float64" else {"wire": self.wire})
         text = json.dumps(account).encode()
         write_whole(folder / "result.json", lambda file: file.write(text))
@@ -113,8 +124,14 @@ class Result(Generic[M]):
             with open_npz(path) as file:
                 outputs[int(path.stem.removeprefix("client-"))] = dict(file)
         fitted = load_fitted(folder / "model.npz")
+        model: Any = fitted.model
+        if isinstance(model, Model):
+            model = model.with_beside(account.get("model", {}))
+        if (folder / POINTS).exists():
+            with open_npz(folder / POINTS) as file:
+                model = replace(model, coreset_=WeightedPoints(**dict(file)))
         return Result(
-            model=fitted.model,
+            model=model,
             ledger=Ledger.from_table(account["ledger"]),
             history=Rows(account["history"]),
             outputs=dict(sorted(outputs.items())),

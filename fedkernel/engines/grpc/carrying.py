@@ -184,7 +184,9 @@ def _no_socket(path: Path) -> str:
 
 def _for_sites(job: Job) -> str:
     """Return a job as sites are sent it: without the server's folders, and what it keeps there."""
-    return job.model_copy(update={"out": None, "models": {}, "journals": False, "go_on": False}).model_dump_json()
+    return job.model_copy(
+        update={"out": None, "models": {}, "journals": False, "go_on": False, "whole": False}
+    ).model_dump_json()
 
 
 def _run_over(hub: Hub, job: Job) -> Iterator[str | FailedRun]:
