@@ -74,6 +74,9 @@ from strategies.new_rows import ProjectsNewRows
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
 
+LEAST = 1e-9
+"""Eigenvalues below so much of the largest may be rounding, of which no finding tells."""
+
 
 @value_object()
 class DKPCA(ProjectsNewRows):
@@ -208,7 +211,18 @@ class DKPCA(ProjectsNewRows):
         kind, fields = self._asked()
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
-        return self._solve(uploads)
+        model = self._solve(uploads)
+        # Nothing that a client leaves out is larger than the last that it sends
+        ranks = [run.members[0].rows if self._elementwise else member.columns for member in run.members]
+        ends = [(up.values, rank) for up, rank in zip(uploads, ranks, strict=True)]
+        left_out = sum(float(values[-1]) for values, rank in ends if 0 < len(values) < rank)
+        told = [float(value) for value in model.eigenvalues_[[0, -1]]] if model.n_components else [0.0, 0.0]
+        if self.upload == "inner products" or left_out <= max(told[1], LEAST * told[0]):
+            return model
+        sent = " or ".join(map(str, sorted({len(values) for values, _ in ends})))
+        why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"
+        more = "more local_components leave out less, and certificate = true bounds the error"
+        return dataclasses.replace(model, findings_=(f"{why}: {more}",))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the certificate, where there is one, and what the components keep of the kernel matrix.
