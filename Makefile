@@ -12,7 +12,7 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = admm_steps dkpca guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
 
-.PHONY: demo check test test-kernel test-processors mutants lint bench performance clean
+.PHONY: demo check test test-kernel test-processors mutants lint bench defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -50,6 +50,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz.py
 	$(BIN)/python benchmarks/lying_sites.py
 	$(BIN)/python benchmarks/many_rounds.py
+
+defaults: $(VENV)/.dev
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/defaults.py
 
 performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py

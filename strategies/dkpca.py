@@ -70,6 +70,9 @@ from strategies.new_rows import ProjectsNewRows
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
 
+LEAST = 1e-9
+"""Eigenvalues below so much of the largest may be rounding, of which no finding tells."""
+
 
 @value_object()
 class DKPCA(ProjectsNewRows):
@@ -186,7 +189,15 @@ class DKPCA(ProjectsNewRows):
         kind, fields = self._asked()
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
-        return self._solve(uploads, self._left_out(uploads, run.members))
+        left_out = self._left_out(uploads, run.members)
+        model = self._solve(uploads, left_out)
+        told = [float(value) for value in model.eigenvalues_[[0, -1]]] if model.n_components else [0.0, 0.0]
+        if not self._bounded or left_out <= max(told[1], LEAST * told[0]):
+            return model
+        sent = " or ".join(map(str, sorted({len(up.values) for up in uploads})))
+        why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"
+        more = "more local_components leave out less, and certificate = true bounds the error"
+        return dataclasses.replace(model, findings_=(f"{why}: {more}",))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the certificate, where there is one, and what the components keep of the kernel matrix.

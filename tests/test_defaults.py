@@ -1,0 +1,55 @@
+"""Whoever sets nothing gets a good answer, or is told; the short version of docs/results/defaults.md."""
+
+import dataclasses
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parent.parent / "benchmarks" / "defaults.py"
+SPEC = importlib.util.spec_from_file_location("defaults", PATH)
+defaults = importlib.util.module_from_spec(SPEC)
+sys.modules["defaults"] = defaults
+SPEC.loader.exec_module(defaults)
+
+TABLES = {"digits": (1100, False), "breast_cancer": (400, True)}
+SLACK = 0.05
+"""Errors that nobody minds, of which a setting may have more than twice as much as another."""
+COSTS = {"floats", "rows"}
+"""Findings that say nothing of the error."""
+
+
+@cache
+def run(name, data, careful):
+    pair, (rows, standardised) = defaults.PAIRS[name], TABLES[data]
+    strategy = pair.make(defaults.BUNDLED[data])
+    if careful:
+        strategy = dataclasses.replace(strategy, **pair.careful)
+    rows = rows if pair.figure == "error_ratio" else min(rows, 250)
+    shards = defaults.sites_of(
+        defaults.table_of(data, standardised=standardised, rows=rows), strategy.partition, few=standardised
+    )
+    return defaults.outcome(strategy, shards, pair.figure), shards
+
+
+@pytest.mark.parametrize("data", TABLES)
+@pytest.mark.parametrize("name", defaults.PAIRS)
+def test_no_pair_is_worse_than_twice_its_best_unless_it_says_so(name, data):
+    (usual, _), (best, _) = run(name, data, careful=False), run(name, data, careful=True)
+    if not usual.kinds.keys() - COSTS:
+        assert usual.error <= 2 * best.error + SLACK
+
+
+@pytest.mark.parametrize("data", TABLES)
+@pytest.mark.parametrize("name", defaults.PAIRS)
+def test_no_pair_goes_above_what_pooling_sends_unless_it_says_so(name, data):
+    got, shards = run(name, data, careful=False)
+    assert (got.floats > 1) == ("floats" in got.kinds)
+    assert got.rounds < 30 or name != "FKKMeans"
+    if "n_adaptive" in str(defaults.PAIRS[name].careful) or "n_samples" in defaults.PAIRS[name].careful:
+        assert "rows" not in got.kinds
+        assert 10 * got.rows <= sum(map(len, shards))
+        # and who names twice as many is told
+        assert "rows" in run(name, data, careful=True)[0].kinds
