@@ -413,6 +413,10 @@ def test_whitening_turns_what_it_is_given_and_leaves_nothing_of_zero():
     assert R.shape == (N, np.count_nonzero(SPECTRA["decaying"] > 1e-3))
     np.testing.assert_allclose(R.T @ A @ R, np.eye(R.shape[1]), atol=1e-11)
     assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
+    with pytest.raises(
+        InputError, match=r"^products of rows are as small as 1e-301; allowed: at least 1e-300, as in a"
+    ):
+        whitening(np.diag([1e-298, 1e-301]), 0.0)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])

@@ -207,6 +207,8 @@ def test_float32_features_are_near_those_of_float64(kernel, form, kind):
     features = RandomFeatures(kernel, 40, form)
     A, exact = features.map(4, dtype=np.float32)(kind(X)), features.map(4)(X)
     assert A.dtype == np.float32
+    with pytest.raises(InputError, match=r"^kernel.gamma = 1e\+100 is too large for float32; allowed: float64, or a"):
+        RandomFeatures(kernel.with_gamma(1e100), 40, form).map(4, dtype=np.float32)
     # An angle has six digits: few frequencies of the Laplacian kernel are in the thousands.
     far = np.abs(A - exact) > 1e-5
     assert far.mean() <= (0.05 if isinstance(kernel, Laplacian) else 0)

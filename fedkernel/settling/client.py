@@ -255,6 +255,7 @@ def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
             groups.append(rows)
             continue
         Z = X[rows] - X[rows].mean(axis=0)
+        Z /= float(np.abs(Z).max()) or 1.0  # whose squares are in range
         direction = Z[np.argmax(np.square(Z).sum(axis=1))]
         for _ in range(10):  # of the power method: about the leading direction is enough
             direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
