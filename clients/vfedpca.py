@@ -335,6 +335,10 @@ class VFedPCAClient(NewRowsClient):
             return self.once(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
+    def _is_nothing(self, ask: LocalTable[ReplyT]) -> bool:
+        """Tell whether squares of the table's numbers, below 1e-154, are too small for all digits of a float."""
+        return bool(self._total(ask) < np.finfo(np.float64).tiny)
+
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
         check_at_most("n_components", ask.n_components, self.X.shape[0])
         if directions is not None:
@@ -415,13 +419,19 @@ class VFedPCAClient(NewRowsClient):
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: symmetric_product(K, V)
+        if self._is_nothing(ask):
+            return np.zeros_like
         return lambda V: self._product(ask, self._transposed_product(ask, V))
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
         """Return the site's matrix as equation 14 has left it, in the form with which iterations take least."""
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
-        if ask.kernel is None and shortens(self.X.shape, ask.n_components, ask.iterations):
+        if (
+            ask.kernel is None
+            and shortens(self.X.shape, ask.n_components, ask.iterations)
+            and not self._is_nothing(ask)
+        ):
             product, transposed = partial(self._product, ask), partial(self._transposed_product, ask)
             return low_rank(self._gram(ask), ask.n_components, product, transposed) or self._local(ask)
         return self._local(ask)

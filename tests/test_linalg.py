@@ -384,6 +384,10 @@ def test_whitening_makes_what_is_left_the_identity(tol, rank, turned):
     np.testing.assert_allclose(R.T @ A @ R, np.eye(rank), atol=1e-9 if turned else 1e-12)
     np.testing.assert_allclose(R.T @ R, np.diag(1 / spectrum[:rank]), rtol=1e-9, atol=1e-6 if turned else 0)
     assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
+    with pytest.raises(
+        InputError, match=r"^products of rows are as small as 1e-301; allowed: at least 1e-300, as in a"
+    ):
+        whitening(np.diag([1e-298, 1e-301]), 0.0)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])

@@ -193,11 +193,9 @@ def test_a_silent_client_costs_its_round_the_deadline_and_the_others_nothing(mon
         return content
 
     with LocalGrid(app_of(act), clients=2) as grid:
-        began = time.monotonic()
-        replies = list(grid.send_and_receive([ask(1), ask(2)], timeout=0.3))
-        seconds = time.monotonic() - began
+        grid._clock = lambda: 60.0 * bool(grid._replies)  # the deadline is over once the other's reply is there
+        replies = list(grid.send_and_receive([ask(1), ask(2)], timeout=60.0))
         assert [reply.metadata.src_node_id for reply in replies] == [2]
-        assert 0.3 <= seconds < 10
         released.set()
 
 

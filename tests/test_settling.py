@@ -233,6 +233,9 @@ def test_no_row_is_in_two_pairs():
 def test_rows_are_cut_into_groups_of_ten_to_nineteen_that_lie_together():
     heaps = np.repeat(np.eye(4) * 1000, 10, axis=0) + np.random.default_rng(0).standard_normal((40, 4))
     groups = row_groups(heaps)
+    assert not WidthClient(np.full((30, 2), 0.1)).describe_groups(DescribeGroups()).variances.any(), "rounding is none"
+    for scale in (1e-150, 1e150):
+        np.testing.assert_array_equal(np.concatenate(row_groups(scale * heaps)), np.concatenate(groups))
     assert sorted(np.concatenate(groups)) == list(range(40))
     assert {frozenset(row // 10 for row in group) for group in groups} == {frozenset([heap]) for heap in range(4)}
     assert max(map(count_groups, range(1, GROUPED + 1))) == DescribeGroups().groups

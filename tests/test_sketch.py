@@ -144,6 +144,8 @@ def test_csr_rows_have_the_same_features_and_those_of_float32_are_near(kernel, f
     A, exact = features.map(4, dtype=np.float32)(kind(X)), features.map(4)(X)
     np.testing.assert_allclose(features.map(4)(kind(X)), exact, rtol=0, atol=1e-11)
     assert A.dtype == np.float32
+    with pytest.raises(InputError, match=r"^kernel.gamma = 1e\+100 is too large for float32; allowed: float64, or a"):
+        RandomFeatures(kernel.with_gamma(1e100), 40, form).map(4, dtype=np.float32)
     # An angle has six digits: few frequencies of the Laplacian kernel are in the thousands.
     far = np.abs(A - exact) > 1e-5
     assert far.mean() <= (0.05 if isinstance(kernel, Laplacian) else 0)

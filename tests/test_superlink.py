@@ -4,8 +4,10 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -339,21 +341,27 @@ class SlowGrid(LocalGrid):
 
 
 def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch):
+    """By a clock that moves while the caller sleeps, which lasts until as many have replied as will."""
     monkeypatch.setattr(flower, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
+    for silent, timeout, replied, seconds in ((2, 0.1, [1], 0.1), (None, 10.0, [1, 2], exchange.POLL)):
+        released, now = threading.Event(), [0.0]
 
-    def app(message, context):
-        time.sleep(0.3 * (message.metadata.dst_node_id - 1))
-        return Message(RecordDict(), reply_to=message)
+        def app(message, context, silent=silent, released=released):
+            if message.metadata.dst_node_id == silent:
+                released.wait(60)
+            return Message(RecordDict(), reply_to=message)
 
-    with SlowGrid(app, clients=2) as grid:
+        with SlowGrid(app, clients=2) as grid:
 
-        def ask(timeout):
+            def sleep(seconds, grid=grid, replied=replied, now=now):
+                now[0] += seconds
+                while now[0] == seconds and len(grid._replies) < len(replied):
+                    time.sleep(0.001)
+
+            grid.pull_messages = lambda ids, grid=grid, now=now: LocalGrid.pull_messages(grid, ids) if now[0] else []
+            monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep))
             messages = [Message(RecordDict(), node, MessageType.QUERY) for node in (1, 2)]
-            began = time.monotonic()
             replies = exchange.send_and_receive(grid, messages, timeout)
-            return sorted(reply.metadata.src_node_id for reply in replies), time.monotonic() - began
-
-        assert ask(0.1)[0] == [1]
-        nodes, seconds = ask(10.0)
-        assert nodes == [1, 2]
-        assert seconds < 2
+            assert sorted(reply.metadata.src_node_id for reply in replies) == replied
+            assert now[0] == seconds
+            released.set()

@@ -178,6 +178,10 @@ def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
+SMALLEST = 1e-300
+"""Of eigenvalues that are divided by: the inverses of their roots are still what a message may hold."""
+
+
 def whitening(A: FloatArray, tol: float) -> FloatArray:
     """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
 
@@ -188,9 +192,18 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
     A : ndarray of shape (n, n)
     tol : float
         Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
+
+    Raises
+    ------
+    InputError
+        If some of the others are below `SMALLEST`.
     """
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)
+    if above.any() and (least := float(pairs.values[above].min())) < SMALLEST:
+        raise InputError(
+            f"products of rows are as small as {least:.1g}; allowed: at least {SMALLEST:g}, as in a smaller unit"
+        )
     return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
 
 

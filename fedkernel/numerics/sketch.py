@@ -164,8 +164,15 @@ class RandomFeatures:
         offsets = offsets.astype(dtype, copy=False)
         if isinstance(frequencies, StructuredFrequencies):
             return frequencies.astype(dtype).angles, offsets
-        matrix = frequencies.astype(dtype, copy=False)
+        matrix = self._cast(frequencies, dtype)
         return lambda X: X @ matrix, offsets
+
+    def _cast(self, frequencies: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
+        """Return frequencies as this dtype has them."""
+        if np.abs(frequencies).max() > np.finfo(np.dtype(dtype)).max:
+            allowed = "allowed: float64, or a table in a smaller unit"
+            raise InputError(f"kernel.gamma = {self.kernel.gamma:.3g} is too large for {np.dtype(dtype)}; {allowed}")
+        return frequencies.astype(dtype, copy=False)
 
     def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
         """Compute A from w^T x, (n, count), which is worked in."""
@@ -216,7 +223,7 @@ class RandomFeatures:
 
             return transform
         # The offsets belong to a column of ones: that is faster than to add them.
-        angles = times(np.vstack([frequencies, offsets]).astype(dtype, copy=False))
+        angles = times(self._cast(np.vstack([frequencies, offsets]), dtype))
 
         def fill(X: Rows, out: FloatArray) -> None:
             ones: Any = np.ones((X.shape[0], 1), dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
+from fedkernel.data.raw import is_text
 from fedkernel.errors import InputError, OwnFileError, TellableError
 from fedkernel.preparing.drift import as_seen_from, differences
 from fedkernel.preparing.messages import (
@@ -144,6 +145,10 @@ class PrepareClient(KernelClient):
         """Prepare the table by what it has itself."""
         with self._for_the_log():
             return self._settle(fitted(self.prepare.within(self.X.names), self.X))
+
+    def _has_larger(self, bound: float) -> bool:
+        """Tell whether a number of the table is beyond a bound."""
+        return any(bool((np.abs(column) > bound).any()) for column in self.X.columns.values() if not is_text(column))
 
     @contextmanager
     def _for_the_log(self) -> Iterator[None]:

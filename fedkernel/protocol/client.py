@@ -9,10 +9,12 @@ import numpy.typing as npt
 import pydantic
 from flwr.client import NumPyClient
 
-from fedkernel.data import TableLike, check_matrix
+from fedkernel.arrays import row_blocks
+from fedkernel.data import Table, TableLike, check_matrix
 from fedkernel.errors import OwnFileError, ProtocolError, RefusedError, TellableError, shortened
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
+from fedkernel.protocol.rules import ENTRY
 from fedkernel.seeds import generator
 from fedkernel.validation import explain
 
@@ -207,6 +209,12 @@ class KernelClient(NumPyClient):
         """Let the method that answers a request do so; what a subclass does for every request stands around it."""
         return answer(request)
 
+    def _has_larger(self, bound: float) -> bool:
+        """Tell whether a number of the table is beyond a bound."""
+        blocks = row_blocks(self.X.shape[0])
+        rows = (self.X.block(part.start, part.stop) if isinstance(self.X, Table) else self.X[part] for part in blocks)
+        return any(float(abs(block).max()) > bound for block in rows)
+
     def _where(self, config: Mapping[str, Scalar]) -> str:
         return f"{type(self).__name__}, round {shortened(str(config.get('round', '?')))}, client {self.client}"
 
@@ -253,6 +261,11 @@ class KernelClient(NumPyClient):
             reply = self._respond(answer, request, config)
         except pydantic.ValidationError as error:
             outline = f"{self._where(config)}: the reply to {name} would be malformed"
+            if self._has_larger(ENTRY):
+                raise TellableError(
+                    f"{self._where(config)}: the table has numbers beyond {ENTRY:g}, of which the reply to {name} may "
+                    "be too large; allowed: smaller ones, as in a larger unit"
+                ) from None
             raise ProtocolError(f"{outline}: {explain(error, quote=False)}") from None
         if not isinstance(reply, request.reply_type):
             must = f"must be {request.reply_type.__name__}, not {type(reply).__name__}"

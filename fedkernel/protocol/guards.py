@@ -29,7 +29,10 @@ from fedkernel.protocol.state import State
 from fedkernel.validation import value_object
 
 OFF = 1e-6
-"""By how much lengths and products of vectors may be off."""
+"""By how much lengths, products and leverages of vectors may be off."""
+
+_ROUNDING = 8.0
+"""Of vectors of n entries and length 1: how many times EPS sqrt(n) their rounding may come to."""
 
 WIDEST, NARROWEST = 0.01, 50.0
 """Gamma, as multiples of that by the mean distance between the site's rows, at which random features are all but linear
@@ -43,9 +46,10 @@ and 111 on breast cancer as they are; sqrt(d) / 3, DKPCA's, 18 on standardised c
 
 @dataclass(frozen=True)
 class Probed(State):
-    """Orthonormal basis (n, m) of all vectors that the rows were weighed by, and the draw (1,) that they were for."""
+    """Orthonormal basis (n, m) of all vectors that the rows were weighed by, see `widened`, and their draw (1,)."""
 
     basis: FloatArray
+    core: FloatArray
     draw: npt.NDArray[np.int64]
 
 
@@ -102,9 +106,9 @@ class Guards:
     Notes
     -----
     With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats, of which
-    each request reads and writes all: for one of 40 single vectors 0.6 ms of 128 or 1000 rows (1 and 8 KB), 25 ms of
-    100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first request with
-    a kernel.
+    each request reads and writes all: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000,
+    170 ms of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first
+    request with a kernel.
     """
 
     probed_share: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -157,24 +161,25 @@ class Guards:
         if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + OFF:
             raise TellableError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
         n = len(vectors)
-        state = Probed.load(memory) if Probed.known(memory) else Probed(np.empty((n, 0)), np.array([draw]))
+        nothing = Probed(np.empty((n, 0)), np.empty((0, 0)), np.array([draw]))
+        state = Probed.load(memory) if Probed.known(memory) else nothing
         if draw < (last := int(state.draw[0])):
             raise TellableError(
                 f"{name} is of draw {draw}, but draw {last} came before; allowed: upwards (guard: probes)"
             )
-        basis = widened(state.basis if draw == last else np.empty((n, 0)), vectors)
-        most, dimension = int(self.probed_share * n), basis.shape[1]
+        state = widened(state if draw == last else nothing, vectors)
+        most, dimension = int(self.probed_share * n), state.basis.shape[1]
         if dimension > most:
             raise TellableError(
                 f"{name} and what the {n} rows were multiplied with before span {dimension} dimensions; allowed: at "
                 f"most {most} (guard: probes)"
             )
-        if (leverage := float(np.square(basis).sum(axis=1).max(initial=0.0))) > self.leverage:
+        if (leverage := float(np.square(state.basis).sum(axis=1).max(initial=0.0))) > self.leverage + OFF:
             raise TellableError(
                 f"{name} tells a row from the others: with what was multiplied before, a vector has "
                 f"{leverage:.3g} of its squared length there; allowed: at most {self.leverage:g} (guard: probes)"
             )
-        Probed(basis, np.array([draw])).save(memory)
+        state.save(memory)
 
     def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
         """Raise TellableError if a local centre stands for too few rows; `rows` are those of each."""
@@ -271,25 +276,30 @@ def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
     return max(spans.values(), default=0)
 
 
-def widened(basis: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return an orthonormal basis (n, m') of the span of one (n, m), and of vectors (n, b) or (n,).
+def widened(probed: Probed, vectors: FloatArray) -> Probed:
+    """Return what spans what it did, and vectors (n, b) or (n,), too.
 
-    A vector counts where what the basis leaves of it is more than rounding in any entry: one that differs from another
-    by 1e-12 of its length is one more direction, as the difference between the replies is.
+    In its basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
+    columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped, never scaled up: but for the
+    rounding of each, vectors lie in the others' span. Without the values a direction of which little was left of a
+    vector would pass for known, and what another one has of it would leave more than its own rounding. One that differs
+    from another by 1e-12 of its length is one more direction, as the difference between the replies is.
     """
     columns = vectors.reshape(len(vectors), -1)
-    wide, count = np.hstack([basis, np.empty_like(columns)]), basis.shape[1]
-    for column in columns.T:
-        known = wide[:, :count]
-        rest = column - known @ (known.T @ column)
-        rest -= known @ (known.T @ rest)
-        if np.abs(rest).max() <= EPS * math.sqrt(len(column)) * np.linalg.norm(column):
-            continue
-        rest /= np.linalg.norm(rest)
-        rest -= known @ (known.T @ rest)  # of what is left of two near vectors, a part is rounding
-        wide[:, count] = rest / np.linalg.norm(rest)
-        count += 1
-    return wide[:, :count]
+    lengths = np.abs(columns).max(axis=0)  # whose squares may be no number
+    columns = columns[:, lengths > 0] / lengths[lengths > 0]
+    if columns.shape[1] == 0:
+        return probed
+    rest, known = columns / np.linalg.norm(columns, axis=0), np.zeros((probed.basis.shape[1], columns.shape[1]))
+    for _ in range(2):
+        inner = probed.basis.T @ rest
+        rest, known = rest - probed.basis @ inner, known + inner
+    Q, R = np.linalg.qr(rest)
+    U, values, _ = np.linalg.svd(np.block([[probed.core, known], [np.zeros((len(R), len(probed.core))), R]]))
+    above, basis = values > _ROUNDING * EPS * math.sqrt(len(vectors)), np.hstack([probed.basis, Q])
+    if above.all():
+        return Probed(basis, U * values, probed.draw)
+    return Probed(basis @ U[:, : len(values)][:, above], np.diag(values[above]), probed.draw)
 
 
 def width_range(X: Any) -> tuple[float, float]:

@@ -221,11 +221,10 @@ class WidthClient(KernelClient):
             rows = self.X.block(0, n)
         X = rows if isinstance(rows, np.ndarray) else rows.toarray()
         groups = row_groups(X)
-        return RowGroups(
-            means=np.vstack([X[group].mean(axis=0) for group in groups]),
-            variances=np.vstack([X[group].var(axis=0) for group in groups]),
-            sizes=np.array([len(group) for group in groups]),
-        )
+        means = np.vstack([X[group].mean(axis=0) for group in groups])
+        variances = np.vstack([X[group].var(axis=0) for group in groups])
+        variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of rows that are the same
+        return RowGroups(means=means, variances=variances, sizes=np.array([len(group) for group in groups]))
 
 
 def grouped_rows(n: int, d: int) -> int:
@@ -255,6 +254,7 @@ def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
             groups.append(rows)
             continue
         Z = X[rows] - X[rows].mean(axis=0)
+        Z /= float(np.abs(Z).max()) or 1.0  # whose squares are in range
         direction = Z[np.argmax(np.square(Z).sum(axis=1))]
         for _ in range(10):  # of the power method: about the leading direction is enough
             direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
