@@ -1,5 +1,6 @@
 """The project is a Flower app: it builds, and `flwr run .` runs the quickstart's first strategy."""
 
+import ast
 import dataclasses
 import shutil
 import subprocess
@@ -37,6 +38,18 @@ def test_every_package_that_is_installed_tells_type_checkers_what_the_classifier
     installed = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert installed == list(PACKAGES)
     assert [name for name in installed if not (ROOT / name / "py.typed").is_file()] == []
+
+
+def test_only_one_module_touches_what_flower_does_not_publish():
+    public = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
+    touching = set()
+    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(name.split(".")[0] == "flwr" and name not in public for name in names):
+                touching.add(str(path.relative_to(ROOT)))
+    assert touching == {"fedkernel/run/flower.py"}
 
 
 @pytest.mark.slow
