@@ -16,10 +16,7 @@ CASES = [
         Polynomial(degree=2, gamma=0.5, coef0=0.7),
         lambda x, y: (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 0.7) ** 2,
     ),
-    (
-        Sigmoid(gamma=0.1, coef0=-0.4),
-        lambda x, y: math.tanh(0.1 * sum(a * b for a, b in zip(x, y, strict=True)) - 0.4),
-    ),
+    (Sigmoid(gamma=0.1, coef0=-0.4), lambda x, y: math.tanh(0.1 * sum(a * b for a, b in zip(x, y, strict=True)) - 0.4)),
 ]
 KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]
 WITHOUT_GAMMA = [kernel(width="columns") for kernel in (RBF, Laplacian, Polynomial, Sigmoid)]

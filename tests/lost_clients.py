@@ -13,17 +13,7 @@ from fedkernel.errors import ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run.losses import HANDED_OUT, REMAINING
 from fedkernel.testing import Pair, _arrays, _bits
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- policy -->\n", "<!-- end of policy -->"
@@ -82,10 +72,7 @@ def goes_on_with(pair, result, where):
     """Return what the answer is of a run that went on, as it says of itself, and as the runs of others prove."""
     (loss,) = result.findings
     answer = _bits(_arrays(result.model))
-    for meaning, reference in (
-        (HANDED_OUT, pair.recording.result),
-        (REMAINING, pair.fit(pair.tables[:-1], seed=0)),
-    ):
+    for meaning, reference in ((HANDED_OUT, pair.recording.result), (REMAINING, pair.fit(pair.tables[:-1], seed=0))):
         if answer == _bits(_arrays(reference.model)):
             assert loss.endswith(f"was lost in {where}: the answer is {meaning}")
             return meaning

@@ -27,17 +27,7 @@ from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import LARGEST
 from fedkernel.testing import _arrays
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 SECONDS = 60
 """That a run may take, which takes less than one."""

@@ -169,11 +169,7 @@ def test_what_each_step_does_to_the_lagrangian(seed, factor, dual):
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
-@given(
-    seed=st.integers(0, 2**16),
-    nodes=st.integers(3, 8),
-    graph=st.sampled_from(["ring", "star", "full", "grid"]),
-)
+@given(seed=st.integers(0, 2**16), nodes=st.integers(3, 8), graph=st.sampled_from(["ring", "star", "full", "grid"]))
 def test_without_multipliers_the_lagrangian_decreases_where_all_nodes_rows_span_all(seed, nodes, graph):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admm_kpca, "_unsettled", lambda turns, left: True)

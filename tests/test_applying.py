@@ -247,10 +247,7 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
     short = KernelPCA(np.array([1.0]), np.full((3, 1), 3**-0.5), Linear())
     FittedModel(short).save(tmp_path / "short.npz")
     announcing_64_gib(tmp_path / "large.npz")
-    for name, text in (
-        ("short", "it has coordinates of 3 rows, but run 'trial' worked on 4"),
-        ("large", ""),
-    ):
+    for name, text in (("short", "it has coordinates of 3 rows, but run 'trial' worked on 4"), ("large", "")):
         content = (tmp_path / f"{name}.npz").read_bytes()
         Receiving(tmp_path, texts.append).take("trial.model.npz", content, new, ["trial"])
         assert f"cannot be applied here: {text}" in texts[-1]

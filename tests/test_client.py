@@ -242,10 +242,7 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
     site.join("second")
     assert [count("second"), count("second")] == [1, 2]
     left = site.ask(Remember(), run="first").error
-    assert (left.code, left.reason) == (
-        REFUSED,
-        "it knows nothing of run 'first': it has begun run 'second' since",
-    )
+    assert (left.code, left.reason) == (REFUSED, "it knows nothing of run 'first': it has begun run 'second' since")
     site.join("first")
     assert count("first") == 1, "joining begins a run, also one whose name was used before"
     site.restart()

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from claim_rows import a_run
 from click.testing import Result
 from scipy import stats
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.results import NOISE, Compared, Run, append_run, compare_figure, difference, match, read_runs
+from experiments.results import NOISE, Compared, append_run, compare_figure, difference, match, read_runs
 
 TINY = """
 name = "tiny"
@@ -40,22 +41,14 @@ n_components = 2
 [report]
 plots = false
 """
-COUNTS = {"rounds": 1, "floats_up": 604, "floats_down": 0, "bytes_up": 5000, "bytes_down": 100, "seconds": 0.12}
-
-
-def a_run(seed: int, metrics: dict[str, float | None], name: str = "few", **changed: object) -> Run:
-    row = {"kind": "strategy", "method": "DKPCA", "parameters": {}, "engine": "local", "clients": 2, **COUNTS}
-    return Run.model_validate(
-        {**row, "id": f"{name}-{seed}", "name": name, "seed": seed, "metrics": metrics, **changed}
-    )
 
 
 def compared(
     a: Sequence[float | None], b: Sequence[float | None], figure: str = "error", from_seed: int = 0
 ) -> Compared:
     """Compare a metric's values of A, by seed from 0, with those of B, by seed from another."""
-    runs_a = [a_run(seed, {figure: value}) for seed, value in enumerate(a)]
-    runs_b = [a_run(seed, {figure: value}) for seed, value in enumerate(b, start=from_seed)]
+    runs_a = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(a)]
+    runs_b = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(b, start=from_seed)]
     (only,) = compare_figure(match(runs_a, runs_b).both, figure)
     return only
 
@@ -139,8 +132,8 @@ def test_the_sides_are_alike(shift: float, from_seed: int) -> None:
 
 
 def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order() -> None:
-    a = [a_run(0, {}, name, point={"x": x, "y": 1}) for name in ("p", "q") for x in (1, 2)]
-    b = [a_run(0, {}, name, point={"y": 1, "x": x}) for name in ("r", "q") for x in (3, 2)]
+    a = [a_run(name, point={"x": x, "y": 1}) for name in ("p", "q") for x in (1, 2)]
+    b = [a_run(name, point={"y": 1, "x": x}) for name in ("r", "q") for x in (3, 2)]
     matched = match(a, b)
     assert [(one[0].name, one[0].point["x"], other[0].point["x"]) for one, other in matched.both] == [("q", 2, 2)]
     alone = [[(runs[0].name, runs[0].point["x"]) for runs in side] for side in (matched.only_a, matched.only_b)]

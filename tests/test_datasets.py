@@ -54,10 +54,7 @@ def test_sets_that_need_nothing(name):
 
 @pytest.mark.parametrize(
     ("name", "spectrum"),
-    [
-        ("geometric", [5000 * 0.75**i for i in range(50)]),
-        ("plateau", [5000.0] * 10 + [2500.0] + [50.0] * 39),
-    ],
+    [("geometric", [5000 * 0.75**i for i in range(50)]), ("plateau", [5000.0] * 10 + [2500.0] + [50.0] * 39)],
 )
 @pytest.mark.parametrize(("n", "d"), [(60, 80), (90, 20)])
 def test_generated_spectrum(name, spectrum, n, d):

@@ -73,12 +73,7 @@ def start(way, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "name"),
-    [
-        ("-c", "clients"),
-        ("-m", "clients"),
-        ("a process of engine grpc", "clients"),
-        ("pytest", "strategies"),
-    ],
+    [("-c", "clients"), ("-m", "clients"), ("a process of engine grpc", "clients"), ("pytest", "strategies")],
 )
 def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way, name, tmp_path):
     place = hide(tmp_path, name)

@@ -164,8 +164,6 @@ class Target:
         What the operator has decided, see `node_of`.
     mode : str
         See `Mode`.
-    answered, refused : int
-        How many requests were.
     """
 
     folder: Path
@@ -174,8 +172,6 @@ class Target:
     ids: bool = False
     operator: Mapping[str, Any] = field(default_factory=dict)
     mode: Mode = "unguarded"
-    answered: int = 0
-    refused: int = 0
 
     def __post_init__(self) -> None:
         flower.ensure_task_identity()
@@ -215,7 +211,5 @@ class Target:
         header = {"pair": pair, "run": self.run, "seed": seed, "round": self._round}
         reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
         if reply.has_error():
-            self.refused += 1
             raise Refused(reply.error.reason)
-        self.answered += 1
         return from_content(type(request).reply_type, reply.content)

@@ -5,7 +5,6 @@ from cases import PAIRS
 
 from attacks import cards
 from attacks.table import ATTACKS, CASES, KEYED
-from attacks.target import WINE, Target
 
 
 @pytest.mark.parametrize(("name", "pair"), CASES)
@@ -32,9 +31,3 @@ def test_it_recovers_what_it_claims_where_nothing_stops_it_and_what_the_card_say
 def test_every_pair_has_its_card_and_the_page_is_that_of_the_table():
     assert {pair for _, pair in CASES} == set(PAIRS)
     assert cards.PAGE.read_text() == cards.page(cards.written())
-
-
-def test_a_site_that_is_asked_by_the_method_answers_and_counts(tmp_path):
-    target = Target(tmp_path, "DKPCA", WINE)
-    assert (target.answered, target.refused) == (1, 0)
-    assert target.client == "DKPCAClient"
