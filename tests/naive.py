@@ -12,20 +12,14 @@ import numpy as np
 
 def kernel_matrix(X, Y, type, gamma=None, degree=3, coef0=1.0):
     """Every entry by its definition."""
-    K = np.empty((len(X), len(Y)))
-    for i, x in enumerate(X):
-        for j, y in enumerate(Y):
-            if type == "linear":
-                K[i, j] = x @ y
-            elif type == "rbf":
-                K[i, j] = np.exp(-gamma * np.sum((x - y) ** 2))
-            elif type == "laplacian":
-                K[i, j] = np.exp(-gamma * np.sum(np.abs(x - y)))
-            elif type == "polynomial":
-                K[i, j] = (gamma * (x @ y) + coef0) ** degree
-            elif type == "sigmoid":
-                K[i, j] = np.tanh(gamma * (x @ y) + coef0)
-    return K
+    entry = {
+        "linear": lambda x, y: x @ y,
+        "rbf": lambda x, y: np.exp(-gamma * np.sum((x - y) ** 2)),
+        "laplacian": lambda x, y: np.exp(-gamma * np.sum(np.abs(x - y))),
+        "polynomial": lambda x, y: (gamma * (x @ y) + coef0) ** degree,
+        "sigmoid": lambda x, y: np.tanh(gamma * (x @ y) + coef0),
+    }[type]
+    return np.array([[entry(x, y) for y in Y] for x in X])
 
 
 def top(K, D):
@@ -43,23 +37,26 @@ def sin_theta(V, W):
     return V.shape[1] - np.linalg.norm(V.T @ W) ** 2
 
 
+def truncated(K, local, most):
+    """The leading D_m eigenpairs of a matrix, put together again, and D_m: ``local`` or ("adaptive", epsilon)."""
+    values, vectors = top(K, len(K))
+    if isinstance(local, tuple):
+        D_m = next((d for d in range(1, len(K)) if values[d] <= local[1] * values[0]), len(K))
+    else:
+        D_m = min(local, most)
+    return sum(values[d] * np.outer(vectors[:, d], vectors[:, d]) for d in range(D_m)), D_m
+
+
 def dkpca(shards, kernel, D, local, center=False):
-    """Algorithm 1 of the letter. ``local``: D_m, or ("adaptive", epsilon). Returns values, vectors, floats sent."""
+    """Algorithm 1 of the letter. Returns values, vectors, floats sent."""
     inner = kernel["type"] in ("linear", "polynomial", "sigmoid")
-    total, sent = None, 0
+    N, sent = len(shards[0]), 0
+    total = np.zeros((N, N)) if inner else np.ones((N, N))
     for X in shards:
         K = kernel_matrix(X, X, "linear") if inner else kernel_matrix(X, X, **kernel)
-        values, vectors = top(K, len(K))
-        if isinstance(local, tuple):
-            D_m = next((d for d in range(1, len(K)) if values[d] <= local[1] * values[0]), len(K))
-        else:
-            D_m = min(local, X.shape[1]) if inner else local
-        part = sum(values[d] * np.outer(vectors[:, d], vectors[:, d]) for d in range(D_m))
-        sent += D_m * (len(K) + 1)
-        if total is None:
-            total = part
-        else:
-            total = total + part if inner else total * part
+        part, D_m = truncated(K, local, X.shape[1] if inner else N)
+        sent += D_m * (N + 1)
+        total = total + part if inner else total * part
     if kernel["type"] == "polynomial":
         total = (kernel["gamma"] * total + kernel["coef0"]) ** kernel["degree"]
     if kernel["type"] == "sigmoid":
@@ -73,13 +70,8 @@ def dkpca_of_distances(shards, gamma, D, local, center=False):
     sent, N = 0, len(shards[0])
     total = np.zeros((N, N))
     for X in shards:
-        G = centred(kernel_matrix(X, X, "linear"))
-        values, vectors = top(G, N)
-        if isinstance(local, tuple):
-            D_m = next((d for d in range(1, N) if values[d] <= local[1] * values[0]), N)
-        else:
-            D_m = min(local, X.shape[1])
-        total += sum(values[d] * np.outer(vectors[:, d], vectors[:, d]) for d in range(D_m))
+        part, D_m = truncated(centred(kernel_matrix(X, X, "linear")), local, X.shape[1])
+        total += part
         sent += D_m * (N + 1)
     K = np.array([[np.exp(-gamma * (total[i, i] + total[j, j] - 2 * total[i, j])) for j in range(N)] for i in range(N)])
     values, vectors = top(centred(K) if center else K, D)
@@ -95,9 +87,7 @@ def start_vector(seed, client, N):
     return generator("start", seed, client).standard_normal((N, 1))[:, 0]
 
 
-def vfedpca(
-    shards, seed, rounds, iterations, update="inplace", weights="eigenvalue", scaling=False, warm=False, align=True
-):
+def vfedpca(shards, seed, rounds, iterations, update="inplace", weights="eigenvalue", scaling=False, warm=False):
     """Algorithms 2 to 4 on column-centred tables. Returns the merged vector of every round and the clients' tables."""
     originals = [X - X.mean(axis=0) for X in shards]
     tables = [X.copy() for X in originals]
@@ -121,21 +111,11 @@ def vfedpca(
             order, eta = np.argsort(alphas)[::-1], np.sum(w) / len(w)
             for place, client in enumerate(order):
                 w[client] *= 1 + eta if place < np.ceil(len(w) / 2) else 1 - eta
-        if align:
-            best = vectors[int(np.argmax(alphas))]
-            vectors = [a if a @ best >= 0 else -a for a in vectors]
+        best = vectors[int(np.argmax(alphas))]
+        vectors = [a if a @ best >= 0 else -a for a in vectors]
         u = sum(weight * a for weight, a in zip(w, vectors, strict=True))
         merged.append(u / np.linalg.norm(u))
     return merged, tables
-
-
-def horizontal_pca(blocks):
-    """Federated PCA of rows: leading eigenpairs of X_i^T X_i / n_i of each block (VFedPCA paper, section 2), merged."""
-    pairs = [top(X.T @ X / len(X), 1) for X in blocks]
-    alphas, vectors = [values[0] for values, _ in pairs], [V[:, 0] for _, V in pairs]
-    best = vectors[int(np.argmax(alphas))]
-    u = sum(alpha * (a if a @ best >= 0 else -a) for alpha, a in zip(alphas, vectors, strict=True))
-    return u / np.linalg.norm(u)
 
 
 def vfedakpca(shards, kernel, seed, rounds, iterations):

@@ -1,6 +1,9 @@
 """Random messages of every class that leaves a site or comes to it, for the tests of the wire."""
 
+import importlib
+import inspect
 import math
+import pkgutil
 from types import NoneType
 from typing import get_args
 
@@ -9,114 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from clients import admm_kpca, dkpca
-from clients.admm_kpca import (
-    CompareStarts,
-    KeepComponents,
-    Likeness,
-    PenaltyBound,
-    Progress,
-    RowLetters,
-    ShareDirection,
-    ShareRows,
-    StartLocally,
-    StartNextComponent,
-    UpdateConsensus,
-    UpdateDirection,
-)
-from clients.diskpca import (
-    DrawByDistance,
-    DrawByLeverage,
-    DrawnRows,
-    DrawUniformly,
-    MeasureCaptured,
-    MeasureDistances,
-    MultiplyKernel,
-    MultiplyPoints,
-    Products,
-    ScoreRows,
-    Sketch,
-    SketchKernel,
-    SketchPoints,
-    SquaredLengths,
-    TakeComponents,
-    TakeLandmarks,
-    Total,
-)
-from clients.dkpca import (
-    ComputeKernelRows,
-    FindLocalEigenpairs,
-    FindLocalProducts,
-    KernelRows,
-    LocalProducts,
-    LocalSpectrum,
-    Projections,
-    ProjectNewRows,
-)
-from clients.fk_kmeans import (
-    CombineFeatures,
-    EmbedRows,
-    FeatureSums,
-    FeatureValues,
-    GramProduct,
-    MultiplyColumns,
-    MultiplyGram,
-    PackedGram,
-    SumFeatures,
-    TakeEmbedding,
-)
-from clients.kmeans import (
-    ClusterSizes,
-    ClusterSums,
-    CompareClusters,
-    CountClusters,
-    LabelNewRows,
-    LabelRows,
-    LocalCoreset,
-    LocalCost,
-    MeasureClusters,
-    SampleCoreset,
-    SharedRows,
-    SolveLocally,
-)
-from clients.new_rows import TakeCoordinates
-from clients.peer_vfedpca import (
-    AddProducts,
-    FinishAmongPeers,
-    ForwardVectors,
-    IterateAmongPeers,
-    MeasureOwn,
-    SearchState,
-    TakeBlock,
-)
-from clients.vfedpca import (
-    CapturedVariance,
-    DirectionProducts,
-    Finish,
-    Finished,
-    IterateLocally,
-    LeadingVectors,
-    MeasureVariance,
-    Multiply,
-    Product,
-    ProjectOntoDirections,
-)
-from clients.width_grid import (
-    EmbedAtWidths,
-    LabelAtWidth,
-    LocalCoresets,
-    LocalCosts,
-    SampleAtWidths,
-    SolveAtWidths,
-)
+import clients as rooms
+from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans, peer_vfedpca, vfedpca, width_grid
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.linalg import pack_symmetric
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
-from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
+from fedkernel.peers.letters import OVERHEAD, CarriesLetters, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
 from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
-from fedkernel.protocol.messages import LARGEST, CarriesRows, Receipt
+from fedkernel.protocol.messages import LARGEST, CarriesRows, Reply, Request
 from fedkernel.settling import client as settling
 
 positive = st.floats(1e-6, 1e6)
@@ -164,127 +69,69 @@ local_iterations = {
     "update": st.sampled_from(["inplace", "original"]),
     "warm_start": st.booleans(),
 }
-# What the fields of each class may hold, but for its arrays, which its declared shapes say.
-SCALARS = {
-    FindLocalEigenpairs: st.one_of(
+# What the fields of a class may hold, but for its arrays, which its declared shapes say.
+OWN = {
+    dkpca.FindLocalEigenpairs: st.one_of(
         st.fixed_dictionaries({"kernel": kernels, "n_components": counts, "omitted": st.booleans()}),
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
-    LocalSpectrum: st.just({}),
     dkpca.MeasureKept: st.fixed_dictionaries({"center": st.booleans()}),
-    dkpca.KeptVariance: st.just({}),
-    admm_kpca.MeasureKept: st.just({}),
-    admm_kpca.KeptVariance: st.just({}),
-    MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
-    ClusterSums: st.just({}),
-    CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
-    ClusterSizes: st.just({}),
-    CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
-    SharedRows: st.just({}),
-    EmbedAtWidths: st.fixed_dictionaries({"features": features, "factors": st.just((0.5, 1.0, 2.0))}),
-    SolveAtWidths: st.fixed_dictionaries({"n_clusters": counts}),
-    LocalCosts: st.just({}),
-    SampleAtWidths: st.lists(st.integers(0, 1000), min_size=1, max_size=4).map(
+    kmeans.MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
+    kmeans.CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
+    kmeans.CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
+    width_grid.EmbedAtWidths: st.fixed_dictionaries({"features": features, "factors": st.just((0.5, 1.0, 2.0))}),
+    width_grid.SolveAtWidths: st.fixed_dictionaries({"n_clusters": counts}),
+    width_grid.SampleAtWidths: st.lists(st.integers(0, 1000), min_size=1, max_size=4).map(
         lambda each: {"samples": sum(each), "each": tuple(each)}
     ),
-    LocalCoresets: st.just({}),
-    LabelAtWidth: st.fixed_dictionaries({"chosen": st.integers(0, 2**62)}),
-    MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
+    width_grid.LabelAtWidth: st.fixed_dictionaries({"chosen": st.integers(0, 2**62)}),
+    peer_vfedpca.MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
     preparing.CountCells: st.fixed_dictionaries(named),
-    preparing.Cells: st.just({}),
     preparing.SumSquares: st.fixed_dictionaries(named),
-    preparing.Squares: st.just({}),
     preparing.CompareColumns: st.fixed_dictionaries({**named, "sites": counts}),
-    preparing.Differences: st.just({}),
     preparing.CountBelow: st.fixed_dictionaries(named),
-    preparing.CellsBelow: st.just({}),
     preparing.FindExtremes: st.fixed_dictionaries(named),
-    preparing.Extremes: st.just({}),
     preparing.TakePreparation: st.fixed_dictionaries({**named, "flagged": names}),
-    preparing.PrepareOwn: st.just({}),
     preparing.Prepared: st.fixed_dictionaries({"rows": st.integers(0, 10**10), "columns": counts}),
-    settling.SumColumns: st.just({}),
-    settling.ColumnSums: st.just({}),
     settling.MeasureSquares: st.fixed_dictionaries({"power": st.sampled_from([1, 2])}),
-    settling.Squares: st.just({}),
-    settling.SumEntries: st.just({}),
-    settling.EntrySum: st.just({}),
-    settling.MeasureEntries: st.just({}),
-    settling.EntrySquares: st.just({}),
     settling.MeasurePairs: st.fixed_dictionaries({"pairs": st.integers(1, 5000)}),
-    settling.PairSquares: st.just({}),
     settling.DescribeGroups: st.just({"groups": 128}),
-    settling.RowGroups: st.just({}),
-    FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
-    LocalProducts: st.just({}),
-    ProjectNewRows: st.just({}),
-    TakeCoordinates: st.just({}),
-    Projections: st.just({}),
-    ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),
-    KernelRows: st.just({}),
-    IterateLocally: st.fixed_dictionaries({**table, **local_iterations}),
-    LeadingVectors: st.just({}),
-    Multiply: st.fixed_dictionaries(table),
-    Product: st.just({}),
-    Finish: st.fixed_dictionaries(table),
-    Finished: st.just({}),
-    Receipt: st.just({}),
-    MeasureVariance: st.fixed_dictionaries(table),
-    CapturedVariance: st.just({}),
-    ProjectOntoDirections: st.fixed_dictionaries(table),
-    DirectionProducts: st.just({}),
-    SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
-    LocalCost: st.just({}),
-    SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
-    LocalCoreset: st.just({}),
-    LabelRows: st.just({}),
-    LabelNewRows: st.fixed_dictionaries({"features": features}),
-    MultiplyColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
-    PackedGram: st.just({}),
-    MultiplyGram: st.fixed_dictionaries(iteration),
-    GramProduct: st.just({}),
-    SumFeatures: st.fixed_dictionaries(iteration),
-    FeatureSums: st.just({}),
-    CombineFeatures: st.fixed_dictionaries(iteration),
-    FeatureValues: st.just({}),
-    EmbedRows: st.fixed_dictionaries(iteration),
-    TakeEmbedding: st.just({}),
-    SketchPoints: st.fixed_dictionaries({"embedding": embedding, "columns": counts, "precision": precision}),
-    MultiplyPoints: st.fixed_dictionaries({"embedding": embedding, "precision": precision}),
-    Products: st.just({}),
-    Sketch: st.just({}),
-    ScoreRows: st.just({}),
-    Total: st.just({}),
-    DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
-    DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
-    DrawUniformly: st.fixed_dictionaries({"samples": counts}),
-    DrawnRows: st.just({}),
-    TakeLandmarks: st.fixed_dictionaries(handed),
-    MeasureDistances: st.fixed_dictionaries(handed),
-    SketchKernel: st.fixed_dictionaries({**handed, "columns": counts, "sums": st.booleans()}),
-    MultiplyKernel: st.fixed_dictionaries({**handed, "sums": st.booleans()}),
-    TakeComponents: st.fixed_dictionaries({"kernel": kernels, "precision": precision, "embed": st.booleans()}),
-    MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
-    SquaredLengths: st.just({}),
-    ShareRows: st.fixed_dictionaries(exchange),
-    RowLetters: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
-    StartLocally: st.fixed_dictionaries(
+    dkpca.FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
+    dkpca.ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),
+    vfedpca.IterateLocally: st.fixed_dictionaries({**table, **local_iterations}),
+    vfedpca.Multiply: st.fixed_dictionaries(table),
+    vfedpca.Finish: st.fixed_dictionaries(table),
+    vfedpca.MeasureVariance: st.fixed_dictionaries(table),
+    vfedpca.ProjectOntoDirections: st.fixed_dictionaries(table),
+    kmeans.SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
+    kmeans.SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
+    kmeans.LabelNewRows: st.fixed_dictionaries({"features": features}),
+    fk_kmeans.MultiplyColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
+    fk_kmeans.MultiplyGram: st.fixed_dictionaries(iteration),
+    fk_kmeans.SumFeatures: st.fixed_dictionaries(iteration),
+    fk_kmeans.CombineFeatures: st.fixed_dictionaries(iteration),
+    fk_kmeans.EmbedRows: st.fixed_dictionaries(iteration),
+    diskpca.SketchPoints: st.fixed_dictionaries({"embedding": embedding, "columns": counts, "precision": precision}),
+    diskpca.MultiplyPoints: st.fixed_dictionaries({"embedding": embedding, "precision": precision}),
+    diskpca.DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
+    diskpca.DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
+    diskpca.DrawUniformly: st.fixed_dictionaries({"samples": counts}),
+    diskpca.TakeLandmarks: st.fixed_dictionaries(handed),
+    diskpca.MeasureDistances: st.fixed_dictionaries(handed),
+    diskpca.SketchKernel: st.fixed_dictionaries({**handed, "columns": counts, "sums": st.booleans()}),
+    diskpca.MultiplyKernel: st.fixed_dictionaries({**handed, "sums": st.booleans()}),
+    diskpca.TakeComponents: st.fixed_dictionaries({"kernel": kernels, "precision": precision, "embed": st.booleans()}),
+    diskpca.MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
+    admm_kpca.ShareRows: st.fixed_dictionaries(exchange),
+    admm_kpca.RowLetters: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
+    admm_kpca.StartLocally: st.fixed_dictionaries(
         {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
     ),
-    PenaltyBound: st.just({}),
-    CompareStarts: st.just({}),
-    Likeness: st.just({}),
-    UpdateConsensus: st.fixed_dictionaries(penalties),
-    UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
-    Progress: st.just({}),
-    ShareDirection: st.just({}),
-    StartNextComponent: st.just({}),
-    KeepComponents: st.just({}),
-    Letters: st.just({}),
-    IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
-    ForwardVectors: st.just({}),
-    FinishAmongPeers: st.fixed_dictionaries(merging),
-    AddProducts: st.fixed_dictionaries(
+    admm_kpca.UpdateConsensus: st.fixed_dictionaries(penalties),
+    admm_kpca.UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
+    peer_vfedpca.IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
+    peer_vfedpca.FinishAmongPeers: st.fixed_dictionaries(merging),
+    peer_vfedpca.AddProducts: st.fixed_dictionaries(
         {
             **place,
             "block": st.sampled_from(["first", "kept", "delivered"]),
@@ -292,9 +139,29 @@ SCALARS = {
             "most": st.integers(1, 10**4),
         }
     ),
-    SearchState: st.fixed_dictionaries({"state": st.sampled_from(["searching", "converged", "unconverged"])}),
-    TakeBlock: st.fixed_dictionaries({**place, "last": st.booleans()}),
+    peer_vfedpca.SearchState: st.sampled_from(["searching", "converged", "unconverged"]).map(lambda s: {"state": s}),
+    peer_vfedpca.TakeBlock: st.fixed_dictionaries({**place, "last": st.booleans()}),
 }
+
+
+def message_classes():
+    """Return all concrete requests of clients, and of what comes before a protocol, and the replies to them."""
+    classes = {}
+    modules = [importlib.import_module(name) for _, name, _ in pkgutil.iter_modules(rooms.__path__, "clients.")]
+    for module in (*modules, preparing, settling):
+        for name, value in vars(module).items():
+            concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
+            if concrete and "[" not in name and value.__module__ == module.__name__ and not derived(value):
+                classes |= dict.fromkeys((value, value.reply_type))
+    return classes
+
+
+def derived(request):
+    """Return those of the same file that a request is a base of: nobody is sent it."""
+    return [other for other in request.__subclasses__() if other.__module__ == request.__module__]
+
+
+SCALARS = {kind: OWN.get(kind, st.just({})) for kind in message_classes()}
 
 
 finite = st.floats(-LARGEST, LARGEST)
@@ -339,6 +206,8 @@ def messages(draw, kind):
     for shape in kind.shapes().values():  # of orthonormal columns there are no more than rows
         if shape.dimensions[-2:] in (("N", "k"), ("N", "D_m"), ("N", "b")):
             sizes["N"] = max(sizes["N"], sizes[shape.dimensions[-1]])
+    if kind is diskpca.Sketch:  # whose triangle and sums are of as many values
+        sizes["packed_m"] = sizes["c"]
     sizes |= {d: size * (size + 1) // 2 for d, size in sizes.items() if d.startswith("packed")}  # a triangle
     fields = dict(draw(SCALARS[kind])) if kind in SCALARS else {}  # letters have arrays only
     for name, shape in kind.shapes().items():

@@ -43,17 +43,18 @@ def checks_of(request: type[Request]) -> list[str]:
 
 def table() -> str:
     """Return the table: a line for each reply, or letter, with a rule, and with what its request checks."""
-    lines = ["| reply | its numbers | held to what was asked, and to the table |", "|---|---|---|"]
+    rows = []
     requests = [kind for kind in SCALARS if issubclass(kind, Request)]
     replies = dict.fromkeys(kind for kind in SCALARS if issubclass(kind, Reply))
-    for reply in sorted((*replies, *LETTERS), key=lambda kind: kind.__name__):
+    for reply in (*replies, *LETTERS):
         bases = [base for kind in requests if kind.reply_type is reply for base in kind.__mro__]
         checks_of_bases = [checks_of(base) for base in bases if issubclass(base, Request) and base is not Request]
         sentences = [text for checks in checks_of_bases for text in checks]
         rules, checks = rules_of(reply), "; ".join(dict.fromkeys(sentences))
         if rules or checks:
-            lines.append(f"| `{reply.__name__}` | {rules} | {checks} |")
-    return "\n".join(lines) + "\n"
+            rows.append((reply.__name__, rules, checks))
+    head = "| reply | its numbers | held to what was asked, and to the table |\n|---|---|---|\n"
+    return head + "".join(f"| `{name}` | {rules} | {checks} |\n" for name, rules, checks in sorted(rows))
 
 
 def page() -> str:

@@ -76,11 +76,3 @@ def test_the_other_unit_stops_the_study_with_the_cause_and_mended_it_finds_the_c
     assert finished.exit_code == 0, finished.output
     (row,) = read_runs("found/runs.jsonl")
     assert row.metrics["ari"] > 0.95
-
-
-def test_a_site_of_one_row_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_messy_files(tmp_path, whole=False)
-    refused = call("run", study(tmp_path, drift="ignore"), "--out", "out")
-    assert refused.exit_code == 2
-    assert "client 2" in refused.output

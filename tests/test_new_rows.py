@@ -75,15 +75,6 @@ def test_on_the_papers_merges_they_have_the_embedding_s_scale(name, center, tmp_
     np.testing.assert_allclose(strategy.transform(model, SHARDS, NEW), K_new @ U * scales, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("merge", ["eigenvalue", "average"])
-def test_of_sites_that_agree_the_training_rows_have_the_embedding(merge):
-    """Where all have the same columns, the merged vectors are eigenvectors of the sum of their matrices, too."""
-    shards = [SHARDS[1]] * 3
-    for strategy in (VFedPCA(2, merge, 2000, 1), VFedAKPCA(2, merge, 2000, 1, kernel=RBF(gamma=0.1))):
-        model = strategy.fit(shards).model
-        np.testing.assert_allclose(strategy.transform(model, shards, shards), model.embedding(), rtol=0, atol=1e-9)
-
-
 def test_components_without_variance_are_0():
     """Also those of an indefinite kernel whose eigenvalue is negative, as `KernelPCA` has it."""
     flat = [np.ones((9, 2)), np.r_[np.zeros(8), 1.0][:, None]]
@@ -98,7 +89,7 @@ def test_components_without_variance_are_0():
     np.testing.assert_array_equal(strategy.transform(model, SHARDS, NEW), model.embedding()[:58])
 
 
-def test_a_site_sends_products_and_variances_and_sees_what_it_is_projected_onto():
+def test_a_site_sends_products_and_variances_and_peers_say_why_they_project_none():
     """k (n_new + 1) floats, which nobody but the sum has a use for."""
     site, U = VFedPCAClient(SHARDS[0], new=NEW[0]), np.linalg.qr(SHARDS[1][:, :2])[0]
     reply = site.project_onto_directions(ProjectOntoDirections(directions=U))
@@ -108,9 +99,6 @@ def test_a_site_sends_products_and_variances_and_sees_what_it_is_projected_onto(
     assert reply.floats == 2 * (58 + 1)
     protocol = VFedPCA(2).projection(None, VFedPCA(2).fit(SHARDS).model)
     assert next(protocol).summed
-
-
-def test_peers_say_why_they_project_none():
     model = PeerVFedPCA(1).fit(SHARDS).model
     with pytest.raises(InputError, match="each client keeps directions of its own, which no coordinator has"):
         PeerVFedPCA(1).projection(None, model)

@@ -16,15 +16,11 @@ def test_every_property_holds(pair, check):
 
 
 @each
-def test_as_many_components_are_found_as_were_asked_for(case):
+def test_as_many_components_as_were_asked_for_are_found_by_the_paper_s_floats(case):
     for basis in case.pair.outcome(case.pair.recording.result):
         assert basis.shape[-1] == case.components  # a row for each of the tables, where tags.components says so
     values = getattr(case.pair.recording.result.model, "eigenvalues_", None)
     assert values is None or values.shape == (case.components,)
-
-
-@each
-def test_floats_are_those_of_the_paper(case):
     result = case.pair.recording.result
     assert result.ledger.floats_up == case.floats_up(result)
     assert result.ledger.floats_down == case.floats_down(result)

@@ -5,12 +5,12 @@ import re
 import naive
 import numpy as np
 import pytest
+from refusals import refusing
 from sklearn.datasets import load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from clients.peer_vfedpca import NextBlock, PeerVFedPCAClient, RelayedVectors, SubtreeProduct
-from clients.vfedpca import Multiply
-from fedkernel import RBF, Polynomial, Topology
+from clients.peer_vfedpca import NextBlock, RelayedVectors, SubtreeProduct
+from fedkernel import RBF, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.peers.graph import distances, neighbours
@@ -55,23 +55,8 @@ def test_with_a_kernel_it_is_vfedakpca(center):
         # of the table as it is, but where its rows are centred
         table = SHARDS[client] - (SHARDS[client].mean(axis=1, keepdims=True) if center == "rows" else 0)
         np.testing.assert_allclose(features, eigenvectors.T @ table, rtol=0, atol=1e-12)
-    reference = strategy.central(SHARDS)
     expected = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center).central(SHARDS)
-    np.testing.assert_array_equal(reference.eigenvectors_, expected.eigenvectors_)
-    assert strategy.judge(peers, SHARDS, reference)["error"] == pytest.approx(
-        VFedAKPCA(2, kernel=RBF(gamma=0.1)).judge(server, SHARDS, reference)["error"]
-    )
-
-
-@pytest.mark.parametrize("center", ["columns", "rows", "none"])
-def test_with_a_kernel_columns_are_centred_in_feature_space_and_rows_in_the_table(center):
-    X = WINE[:30, :4] + 1.0  # a polynomial kernel sees where the origin is
-    table = X - X.mean(axis=1, keepdims=True) if center == "rows" else X
-    K = (0.1 * table @ table.T + 1) ** 2
-    J = np.eye(30) - 1 / 30
-    ask = Multiply(kernel=Polynomial(2, 0.1), center=center, block=np.eye(30))
-    product = PeerVFedPCAClient(X).multiply(ask).product
-    np.testing.assert_allclose(product, J @ K @ J if center == "columns" else K, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(strategy.central(SHARDS).eigenvectors_, expected.eigenvectors_)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -106,15 +91,6 @@ def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
         long = PeerVFedPCA(graph=graph, relay=True, rounds=3, local_iterations=500, **PAPER).fit(SHARDS)
         for client, u in enumerate(naive.peer_vfedpca(SHARDS, reached, 3)):
             assert naive.up_to_sign(long.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
-
-
-def test_with_relays_each_vector_crosses_an_edge_once():
-    ring = PeerVFedPCA(graph="ring", rounds=4, relay=True, **PAPER).fit(SHARDS)
-    for load in ring.ledger.edges.values():  # the own vector, and then the other neighbour's
-        assert (load.messages, load.floats) == (4 * 2, 4 * 2 * (N + 2))
-    line = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=1, relay=True, **PAPER).fit(SHARDS)
-    for (sender, receiver), load in line.ledger.edges.items():  # the vectors of all on the sender's side
-        assert load.floats == (receiver if sender < receiver else 4 - receiver) * (N + 2)
 
 
 def test_vectors_that_were_changed_on_the_way_or_do_not_come_are_refused(monkeypatch):
@@ -249,36 +225,16 @@ def test_what_no_honest_neighbour_writes_is_refused(liar, kind, lie, refuses, wh
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_more_than_t_edges_away_is_not_in_the_result():
-    changed = [*SHARDS[:3], SHARDS[3][::-1].copy(), SHARDS[4]]
-    line = [[1], [0, 2], [1, 3], [2, 4], [3]]
-    for rounds in (1, 2, 3):
-        strategy = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=rounds, **(PAPER | {"update": "original"}))
-        assert [list(others) for others in neighbours(strategy.graph, 5)] == line
-        plain, other = (strategy.fit(shards) for shards in (SHARDS, changed))
-        for client, away in enumerate([3, 2, 1]):
-            difference = np.abs(plain.outputs[client]["eigenvectors"] - other.outputs[client]["eigenvectors"]).max()
-            assert (difference > 1e-9) == (away <= rounds)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_every_edge_carries_a_vector_and_its_value(k):
-    result = PeerVFedPCA(k, graph="ring", rounds=4, **PAPER).fit(SHARDS)
-    assert len(result.ledger.edges) == 10
-    for (sender, receiver), load in result.ledger.edges.items():
-        assert (receiver - sender) % 5 in (1, 4)
-        assert (load.messages, load.floats) == (4, 4 * k * (N + 1))
-    assert result.ledger.floats_up == result.ledger.floats_down == 10 * 4 * k * (N + 1)  # forwarded, and nothing else
-    assert result.ledger.rounds == 2 + 4 + 1
-    assert result.ledger.rows_up == 0
-
-
-def test_one_client_is_on_its_own():
-    for fields in ({}, PAPER | {"local_iterations": 300}):
-        result = PeerVFedPCA(2, **fields).fit([WINE])
-        reference = VFedPCA(2).central([WINE])
-        assert PeerVFedPCA(2).judge(result, [WINE], reference)["error"] < 1e-10
-        assert not result.ledger.letters
+def test_every_edge_carries_a_vector_and_its_value_and_with_relays_each_vector_once():
+    ring = {"graph": "ring", "rounds": 4, **PAPER}
+    for more, messages, floats in (({"n_components": 3}, 4, 12 * (N + 1)), ({"relay": True}, 8, 8 * (N + 2))):
+        loads = PeerVFedPCA(**ring | more).fit(SHARDS).ledger.edges
+        assert {(receiver - sender) % 5 for sender, receiver in loads} == {1, 4}
+        # with relays the own vector, and then the other neighbour's
+        assert [(load.messages, load.floats) for load in loads.values()] == [(messages, floats)] * 10
+    line = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=1, relay=True, **PAPER).fit(SHARDS)
+    for (sender, receiver), load in line.ledger.edges.items():  # the vectors of all on the sender's side
+        assert load.floats == (receiver if sender < receiver else 4 - receiver) * (N + 2)
 
 
 def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():
@@ -307,16 +263,11 @@ def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():
         (lambda: PeerVFedPCA(merge="best"), "merge = 'best': input should be 'exact', 'eigenvalue' or 'average'"),
         (lambda: PeerVFedPCA(relay=True), 'relay = true has no meaning with merge = "exact"'),
         (lambda: PeerVFedPCA(90).fit(SHARDS), "n_components = 90, but must be at most the number of rows, 89"),
-        (
-            lambda: PeerVFedPCA(graph=Topology("ring", neighbors=6)).fit(SHARDS),
-            "neighbors = 6, but must be at most 4 on a ring of 5 nodes",
-        ),
+        (lambda: PeerVFedPCA(graph=Topology("ring", neighbors=6)).fit(SHARDS), "neighbors = 6, but must be at most 4"),
         (lambda: PeerVFedPCA(graph="line"), "graph"),
         (lambda: PeerVFedPCA().fit([*SHARDS, WINE[1:]]), "all must have the same rows"),
     ],
 )
 def test_bad_input_is_one_sentence(build, text):
-    with pytest.raises((InputError, ProtocolError)) as caught:
+    with refusing(text, error=(InputError, ProtocolError)):
         build()
-    assert text in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
+from test_report import a_run as run_of_report
 
 from experiments.config import ReportOptions
-from experiments.report.axes import looks, swept_label
+from experiments.report.axes import looks
 from experiments.report.iterations import value_by_iteration
 from experiments.report.plots import draw
 from experiments.results import Run, by_iteration, summarise
@@ -21,34 +22,13 @@ def a_run(name: str, seed: int, rounds: list[dict[str, float | None]], **changed
     """Make a run whose rounds have these values; `floats` is what a round uploads."""
     history = [
         {
-            "round": number,
-            "phase": "Step",
-            "seconds": 0.1,
-            "clients": 2,
-            "floats_up": int(values.get("floats") or 0),
-            "floats_down": 0,
-            "bytes_up": 0,
-            "bytes_down": 0,
+            **{"round": number, "phase": "Step", "seconds": 0.1, "clients": 2, "bytes_up": 0, "bytes_down": 0},
+            **{"floats_up": int(values.get("floats") or 0), "floats_down": 0},
             "values": {key: value for key, value in values.items() if key != "floats"},
         }
         for number, values in enumerate(rounds)
     ]
-    row = {
-        "id": f"{name}__{changed.get('point', {})}__seed={seed}",
-        "name": name,
-        "kind": "strategy",
-        "method": "DKPCA",
-        "parameters": {},
-        "seed": seed,
-        "engine": "local",
-        "clients": 2,
-        "metrics": {"nmi": 0.5},
-        "rounds": len(history),
-        **dict.fromkeys(("floats_up", "floats_down", "bytes_up", "bytes_down"), 1),
-        "seconds": 1.0,
-        "history": history,
-    }
-    return Run.model_validate({**row, **changed})
+    return run_of_report(name, seed, **{"metrics": {"nmi": 0.5}, "phases": {}, "history": history} | changed)
 
 
 def curved(name: str, *curves: list[float], value: str = "recover_error", **changed: Any) -> list[Run]:
@@ -74,9 +54,6 @@ def labels(canvas: Canvas) -> list[str]:
     return [text.get_text() for text in canvas.legends[0].get_texts()]
 
 
-# what is read
-
-
 def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floats() -> None:
     run = a_run(
         "A",
@@ -95,9 +72,6 @@ def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floa
     assert by_iteration(run, "colour") == {}
 
 
-# what is drawn
-
-
 def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band() -> None:
     runs = [*curved("A", [2.0, 4.0, 9.0], [4.0, 8.0], value="rank"), *curved("B", [1.0], value="rank")]
     caption, canvas = drawn(runs, "rank")
@@ -109,9 +83,6 @@ def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band(
     assert "The band is one standard deviation over seeds." in caption
     assert (canvas.axes[0].get_xscale(), canvas.axes[0].get_yscale()) == ("linear", "linear")
     assert labels(canvas) == ["A", "B"]
-
-
-def test_a_value_over_two_decades_has_a_logarithmic_axis() -> None:
     for highest, scale in ((99.0, "linear"), (101.0, "log")):
         _, canvas = drawn(curved("A", [1.0, highest], value="rank"), "rank")
         assert canvas.axes[0].get_yscale() == scale
@@ -195,7 +166,9 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
         assert a.svg.read_bytes() == b.svg.read_bytes()
 
 
-def test_further_metrics_are_drawn_by_what_is_swept_of_the_methods_that_have_them(tmp_path: Path) -> None:
+def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(
+    tmp_path: Path,
+) -> None:
     runs = [a_run("A", 0, [], point={CLIENTS: n}, metrics={"error": 0.1, "bound": n}) for n in (2, 5)]
     runs += [a_run("B", 0, [], point={CLIENTS: n}, metrics={"error": 0.0}) for n in (2, 5)]
     without = {figure.name for figure in draw(runs, tmp_path)}
@@ -205,15 +178,6 @@ def test_further_metrics_are_drawn_by_what_is_swept_of_the_methods_that_have_the
     bound, floats = (figure.svg.read_text(encoding="utf-8") for figure in further)
     assert ("<!-- B -->" in bound, "<!-- B -->" in floats) == (False, True)
     assert "<!-- number of clients -->" in bound
-
-
-def test_a_swept_number_is_said_in_words_where_its_path_does_not() -> None:
-    assert swept_label("strategy.*.n_components") == swept_label("baseline.A.n_components") == "number of components"
-    assert swept_label("data.share") == "share of the rows"
-    assert swept_label("strategy.*.clients") == "strategy.*.clients"
-
-
-def test_further_metrics_are_known_and_named_once() -> None:
     assert ReportOptions(also=["bound", "floats_up"]).also == ["bound", "floats_up"]
     for wrong, text in ((["colour"], "'colour' is not known"), (["bound", "bound"], "'bound' stands twice")):
         with pytest.raises(ValueError, match=text):

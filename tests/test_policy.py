@@ -5,6 +5,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from named_sites import run_on
+from refusals import refusing
 from test_guards import WINE, guarded_nodes
 from typer.testing import CliRunner
 
@@ -57,9 +58,6 @@ def gate(spec=None, **tables):
     return Gate(policy(**tables), spec or run())
 
 
-# A study
-
-
 def test_a_study_is_known_by_its_hash_which_one_character_changes():
     study = Study(name="s", runs=[run()])
     assert Study.from_json(study.text).sha256 == study.sha256
@@ -84,6 +82,13 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
             study.check_run(other)
 
 
+def chosen(most):
+    return run(parameters={"n_components": "auto", "max_components": most})
+
+
+NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"study": {"n_components": 20}}
+
+
 @pytest.mark.parametrize(
     ("spec", "tables", "rule", "sentence"),
     [
@@ -91,25 +96,10 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
         (run(pair="my_lab:Thief"), {}, "study.pairs", "run 'r' is answered by my_lab:Thief, which is not allowed"),
         (run(), {"study": {"pairs": ["FKKMeansClient"]}}, "study.pairs", "clients.dkpca:DKPCAClient, which is not"),
         (run(), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "a kernel of type 'rbf' is not allowed"),
-        (
-            run(),
-            {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}},
-            "study.kernels",
-            "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01",
-        ),
+        (run(), NARROW, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01"),
         (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
-        (
-            run(parameters={"n_components": "auto", "max_components": 21}),
-            {"study": {"n_components": 20}},
-            "study.n_components",
-            "n_components = 21, but must be at most 20",
-        ),
-        (
-            run(parameters={"n_components": "auto", "max_components": None}),
-            {"study": {"n_components": 20}},
-            "study.n_components",
-            "n_components = auto, without max_components, but must be at most 20",
-        ),
+        (chosen(21), TWENTY, "study.n_components", "n_components = 21, but must be at most 20"),
+        (chosen(None), TWENTY, "study.n_components", "n_components = auto, without max_components, but must be"),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
@@ -131,13 +121,6 @@ def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, se
     assert caught.value.rule == rule
 
 
-def test_a_number_of_components_that_is_chosen_is_allowed_where_the_most_is():
-    spec = run(parameters={"components": {"n_components": "auto", "max_components": 20}})
-    assert all(
-        verdict.allowed for verdict in verdicts(policy(study={"n_components": 20}), Study(name="s", runs=[spec]))
-    )
-
-
 def test_inner_products_of_an_rbf_kernel_s_rows_are_a_linear_kernel_s_to_a_policy():
     kernel = RBF(gamma=0.1)
     planned = [DKPCA(2, kernel, upload=upload).plan(3, 0) for upload in ("kernel", "inner products")]
@@ -150,8 +133,17 @@ def test_inner_products_of_an_rbf_kernel_s_rows_are_a_linear_kernel_s_to_a_polic
     assert "a kernel of type 'linear' is not allowed" in refused[1][0]
 
 
-def test_a_policy_that_names_a_reply_which_the_study_has_not_says_so():
-    """It may be misspelt."""
+def test_a_policy_that_names_what_a_study_has_allows_it_and_says_what_it_has_not():
+    tables = {
+        "study": {"pairs": ["DKPCAClient"], "kernels": {"rbf": {"gamma": [0.1, 0.1]}}, "n_components": 20},
+        "messages": {"LocalSpectrum": {"times": 1}, "GramProduct": {"only_summed": True, "times": 3}},
+    }
+    within = run(parameters={"components": {"n_components": "auto", "max_components": 20}})
+    assert all(verdict.allowed for verdict in verdicts(policy(**tables), Study(name="s", runs=[within])))
+    for rules in (policy(), policy(**tables)):
+        assert all(verdict.allowed for verdict in verdicts(rules, Study(name="s", runs=[run()])))
+        check_run(rules, run())
+    # It may be misspelt.
     rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})
     (said,) = [verdict for verdict in verdicts(rules, Study(name="s", runs=[run()])) if verdict.rule == "messages"]
     assert said.text == "every reply is allowed; no reply of the study is called LocalSpektrum"
@@ -187,6 +179,8 @@ def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
         assert (answer, "2,021 floats" in text) == (allowed, True)
         answer, text = said({"limits": {"run": {"floats": floats}}}, spec, shape=None)["limits.run.floats"]
         assert (answer, "without the table's size (--shape or --data)" in text) == (None, True)
+    assert "table.min_rows" not in said({}, shape=(20, 9))
+    assert said({}, shape=(19, 9))["table.min_rows"] == (False, "the table has 19 rows, but 20 or more are needed")
     gram = once(MultiplyColumns, features=RandomFeatures(RBF(gamma=0.1), 20), t=1, columns=AtMost(50))
     unknown = said({"messages": {"*": {"floats": 9}}}, run(plan=(gram,)))
     assert unknown["messages.PackedGram.floats"] == (None, "how many floats it has cannot be foreseen")
@@ -205,37 +199,20 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     about = said(tables, gram, forecast=Forecast(3, 3000, meaning="at most"))
     assert about["limits.run.floats"][0] is None
     assert "1,000 by its forecast" in about["limits.run.floats"][1]
-    twice = Study(name="s", runs=[gram, gram.model_copy(update={"id": "q"})])
-    (total,) = [
-        verdict
-        for verdict in foreseen(policy(**tables), twice, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000))
-        if verdict.rule == "limits.total.floats"
-    ]
-    assert (total.allowed, "takes 2,000 floats, but 1,000" in total.text) == (False, True)
+
+    def said_of(runs, rule, tables, **more):
+        study, forecast = Study(name="s", runs=runs), Forecast(3, 3000)
+        held = foreseen(policy(**tables), study, SHAPE, lambda run: (), lambda run, cohort: forecast, **more)
+        ((allowed, text),) = [(verdict.allowed, verdict.text) for verdict in held if verdict.rule == rule]
+        return allowed, text
+
+    allowed, text = said_of([gram, gram.model_copy(update={"id": "q"})], "limits.total.floats", tables)
+    assert (allowed, "takes 2,000 floats, but 1,000" in text) == (False, True)
     seeds = [run(id=f"seed={seed}", seed=seed, plan=None, align=False) for seed in range(3)]
-    (each,) = [
-        verdict
-        for verdict in foreseen(
-            policy(limits={"run": {"floats": 9}}),
-            Study(name="s", runs=seeds),
-            SHAPE,
-            lambda run: (),
-            lambda run, cohort: Forecast(3, 3000),
-        )
-        if verdict.rule == "limits.run.floats"
-    ]
-    assert each.text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
-    study = Study(name="s", runs=[gram])
-    for floats, allowed in ((0, True), (1, False)):
-        held = foreseen(
-            policy(**tables), study, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=floats
-        )
-        assert [verdict.allowed for verdict in held if verdict.rule == "limits.total.floats"] == [allowed]
-
-
-def test_a_table_with_too_few_rows_is_foreseen():
-    assert "table.min_rows" not in said({}, shape=(20, 9))
-    assert said({}, shape=(19, 9))["table.min_rows"] == (False, "the table has 19 rows, but 20 or more are needed")
+    _, text = said_of(seeds, "limits.run.floats", {"limits": {"run": {"floats": 9}}})
+    assert text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
+    for floats in (0, 1):
+        assert said_of([gram], "limits.total.floats", tables, left=floats)[0] is not bool(floats)
 
 
 def test_guards_are_foreseen_by_the_number_of_rows():
@@ -287,25 +264,16 @@ def test_a_study_made_to_break_what_foresees_breaks_nothing():
         assert said({}, run(plan=plan, align=False), answers=(SumFeatures,))[rule][0] is allowed
 
 
-def test_what_left_before_does_not_refuse_a_reply_that_adds_nothing():
+def test_what_left_before_counts_where_a_run_begins_again_and_refuses_no_reply_that_adds_nothing():
     standing = Standing(total=Sums(begun=1, rows=50, floats=900))
     after, _ = gate().release(standing, SPECTRUM)
     assert after.total.floats == 2920
     with pytest.raises(RefusedError, match=r"limits\.total\.rows"):
         gate().release(standing, SPECTRUM._replace(rows=1))
-
-
-def test_a_policy_that_names_what_a_study_has_allows_it():
-    tables = {
-        "study": {"pairs": ["DKPCAClient"], "kernels": {"rbf": {"gamma": [0.1, 0.1]}}, "n_components": 20},
-        "messages": {"LocalSpectrum": {"times": 1}, "GramProduct": {"only_summed": True, "times": 3}},
-    }
-    for rules in (policy(), policy(**tables)):
-        assert all(verdict.allowed for verdict in verdicts(rules, Study(name="s", runs=[run()])))
-        check_run(rules, run())
-
-
-# What passes
+    standing = passed(gate(), INTRODUCE, (EIGENPAIRS, SPECTRUM), INTRODUCE, (EIGENPAIRS, SPECTRUM))
+    assert (standing.run.begun, standing.total.begun) == (2, 1)
+    assert standing.run.floats == standing.total.floats == 4040
+    assert standing.replies == {"Introduction": 1, "LocalSpectrum": 1}
 
 
 def passed(gate, *messages):
@@ -320,70 +288,38 @@ def passed(gate, *messages):
 INTRODUCE = (Asking("Introduce", {}, {}), Leaving("Introduction", {}, bytes=100))
 
 
-def test_what_is_counted_goes_on_where_a_run_begins_again_but_its_plan_begins_anew():
-    standing = passed(gate(), INTRODUCE, (EIGENPAIRS, SPECTRUM), INTRODUCE, (EIGENPAIRS, SPECTRUM))
-    assert (standing.run.begun, standing.total.begun) == (2, 1)
-    assert standing.run.floats == standing.total.floats == 4040
-    assert standing.replies == {"Introduction": 1, "LocalSpectrum": 1}
+ONCE = [(EIGENPAIRS, SPECTRUM)]
+ROWS = [(EIGENPAIRS, SPECTRUM._replace(rows=2))]
+WIDTHS = {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}}
+AGAIN = [*ONCE, (Asking("Another", {}, {}), None)]
+
+
+def asked_with(**fields):
+    return [(EIGENPAIRS._replace(fields={"n_components": 2} | fields), SPECTRUM)]
 
 
 @pytest.mark.parametrize(
     ("tables", "messages", "rule", "sentence"),
     [
-        ({}, [INTRODUCE, *[(EIGENPAIRS, SPECTRUM)] * 2], "plan", "FindLocalEigenpairs came 1 times, as often as"),
-        ({}, [(EIGENPAIRS._replace(fields={"n_components": 20}), SPECTRUM)], "plan", "kernel = None, but the plan"),
+        ({}, [INTRODUCE, *ONCE * 2], "plan", "FindLocalEigenpairs came 1 times, as often as"),
+        ({}, asked_with(n_components=20), "plan", "kernel = None, but the plan"),
         ({}, [(Asking("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
         ({"study": {"attempts": 2}}, [INTRODUCE] * 3, "study.attempts", "run 'r' began 2 times, as often as allowed"),
         ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as allowed"),
-        (
-            {"study": {"n_components": 19}},
-            [(EIGENPAIRS, SPECTRUM)],
-            "study.n_components",
-            "n_components = 20, but must",
-        ),
-        (
-            {"study": {"kernels": {"rbf": {}}}},
-            [(EIGENPAIRS._replace(fields={"n_components": 2, "kernel": None}), SPECTRUM)],
-            "study.kernels",
-            "a kernel of type 'linear' is not allowed",
-        ),
-        (
-            {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}},
-            [(EIGENPAIRS._replace(fields={"n_components": 2, "kernel": {"type": "rbf", "gamma": "x"}}), SPECTRUM)],
-            "study.kernels",
-            "a kernel of type 'rbf' has gamma = x, but must be from 1 to 2",
-        ),
-        (
-            {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}},
-            [(EIGENPAIRS, SPECTRUM)],
-            "study.kernels",
-            "a kernel of type 'rbf' has gamma = 0.1, but must be from 1 to 2",
-        ),
-        ({"limits": {"run": {"floats": 2000}}}, [(EIGENPAIRS, SPECTRUM)], "limits.run.floats", "2,020 floats would"),
-        ({"limits": {"total": {"bytes": 16999}}}, [(EIGENPAIRS, SPECTRUM)], "limits.total.bytes", "17,000 bytes would"),
-        ({}, [(EIGENPAIRS, SPECTRUM._replace(rows=1))], "limits.total.rows", "1 rows would have left, but 0 are"),
-        (
-            {"limits": {"run": {"seconds": 0.4}}},
-            [(EIGENPAIRS, SPECTRUM), (Asking("Another", {}, {}), None)],
-            "limits.run.seconds",
-            "0.5 s were computed, 0.4 are allowed",
-        ),
-        ({"messages": {"*": {"floats": 9}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.floats", "has 2020"),
-        ({"messages": {"*": {"columns": 9}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.columns", "20 columns"),
-        (
-            {"messages": {"*": {"rows": 0}}},
-            [(EIGENPAIRS, SPECTRUM._replace(rows=2))],
-            "messages.LocalSpectrum.rows",
-            "",
-        ),
-        ({"messages": {"*": {"times": 0}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.times", "leave 1 times"),
-        ({"messages": {"*": {"never": True}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.never", "may never"),
-        (
-            {"messages": {"*": {"only_summed": True}}},
-            [(EIGENPAIRS, SPECTRUM)],
-            "messages.LocalSpectrum.only_summed",
-            "LocalSpectrum is not only summed up",
-        ),
+        ({"study": {"n_components": 19}}, ONCE, "study.n_components", "n_components = 20, but must"),
+        ({"study": {"kernels": {"rbf": {}}}}, asked_with(kernel=None), "study.kernels", "type 'linear' is not allowed"),
+        (WIDTHS, asked_with(kernel={"type": "rbf", "gamma": "x"}), "study.kernels", "has gamma = x, but must be"),
+        (WIDTHS, ONCE, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 1 to 2"),
+        ({"limits": {"run": {"floats": 2000}}}, ONCE, "limits.run.floats", "2,020 floats would"),
+        ({"limits": {"total": {"bytes": 16999}}}, ONCE, "limits.total.bytes", "17,000 bytes would"),
+        ({}, ROWS, "limits.total.rows", "2 rows would have left, but 0 are"),
+        ({"limits": {"run": {"seconds": 0.4}}}, AGAIN, "limits.run.seconds", "0.5 s were computed, 0.4 are allowed"),
+        ({"messages": {"*": {"floats": 9}}}, ONCE, "messages.LocalSpectrum.floats", "has 2020"),
+        ({"messages": {"*": {"columns": 9}}}, ONCE, "messages.LocalSpectrum.columns", "20 columns"),
+        ({"messages": {"*": {"rows": 0}}}, ROWS, "messages.LocalSpectrum.rows", ""),
+        ({"messages": {"*": {"times": 0}}}, ONCE, "messages.LocalSpectrum.times", "leave 1 times"),
+        ({"messages": {"*": {"never": True}}}, ONCE, "messages.LocalSpectrum.never", "may never"),
+        ({"messages": {"*": {"only_summed": True}}}, ONCE, "messages.LocalSpectrum.only_summed", "is not only summed"),
     ],
 )
 def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, sentence):
@@ -391,9 +327,6 @@ def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, se
         passed(gate(**tables), *messages)
     assert caught.value.rule == rule
     assert sentence in str(caught.value)
-
-
-# Signatures
 
 
 def test_a_signature_approves_the_study_that_it_is_of_and_no_other(tmp_path):
@@ -427,9 +360,6 @@ def test_a_signature_approves_the_study_that_it_is_of_and_no_other(tmp_path):
         sign(study.sha256, (tmp_path / "out" / "approved"))
     with pytest.raises(InputError, match="cannot be read: No such file"):
         sign(study.sha256, tmp_path / "none.pem")
-
-
-# The file, and options in its place
 
 
 def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
@@ -524,10 +454,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
         ("[table]\nmin_row = 5", "table.min_row is not a known name here (did you mean min_rows? allowed: min_rows,"),
         ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash', 'signed' or 'any'"),
         ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: request, run, total)"),
-        (
-            "[guards]\nleverages = 1",
-            "guards.leverages is not a known name here (did you mean leverage? allowed: probed",
-        ),
+        ("[guards]\nleverages = 1", "guards.leverages is not a known name here (did you mean leverage? allowed:"),
         ("[study.kernels]\nrbff = {}", "rbff is not a known name here (did you mean rbf? allowed: "),
         ("[study.kernels]\nrbf = { gamma = [2, 1] }", "gamma = [2, 1], but must be the least and the most"),
         ("[table", "is no TOML: "),
@@ -536,8 +463,5 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
 )
 def test_a_policy_that_is_none_is_refused_in_one_sentence(tmp_path, text, sentence):
     (tmp_path / "site.toml").write_text(text)
-    with pytest.raises(InputError) as caught:
+    with refusing(sentence, start=str(tmp_path / "site.toml")):
         read_policy(tmp_path / "site.toml")
-    assert str(caught.value).startswith(str(tmp_path / "site.toml"))
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)

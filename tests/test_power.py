@@ -11,7 +11,7 @@ from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shorten
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 
 
-def test_one_vector_is_the_classic_power_method():
+def test_one_vector_is_the_classic_power_method_and_a_block_spans_the_power_of_the_start():
     A, v = symmetric(SPECTRA["decaying"]), RANDOM.standard_normal(N)
     count = []
     pairs = power_iteration(lambda x: (count.append(1), A @ x)[1], v[:, None], 7)
@@ -20,15 +20,6 @@ def test_one_vector_is_the_classic_power_method():
     np.testing.assert_allclose(pairs.vectors[:, 0], v, atol=1e-13)
     np.testing.assert_allclose(pairs.values, [v @ A @ v], rtol=1e-13)
     assert len(count) == 8  # seven move the vector, one gives its Rayleigh quotient
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
-def test_block_iteration_reaches_the_leading_pairs(scale):
-    A = symmetric(SPECTRA["decaying"]) * scale
-    assert_leading(power_iteration(lambda x: A @ x, RANDOM.standard_normal((N, 4)), 150), A, 4, tol=1e-11)
-
-
-def test_block_iteration_spans_the_power_of_the_start():
     A, S = symmetric(SPECTRA["flat"]), RANDOM.standard_normal((N, 3))
     pairs = power_iteration(lambda x: A @ x, S, 4)
     expected = orthonormal_basis(np.linalg.matrix_power(A, 4) @ S)
@@ -37,24 +28,24 @@ def test_block_iteration_spans_the_power_of_the_start():
     np.testing.assert_allclose(pairs.values, ritz, rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_zero_operator_gives_back_the_start(k):
-    S = -np.abs(RANDOM.standard_normal((8, k)))
-    pairs = power_iteration(np.zeros_like, S, 5)
-    assert (pairs.values == 0).all()
-    np.testing.assert_allclose(pairs.vectors, orthonormal_basis(S), atol=1e-14)
-    np.testing.assert_allclose(pairs.vectors[:, 0], S[:, 0] / np.linalg.norm(S[:, 0]), atol=1e-14)
+@pytest.mark.parametrize(
+    ("spectrum", "scale", "k"),
+    [("decaying", 1e-200, 4), ("decaying", 1.0, 4), ("decaying", 1e200, 4), ("rank 3", 1.0, 5)],
+)
+def test_block_iteration_reaches_the_leading_pairs_also_of_fewer_than_it_looks_for(spectrum, scale, k):
+    A = symmetric(SPECTRA[spectrum]) * scale
+    assert_leading(power_iteration(lambda x: A @ x, RANDOM.standard_normal((N, k)), 150), A, k, tol=1e-11)
 
 
-def test_more_vectors_than_the_rank_stay_orthonormal():
-    A = symmetric(SPECTRA["rank 3"])
-    assert_leading(power_iteration(lambda x: A @ x, RANDOM.standard_normal((N, 5)), 80), A, 5)
-
-
-def test_bad_starts_are_refused():
+def test_bad_starts_are_refused_and_only_tall_tables_and_enough_iterations_are_shortened():
     for start, iterations in [(np.zeros((3, 1)), 1), (np.ones((2, 3)), 1), (np.ones(3), 1), (np.ones((3, 1)), -1)]:
         with pytest.raises(InputError):
             power_iteration(lambda x: x, start, iterations)
+    assert shortens((2000, 100), 5, 10)
+    assert not shortens((1000, 100), 5, 10)  # F^T F and its eigenvectors take as long
+    assert not shortens((20000, 1000), 5, 10)
+    assert not shortens((2000, 100), 5, 2)  # what is left out would show
+    assert not shortens((2000, 4), 5, 10)
 
 
 def factor(singular_values, n=200):
@@ -107,7 +98,17 @@ def test_a_factor_that_its_squares_do_not_tell_has_no_coordinates(F):
         assert of_factor(F, 3) is None
 
 
-def test_a_zero_core_and_one_smaller_than_the_vectors_are_iterated_in_full():
+def test_operators_and_cores_that_are_zero_small_or_indefinite():
+    for k in (1, 3):
+        S = -np.abs(RANDOM.standard_normal((8, k)))
+        pairs = power_iteration(np.zeros_like, S, 5)
+        assert (pairs.values == 0).all()
+        np.testing.assert_allclose(pairs.vectors, orthonormal_basis(S), atol=1e-14)
+    B = orthonormal_basis(RANDOM.standard_normal((30, 3)))
+    low = LowRank(np.diag([1.0, -3.0, 0.5]), lambda V: B.T @ V, lambda S: B @ S)
+    pairs = power_iteration(low, RANDOM.standard_normal((30, 1)), 60)
+    np.testing.assert_allclose(pairs.values, [-3.0], rtol=1e-12)
+    assert abs(pairs.vectors[:, 0] @ B[:, 1]) == pytest.approx(1, abs=1e-12)
     start = RANDOM.standard_normal((8, 3))
     B = np.eye(8, 2)
     for core in np.zeros((2, 2)), np.diag([2.0, 1.0]):
@@ -116,19 +117,3 @@ def test_a_zero_core_and_one_smaller_than_the_vectors_are_iterated_in_full():
         pairs = power_iteration(low, start, 5)
         np.testing.assert_allclose(pairs.values, expected.values, atol=1e-14)
         np.testing.assert_allclose(pairs.vectors[:, :2], expected.vectors[:, :2], atol=1e-13)
-
-
-def test_an_indefinite_core_keeps_the_sign_of_the_largest():
-    B = orthonormal_basis(RANDOM.standard_normal((30, 3)))
-    low = LowRank(np.diag([1.0, -3.0, 0.5]), lambda V: B.T @ V, lambda S: B @ S)
-    pairs = power_iteration(low, RANDOM.standard_normal((30, 1)), 60)
-    np.testing.assert_allclose(pairs.values, [-3.0], rtol=1e-12)
-    assert abs(pairs.vectors[:, 0] @ B[:, 1]) == pytest.approx(1, abs=1e-12)
-
-
-def test_only_tall_tables_and_enough_iterations_are_shortened():
-    assert shortens((2000, 100), 5, 10)
-    assert not shortens((1000, 100), 5, 10)  # F^T F and its eigenvectors take as long
-    assert not shortens((20000, 1000), 5, 10)
-    assert not shortens((2000, 100), 5, 2)  # what is left out would show
-    assert not shortens((2000, 4), 5, 10)

@@ -12,7 +12,7 @@ def raw() -> RawTable:
     return RawTable({"b": np.array([1.0, np.nan, 3.0]), "sex": sex, "a": np.array([1.0, 2.0, 4.0])}, "table")
 
 
-def test_columns_are_found_by_name_filled_scaled_and_flagged():
+def test_columns_are_found_by_name_filled_scaled_and_flagged_or_rows_with_an_empty_cell_dropped():
     prepare = Prepare(missing="mean", indicator=True, categories={"sex": ["f", "m"]}, log=["a"], clip={"b": [0, 2.5]})
     settled = Preparation(prepare, ("a", "sex", "b"), np.array([0.0, 2.0]), np.ones(2), np.array([2.0, 4.0]), ("b",))
     settled = Preparation.from_table(settled.to_table())
@@ -21,9 +21,6 @@ def test_columns_are_found_by_name_filled_scaled_and_flagged():
     a, b = (np.log([1.0, 2.0, 4.0]) - 1) / 2, (np.array([1.0, 2.0, 2.5]) - 1) / 4
     assert np.array_equal(X, np.column_stack([a, b, [0, 1, 0], [1, 0, 0], [0, 0, 1]]))
     assert np.array_equal(kept, [0, 1, 2])
-
-
-def test_rows_with_an_empty_cell_are_dropped_where_that_is_asked():
     settled = Preparation(Prepare(missing="drop"), ("a", "b"), np.zeros(2), np.zeros(2), np.ones(2))
     X, kept = settled.apply(raw())
     assert np.array_equal(X, [[1, 1], [4, 3]])

@@ -10,9 +10,8 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.forecast import lines_of
-from experiments.commands.studies import answers_of
 from experiments.config import read_config
-from experiments.running import plan, run_experiment, study_of
+from experiments.running import plan, run_experiment
 from fedkernel import InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.errors import OwnFileError
@@ -22,20 +21,17 @@ from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquar
 from fedkernel.preparing.settling import fitted
 from fedkernel.protocol import Guards
 from fedkernel.protocol.messages import encode
-from fedkernel.protocol.plan import check_plan, is_seeded
+from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower, read_outbox, reply_sizes, simulated_partition
 from strategies import DKPCA
-
-
-def write_site(path, frame, ids):
-    frame.assign(patient=ids).to_csv(path, index=False)
 
 
 def horizontal_nodes(folder, policy="", sites=None):
     """Three sites with 59 or 60 rows, whose columns stand in another order at the second."""
     (folder / "site.toml").write_text(policy)
     for number, (name, frame) in enumerate(zip(NAMES, sites or frames(), strict=True)):
-        write_site(folder / f"{name}.csv", frame, [f"{number}-{row}" for row in range(len(frame))])
+        ids = [f"{number}-{row}" for row in range(len(frame))]
+        frame.assign(patient=ids).to_csv(folder / f"{name}.csv", index=False)
         node = {"name": name, "data": str(folder / f"{name}.csv"), "id": "patient", "out": str(folder / name)}
         yield node | {"approve": "any", "policy": str(folder / "site.toml")}
 
@@ -83,10 +79,18 @@ def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
             assert sizes[reply].floats is None or floats <= sizes[reply].floats
 
 
-def test_extremes_leave_only_where_a_policy_names_them(tmp_path):
+def test_extremes_leave_only_where_a_policy_names_them_and_sums_of_no_fewer_values_than_it_answers_from_rows(tmp_path):
     for policy in ("", policy_for(EVERYTHING, CLUSTERS, without="Extremes") + '[messages."*"]\ntimes = 9\n'):
         with pytest.raises(ProtocolError, match=r"Extremes: the least and the greatest value .* \[messages.Extremes\]"):
             run_prepared(list(horizontal_nodes(tmp_path, policy)), CLUSTERS, EVERYTHING)
+    # Twenty, without a word in its policy.
+    sites = [frame.copy() for frame in frames()]
+    numbers = [name for name in sites[1].columns if name not in CATEGORIES]
+    sites[1].loc[sites[1].index[19:], numbers[0]] = np.nan
+    with pytest.raises(ProtocolError, match=rf"fewer than 20 values in column '{numbers[0]}'.*\(guard: cells\)"):
+        run_prepared(
+            list(horizontal_nodes(tmp_path, "", sites)), CLUSTERS, Prepare(missing="mean", categories=CATEGORIES)
+        )
 
 
 def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_once(tmp_path):
@@ -119,7 +123,7 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
     with np.load(tmp_path / "east" / "trial.npz") as outputs:
         assert set(outputs["ids"]) == COMMON - ({lost} if missing == "drop" else set())
         preparation = from_text(str(outputs["preparation"]))
-    rows = [IDS.index(id_) for id_ in kept_ids(tmp_path)]
+        rows = [IDS.index(id_) for id_ in outputs["ids"].tolist()]
     if missing == "drop":
         assert lost in COMMON, "or this shows nothing"
         np.testing.assert_allclose(preparation.center, TABLE[rows, COLUMNS[1]].mean(axis=0), atol=1e-12)
@@ -127,13 +131,6 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
     if missing == "drop":
         np.testing.assert_allclose(result.model.eigenvalues_, strategy.fit(parts).model.eigenvalues_, rtol=1e-10)
 
-
-def kept_ids(folder):
-    with np.load(folder / "east" / "trial.npz") as outputs:
-        return outputs["ids"].tolist()
-
-
-# --- experiments
 
 EXPERIMENT = """
 name = "prepared"
@@ -181,17 +178,6 @@ def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables
     assert line.forecasts[0].rounds >= rows["all rows"].rounds
 
 
-def test_sites_study_has_what_is_asked_of_their_raw_tables_first(tmp_path):
-    method = '[[strategy]]\nname = "x"\nmethod = "RFKKMeans"\nn_clusters = 2\nkernel = { type = "rbf", gamma = 0.1 }\n'
-    data = 'name = "s"\n[data]\nsites = ["a", "b", "c"]\n[prepare]\nmissing = "mean"\n'
-    (tmp_path / "run.toml").write_text(data + method)
-    experiment = read_config(tmp_path / "run.toml", ["engine=grpc"])
-    run = study_of(experiment, plan(experiment)).runs[0]
-    names = [step.requests[0].request for step in run.plan]
-    assert names[:4] == ["CountCells", "SumSquares", "CompareColumns", "TakePreparation"]
-    check_plan(run.plan, answers_of(run))
-
-
 def guarded_site(values, min_rows=1, **prepare):
     raw = RawTable({"a": values})
     return PrepareClient(raw, prepare=Prepare(**prepare), min_rows=min_rows, guards=Guards(), memory={})
@@ -231,17 +217,6 @@ def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves, min_rows, fewes
         else:
             with pytest.raises(InputError, match=rf"fewer than {fewest} values in column 'a'.*\(guard: cells\)"):
                 site.fit(*encode(request))
-
-
-def test_a_site_with_a_policy_sums_no_fewer_values_than_it_answers_from_rows(tmp_path):
-    """Twenty, without a word in its policy."""
-    sites = [frame.copy() for frame in frames()]
-    numbers = [name for name in sites[1].columns if name not in CATEGORIES]
-    sites[1].loc[sites[1].index[19:], numbers[0]] = np.nan
-    with pytest.raises(ProtocolError, match=rf"fewer than 20 values in column '{numbers[0]}'.*\(guard: cells\)"):
-        run_prepared(
-            list(horizontal_nodes(tmp_path, "", sites)), CLUSTERS, Prepare(missing="mean", categories=CATEGORIES)
-        )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from named_sites import COLUMNS, COMMON_ROWS, HELD, IDS, LENIENT, TABLE, Sites, settings_of, spec, vertical, write_csv
+from refusals import refusing
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
@@ -50,11 +51,7 @@ def with_new_rows(folder, nodes):
     return nodes
 
 
-def fitted(nodes, strategy):
-    return fitted_raw(nodes, strategy, None)
-
-
-def fitted_raw(nodes, strategy, prepare):
+def fitted(nodes, strategy, prepare=None):
     own = {"parameters": strategy.hyperparameters, "plan": strategy.plan_of_run(3, 0, prepare), "prepare": prepare}
     run = spec(type(strategy).__name__, joint_seed=False, **own)
     with Sites(run, nodes) as grid:
@@ -114,9 +111,6 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy, phase, 
     assert sum(line.floats for line in left if line.run == "trial__new") == floats
 
 
-# --- onto a run that prepared its tables
-
-
 LEVELS = ("f", "m")
 HOLES = {0: 4, 3: 1, 17: 6, 30: 2}
 """Of the table: rows, and the column in which each has an empty cell."""
@@ -159,7 +153,7 @@ def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missin
     new, new_texts = raw_files(tmp_path, nodes, NEW50, IDS50, NEW_HOLES, "-new")
     for node in nodes:
         node["new"] = str(tmp_path / f"{node['name']}-new.csv")
-    run, result, order = fitted_raw(nodes, strategy, prepare)
+    run, result, order = fitted(nodes, strategy, prepare)
     after = projected(nodes, strategy, run, result.model, order)
     with np.load(tmp_path / "east" / "trial__new.npz") as outputs:
         rows = [IDS50.index(id_) for id_ in outputs["ids"]]
@@ -190,7 +184,7 @@ def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(
     raw_files(tmp_path, nodes, holes={}, rows_of=HELD)
     for node in nodes:
         node["new"] = str(tmp_path / f"{node['name']}-new.csv")
-    run, result, order = fitted_raw(nodes, EXACT, prepare)
+    run, result, order = fitted(nodes, EXACT, prepare)
     number = iter(range(9))
 
     def refused(spoil):
@@ -199,9 +193,10 @@ def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(
         frame = pd.read_csv(path)
         spoil(frame).to_csv(path, index=False)
         caplog.clear()
-        with pytest.raises(ProtocolError) as caught:
+        with refusing(
+            "client 1 (site 'east') cannot read its new rows (its log has the details under E-", error=ProtocolError
+        ):
             projected(nodes, EXACT, run, result.model, order, id=f"trial__{next(number)}")
-        assert "client 1 (site 'east') cannot read its new rows (its log has the details under E-" in str(caught.value)
         return caplog.text
 
     assert "'c1' is no column of" in refused(lambda frame: frame.drop(columns="c1"))
@@ -257,6 +252,12 @@ def test_what_a_policy_says_of_new_rows(tmp_path):
     assert not list(tmp_path.glob("*/trial__new.npz"))
 
 
+def test_a_folder_without_a_run_to_project_onto(tmp_path):
+    done = CliRunner().invoke(app, ["serve", str(tmp_path), "--project", "--insecure", "--listen", "127.0.0.1:0"])
+    assert done.exit_code == 2
+    assert "holds no finished runs of an experiment" in done.output
+
+
 def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
     model = save_model(np.eye(2), tmp_path / "model.npz")
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -280,9 +281,3 @@ def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
     with pytest.raises(ValueError, match="project is for runs of named sites"):
         spec(align=False, project=project)
     assert VFedPCA().projection_plan(to_sites=True) is not None
-
-
-def test_a_folder_without_a_run_to_project_onto(tmp_path):
-    done = CliRunner().invoke(app, ["serve", str(tmp_path), "--project", "--insecure", "--listen", "127.0.0.1:0"])
-    assert done.exit_code == 2
-    assert "holds no finished runs of an experiment" in done.output

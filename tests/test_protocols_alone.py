@@ -3,39 +3,11 @@
 import numpy as np
 import pytest
 
-from clients.admm_kpca import (
-    CompareStarts,
-    KeepComponents,
-    Likeness,
-    PenaltyBound,
-    Progress,
-    RowLetters,
-    ShareRows,
-    StartLocally,
-    UpdateConsensus,
-    UpdateDirection,
-)
-from clients.diskpca import (
-    DrawByLeverage,
-    DrawnRows,
-    DrawUniformly,
-    MultiplyKernel,
-    MultiplyPoints,
-    Products,
-    ScoreRows,
-    TakeComponents,
-    TakeLandmarks,
-    Total,
-)
+import strategies
+from clients import admm_kpca, diskpca
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts, LocalProducts, LocalSpectrum
 from clients.fk_kmeans import EmbedRows, MultiplyColumns, PackedGram
-from clients.kmeans import (
-    LabelRows,
-    LocalCoreset,
-    LocalCost,
-    SampleCoreset,
-    SolveLocally,
-)
+from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, SolveLocally
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import Finish, Finished, IterateLocally, LeadingVectors, Multiply, Product
 from fedkernel import RBF, Linear
@@ -45,18 +17,7 @@ from fedkernel.peers.letters import OVERHEAD, Letters, pack
 from fedkernel.peers.sealing import HEADER, Header
 from fedkernel.protocol.messages import CarriesRows, Receipt, encode
 from fedkernel.protocol.rounds import Member, Run
-from strategies import (
-    ADMMKPCA,
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, FKKMeans, VFedPCA
 
 DONE = [Receipt(), Receipt()]
 ROOT = float(np.sqrt(np.finfo(np.float64).eps))
@@ -102,7 +63,11 @@ def assert_same(request, expected):
 
 
 def progress(lagrangian, turned):
-    return Progress(lagrangian=float(lagrangian), turned=float(turned))
+    return admm_kpca.Progress(lagrangian=float(lagrangian), turned=float(turned))
+
+
+def both(request):
+    return dict.fromkeys((0, 1), request)
 
 
 def column(*numbers):
@@ -113,7 +78,7 @@ def numbers(*entries):
     return np.array(entries, dtype=float)
 
 
-def test_dkpca_adds_parts_up_or_multiplies_them():
+def test_dkpca_adds_parts_up_or_multiplies_them_makes_distances_and_a_certificate():
     ask = FindLocalEigenpairs(kernel=Linear(), n_components=1)
     uploads = [
         LocalSpectrum(vectors=column(0.6, 0.8), values=numbers(2)),
@@ -130,9 +95,6 @@ def test_dkpca_adds_parts_up_or_multiplies_them():
         begun(DKPCA(2, kernel), (2, 3), (2, 1)), (FindLocalEigenpairs(kernel=kernel, n_components=2), [part, part])
     )
     np.testing.assert_allclose(model.eigenvalues_, [1.25, 0.75])
-
-
-def test_dkpca_makes_distances_of_products():
     ask = FindLocalProducts(n_components=1)
     # rows at (1, -1) sqrt(l / 2), which are sqrt(2 l) apart
     uploads = [LocalProducts(vectors=np.sqrt([[0.5], [0.5]]) * [[1], [-1]], values=numbers(value)) for value in (2, 5)]
@@ -140,9 +102,6 @@ def test_dkpca_makes_distances_of_products():
     model = driven(begun(strategy, (2, 3), (2, 1)), (ask, uploads))
     np.testing.assert_allclose(model.eigenvalues_, [1 + np.exp(-1.4), 1 - np.exp(-1.4)])
     np.testing.assert_allclose(model.with_kernel(RBF(gamma=0.3)).eigenvalues_, [1 + np.exp(-4.2), 1 - np.exp(-4.2)])
-
-
-def test_dkpca_s_certificate_is_made_of_what_clients_leave_out():
     ask = FindLocalEigenpairs(kernel=Linear(), n_components=1, omitted=True)
     uploads = [
         LocalSpectrum(vectors=column(1, 0, 0), values=numbers(8), omitted=0.25),
@@ -185,7 +144,7 @@ def test_vfedakpca_exact_multiplies_until_the_basis_is_whole():
         return lambda request: assert_same(request, Multiply(kernel=kernel, block=block * np.sign(request.block[0, 0])))
 
     model = driven(
-        begun(VFedAKPCA(kernel=kernel), (2, 1), (2, 1)),
+        begun(strategies.VFedAKPCA(kernel=kernel), (2, 1), (2, 1)),
         (IterateLocally(kernel=kernel, n_components=1, iterations=10), starts),
         (up_to_sign(column(0.6, 0.8)), multiplied),
         (up_to_sign(column(0.8, -0.6)), multiplied),
@@ -201,7 +160,7 @@ def sealed(sender, receiver, number, floats):
 
 KEYS = [np.full(32, number, np.uint8) for number in range(4)]
 AGREEING = (
-    ({0: PublishKeys(), 1: PublishKeys()}, [PublicKeys(identity=KEYS[i], ephemeral=KEYS[i + 2]) for i in (0, 1)]),
+    (both(PublishKeys()), [PublicKeys(identity=KEYS[i], ephemeral=KEYS[i + 2]) for i in (0, 1)]),
     (
         {
             client: TakeKeys(peers=np.array([other]), identities=KEYS[other][None], ephemerals=KEYS[other + 2][None])
@@ -221,7 +180,7 @@ def test_peer_vfedpca_forwards_each_letter_to_whom_it_is_for():
         return [Letters(letters=pack([letters[sender, number]])) for sender in (0, 1)]
 
     model = driven(
-        begun(PeerVFedPCA(rounds=2, merge="eigenvalue"), (2, 1), (2, 1)),
+        begun(strategies.PeerVFedPCA(rounds=2, merge="eigenvalue"), (2, 1), (2, 1)),
         *AGREEING,
         ({node: IterateAmongPeers(first=True, **local) for node in (0, 1)}, of_round(3)),
         (
@@ -241,26 +200,19 @@ def test_admm_kpca_takes_the_largest_bound_and_signs_that_agree_and_ends_when_no
     exchange = {"features": None, "noise": 0.0}
     rho = {"rho_self": 7.0, "rho_peers": 7.0}
     signs = numbers(1, -1)  # the starts point in opposite directions
+    start = admm_kpca.StartLocally(kernel=kernel, center=True, record=False, **exchange)
+    update = both(admm_kpca.UpdateDirection(dual=True, **rho))
     model = driven(
-        begun(ADMMKPCA(kernel=kernel, share_rows=True), (3, 2), (3, 2)),
+        begun(strategies.ADMMKPCA(kernel=kernel, share_rows=True), (3, 2), (3, 2)),
         *AGREEING,
-        (dict.fromkeys((0, 1), ShareRows(**exchange)), [RowLetters(shown=3), RowLetters(shown=3)]),
-        (
-            {node: StartLocally(kernel=kernel, center=True, record=False, **exchange) for node in (0, 1)},
-            [PenaltyBound(bound=3.0), PenaltyBound(bound=7.0)],
-        ),
-        ({0: CompareStarts(), 1: CompareStarts()}, [Likeness(cosines=numbers(-0.5))] * 2),
-        ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Letters(), Letters()]),
-        (
-            {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
-            [progress(-1, 0.3), progress(-2, 0.1)],
-        ),
-        ({node: UpdateConsensus(**rho) for node in (0, 1)}, [Letters(), Letters()]),
-        (
-            {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
-            [progress(-2, 0), progress(-2.5, 0)],
-        ),
-        (KeepComponents(), DONE),
+        (both(admm_kpca.ShareRows(**exchange)), [admm_kpca.RowLetters(shown=3)] * 2),
+        (both(start), [admm_kpca.PenaltyBound(bound=bound) for bound in (3.0, 7.0)]),
+        (both(admm_kpca.CompareStarts()), [admm_kpca.Likeness(cosines=numbers(-0.5))] * 2),
+        (both(admm_kpca.UpdateConsensus(signs=signs, **rho)), [Letters(), Letters()]),
+        (update, [progress(-1, 0.3), progress(-2, 0.1)]),
+        (both(admm_kpca.UpdateConsensus(**rho)), [Letters(), Letters()]),
+        (update, [progress(-2, 0), progress(-2.5, 0)]),
+        (admm_kpca.KeepComponents(), DONE),
     )
     assert model.rho_ == 7
     np.testing.assert_array_equal(model.lagrangian_, [[-3, -4.5]])
@@ -303,7 +255,7 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
 def test_rfk_kmeans_takes_features_of_its_kernel():
     features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6, "orthogonal")
     model = driven(
-        begun(RFKKMeans(1, n_features=2, kernel=RBF(gamma=0.05), coreset_size=4), (2, 1), (2, 1), seed=6),
+        begun(strategies.RFKKMeans(1, n_features=2, kernel=RBF(gamma=0.05), coreset_size=4), (2, 1), (2, 1), seed=6),
         (EmbedRows(features=features, t=1), DONE),
         *CLUSTERING,
     )
@@ -321,19 +273,17 @@ def rows(*entries):
     return CarriesRows.of(column(*entries))
 
 
+OTHERS = {0: CarriesRows.of(column(2)), 1: CarriesRows.of(column(1))}
 BATCH = (
-    (
-        {0: DrawUniformly(samples=1), 1: DrawUniformly(samples=1)},
-        [DrawnRows(**rows(1)), DrawnRows(**rows(2))],
-    ),
+    (both(diskpca.DrawUniformly(samples=1)), [diskpca.DrawnRows(**rows(1)), diskpca.DrawnRows(**rows(2))]),
     # each gets the other's row, before its own or after it
-    ({0: TakeLandmarks(**rows(2), before=0, **STEP), 1: TakeLandmarks(**rows(1), before=1, **STEP)}, DONE),
-    (TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), precision="float64", embed=True), DONE),
+    ({node: diskpca.TakeLandmarks(**other, before=node, **STEP) for node, other in OTHERS.items()}, DONE),
+    (diskpca.TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), precision="float64", embed=True), DONE),
 )
 
 
 def uniform():
-    return UniformKPCA(1, Linear(), n_samples=2, solver="batch", share_rows=True)
+    return strategies.UniformKPCA(1, Linear(), n_samples=2, solver="batch", share_rows=True)
 
 
 def test_uniform_kpca_decomposes_the_drawn_rows():
@@ -343,35 +293,37 @@ def test_uniform_kpca_decomposes_the_drawn_rows():
 
 
 def test_spectral_kmeans_finds_components_and_then_clusters():
-    model = driven(begun(SpectralKMeans(1, uniform(), coreset_size=4), (1, 1), (1, 1)), *BATCH, *CLUSTERING)
+    model = driven(begun(strategies.SpectralKMeans(1, uniform(), coreset_size=4), (1, 1), (1, 1)), *BATCH, *CLUSTERING)
     np.testing.assert_allclose(model.centers_, [[3.5]])
     np.testing.assert_allclose(model.embedding.coefficients, COEFFICIENTS)
 
 
 def test_diskpca_draws_where_the_leverage_is_and_solves_in_the_span():
     fields = {"n_adaptive": 0, "n_leverage": 2, "embedding_size": 1, "n_random_features": 1}
-    strategy = DisKPCA(1, Linear(), **fields, point_sketch_size="exact", projection_size="exact", share_rows=True)
+    strategy = strategies.DisKPCA(
+        1, Linear(), **fields, point_sketch_size="exact", projection_size="exact", share_rows=True
+    )
     embedding = SubspaceEmbedding(Linear(), 1, 1, 6)
-    landmarks = DrawnRows(**rows(1, 2))
+    landmarks = diskpca.DrawnRows(**rows(1, 2))
     none = CarriesRows.of(np.empty((0, 1)))
     # products 5 and 0 of the embedded rows 1, 2 and 0; the whole leverage is at client 0
     model = driven(
         begun(strategy, (2, 1), (1, 1), seed=6),
         (
-            MultiplyPoints(embedding=embedding, precision="float64"),
-            [Products(upper=numbers(5)), Products(upper=numbers(0))],
+            diskpca.MultiplyPoints(embedding=embedding, precision="float64"),
+            [diskpca.Products(upper=numbers(product)) for product in (5, 0)],
         ),
-        (ScoreRows(whitening=column(np.sqrt(0.2))), [Total(total=numbers(1)), Total(total=numbers(0))]),
-        ({0: DrawByLeverage(samples=2, embedding=embedding, precision="float64")}, [landmarks]),
+        (diskpca.ScoreRows(whitening=column(np.sqrt(0.2))), [diskpca.Total(total=numbers(own)) for own in (1, 0)]),
+        ({0: diskpca.DrawByLeverage(samples=2, embedding=embedding, precision="float64")}, [landmarks]),
         # k(Y, X_0) k(X_0, Y) = 5 (1, 2)^T (1, 2), and all rows lie in the span
         (
             {
-                0: MultiplyKernel(**none, before=0, **STEP),
-                1: MultiplyKernel(**rows(1, 2), before=2, **STEP),
+                0: diskpca.MultiplyKernel(**none, before=0, **STEP),
+                1: diskpca.MultiplyKernel(**rows(1, 2), before=2, **STEP),
             },
-            [Products(upper=numbers(5, 10, 20)), Products(upper=numbers(0, 0, 0))],
+            [diskpca.Products(upper=numbers(5, 10, 20)), diskpca.Products(upper=numbers(0, 0, 0))],
         ),
-        (TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), precision="float64", embed=True), DONE),
+        (diskpca.TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), precision="float64", embed=True), DONE),
     )
     np.testing.assert_allclose(model.eigenvalues_, [5])
     np.testing.assert_array_equal(model.landmarks_, column(1, 2))

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from federation import NAMES, federation
+from refusals import refusing
 from typer.testing import CliRunner
 
 from experiments.cli import app
@@ -65,10 +66,8 @@ def test_a_schema_without_ranges_is_rehearsed_too(tmp_path):
 )
 def test_a_schema_that_is_none_is_refused_in_one_sentence(tmp_path, text, sentence):
     (tmp_path / "schema.toml").write_text(text)
-    with pytest.raises(InputError) as caught:
+    with refusing(sentence, start=str(tmp_path)):
         read_schema(tmp_path / "schema.toml")
-    assert str(caught.value).startswith(str(tmp_path))
-    assert sentence in str(caught.value)
     with pytest.raises(InputError, match="there is no file"):
         read_schema(tmp_path / "none.toml")
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure as Canvas
+from refusals import refusing
 from rich.console import Console
 
 from experiments.claims import Claim, Verdict
@@ -80,36 +82,25 @@ def an_experiment(sweep: bool = False) -> list[Run]:
     return runs
 
 
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture is rendered: figures have their names, titles and captions all the same."""
+    monkeypatch.setattr(Canvas, "savefig", lambda self, path, **options: path.touch())
+
+
 def printed(runs: list[Run], width: int = 100, metric: str | None = None) -> list[str]:
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(console_table(summarise(runs), metric))
     return console.export_text().splitlines()
 
 
-# rows
-
-
-def test_rows_come_back_as_they_were_written_in_order(tmp_path: Path) -> None:
-    runs = [a_run(seed=seed, error=error) for seed, error in enumerate((1e-3, None, 0.0, 1 / 3))]
+def test_rows_come_back_as_they_were_written_and_a_torn_line_is_cut_by_the_next_append(tmp_path: Path) -> None:
+    path, errors = tmp_path / "new" / "runs.jsonl", (1e-3, None, 0.0, 1 / 3, math.inf, math.nan)
+    assert read_runs(path) == []
+    runs = [a_run(seed=seed, error=error) for seed, error in enumerate(errors)]
     for run in runs:
-        append_run(tmp_path / "new" / "runs.jsonl", run)
-    assert read_runs(tmp_path / "new" / "runs.jsonl") == runs
-
-
-def test_figures_that_are_not_finite_stay_visible(tmp_path: Path) -> None:
-    append_run(tmp_path / "runs.jsonl", a_run(error=math.inf))
-    append_run(tmp_path / "runs.jsonl", a_run(seed=1, error=math.nan))
-    first, second = (run.metrics["error"] for run in read_runs(tmp_path / "runs.jsonl"))
-    assert first == math.inf
-    assert second is not None
-    assert math.isnan(second)
-
-
-def test_no_file_is_no_runs_yet(tmp_path: Path) -> None:
-    assert read_runs(tmp_path / "runs.jsonl") == []
-
-
-def test_a_line_torn_anywhere_is_ignored_and_cut_by_the_next_append(tmp_path: Path) -> None:
+        append_run(path, run)
+    assert list(map(repr, read_runs(path))) == list(map(repr, runs))
     path = tmp_path / "runs.jsonl"
     whole = a_run("méthode", seed=1).model_dump_json().encode()
     for cut in range(1, len(whole), 7):
@@ -120,11 +111,7 @@ def test_a_line_torn_anywhere_is_ignored_and_cut_by_the_next_append(tmp_path: Pa
         assert read_runs(path) == [a_run()]
         append_run(path, a_run(seed=2))
         assert read_runs(path) == [a_run(), a_run(seed=2)]
-
-
-def test_a_whole_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    path.write_text(a_run().model_dump_json(), encoding="utf-8")
+    path.write_text(a_run().model_dump_json(), encoding="utf-8")  # whole, without its end
     append_run(path, a_run(seed=1))
     assert read_runs(path) == [a_run(), a_run(seed=1)]
 
@@ -149,9 +136,6 @@ def test_any_other_bad_line_is_named_by_file_and_number(tmp_path: Path, line: st
     assert str(caught.value).startswith(f"{path}, line 2: ")
 
 
-# summaries
-
-
 def test_summaries_are_means_and_sample_deviations_in_order_of_appearance() -> None:
     errors = [0.1, 0.4, 0.7]
     runs = [a_run("z", 0, errors[0]), a_run("a", 0, None), a_run("z", 1, errors[1]), a_run("z", 2, errors[2])]
@@ -163,13 +147,10 @@ def test_summaries_are_means_and_sample_deviations_in_order_of_appearance() -> N
     assert (error.low, error.high, error.n) == (0.1, 0.7, 3)
     assert a.metrics["error"] is None
     assert a.seconds.std is None
-
-
-def test_a_seed_without_a_metric_does_not_count_for_it() -> None:
-    (summary,) = summarise([a_run(seed=0, error=2.0), a_run(seed=1, error=None)])
-    error = summary.metrics["error"]
-    assert error is not None
-    assert (error.mean, error.std, error.n) == (2.0, None, 1)
+    (one,) = summarise([a_run(seed=0, error=2.0), a_run(seed=1, error=None)])
+    assert one.metrics["error"] == Spread.of([2.0])
+    points = {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2, "b": 2}
+    assert [summary.seeds for summary in summarise([a_run(seed=i, point=p) for i, p in enumerate(points)])] == [2, 1]
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
@@ -177,14 +158,6 @@ def test_a_seed_without_a_finite_figure_leaves_no_mean_and_no_ends(wrong: float)
     spread = Spread.of([1.0, wrong])
     assert np.isnan([spread.mean, spread.low, spread.high]).all()
     assert (spread.std, spread.n) == (None, 2)
-
-
-def test_points_are_the_same_whatever_the_order_of_their_names() -> None:
-    runs = [a_run(point={"a": 1, "b": 2}), a_run(seed=1, point={"b": 2, "a": 1}), a_run(point={"a": 2, "b": 2})]
-    assert [summary.seeds for summary in summarise(runs)] == [2, 1]
-
-
-# console
 
 
 def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> None:
@@ -198,12 +171,6 @@ def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> 
     assert "1.00e-02 ± 5.0e-03" in rows["DKPCA-5"]
 
 
-def test_the_table_has_a_column_per_swept_parameter_and_shows_names_as_they_are() -> None:
-    text = "\n".join(printed([*an_experiment(sweep=True), a_run("[red]x")]))
-    assert "clients" in text
-    assert "[red]x" in text
-
-
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
 @pytest.mark.parametrize("swept", [0, 1, 3])
 def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_no_figure(
@@ -211,24 +178,20 @@ def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_
 ) -> None:
     values = {"partition.clients": 12, "data.name": "breast_cancer", "strategy.*.n_components": 5}
     point = dict([*values.items()][:swept])
-    runs = [a_run(name, seed, point=point, floats_down=123) for name in ("DKPCA RBF", "VFedPCA") for seed in (0, 1)]
+    runs = [a_run(name, seed, point=point, floats_down=123) for name in ("DKPCA RBF", "[red]x") for seed in (0, 1)]
     whole, lines = printed(runs, width=240), printed(runs, width=width)
     assert max(len(line.rstrip()) for line in lines) <= width
     assert "…" not in "".join(lines)
     parts = sum(line.startswith(" Method") for line in lines)
     assert parts > 1 or width > 60
-    for name in ("DKPCA RBF", "VFedPCA"):
+    for name in ("DKPCA RBF", "[red]x"):
         (row,) = [re.split(r" {2,}", line.strip()) for line in whole if line.startswith(f" {name}")]
         shown = [re.split(r" {2,}", line.strip()) for line in lines if line.startswith(f" {name}")]
         assert len(shown) == parts
         assert [cell for cell in row if not any(cell in part for part in shown)] == []
     if swept == 1 and width > 40:  # which names a row with its method, so every part has it
-        assert all(line.split()[-1] == "12" or " 12 " in line for line in lines if line.startswith(" VFedPCA"))
+        assert all(line.split()[-1] == "12" or " 12 " in line for line in lines if line.startswith(" [red]x"))
     assert " ".join(" ".join(lines).split()).count("over 2 seeds") == 1
-
-
-def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
-    assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
 
 
 def test_of_clusters_what_compares_across_settings_stands_before_their_objective(tmp_path: Path) -> None:
@@ -249,6 +212,7 @@ def test_of_clusters_what_compares_across_settings_stands_before_their_objective
     assert "kmeans_objective" in "\n".join(printed(objective)), "which leads where there is nothing else"
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> None:
     """Across sites nobody can tell an error; traffic and seconds have columns of their own."""
     costs = {"floats_up_per_iteration": 310.0, "lanczos_iterations": 4.0, "parallel_seconds": 0.5}
@@ -289,30 +253,27 @@ def test_an_error_that_is_rounding_has_no_digits(
     assert tables(path)["Answer"][1][1] == cell.removesuffix(" ± 0.0e+00")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "heading", "cell"),
-    [
-        ("nmi", "nmi", "0.6000 ± 0.2828"),  # of 0.4 and 0.8
-        ("recover_error", "recover_error", "2.00e-03 ± 0.0e+00"),
-        ("ari", "error against central", "1.00e-03 ± 0.0e+00"),  # no run has it
-        (None, "error against central", "1.00e-03 ± 0.0e+00"),
-    ],
-)
-def test_the_table_leads_with_the_metric_wanted_if_any_run_has_it(wanted: str | None, heading: str, cell: str) -> None:
-    metrics = {"error": 1e-3, "ari": None, "recover_error": 2e-3}
-    runs = [a_run(seed=seed, metrics={**metrics, "nmi": nmi}) for seed, nmi in enumerate((0.4, 0.8))]
-    text = "\n".join(printed(runs, metric=wanted))
-    assert heading in text
-    assert cell in text
-
-
-def test_errors_are_the_metrics_whose_axis_has_orders_of_magnitude() -> None:
+def test_the_table_of_metrics_says_which_have_orders_of_magnitude_and_which_may_lead() -> None:
     orders = [name for name, metric in METRICS.items() if metric.axis == "orders"]
     assert orders == ["error", "worst_error", "recover_error"]
     assert metric_of("my_error").axis == "orders"
     assert (metric_of("mine").axis, metric_of("mine").better) == ("from 0", None)
+    for name, log in (("error", True), ("recover_error", True), ("nmi", False)):
+        assert value_scale([Spread.of([0.4]), Spread.of([0.8])], name).log is log
+        assert value_scale([Spread.of([0.004]), Spread.of([0.8])], name).log is True, "which spans decades"
+    # what is counted of a whole run, or is what it took, leads no report
+    counted = {name: metric for name, metric in METRICS.items() if metric.counted}
+    assert counted.keys() <= Run.model_fields.keys()
+    assert {(metric.better, metric.leads, metric.cost) for metric in counted.values()} == {("lower", False, True)}
+    took = {name: metric.leads for name, metric in METRICS.items() if metric.cost and not metric.counted}
+    names = ["local_components", "floats_up_per_iteration", "lanczos_iterations", "parallel_seconds"]
+    assert took == dict.fromkeys(names, False)
+    assert check_metric("rounds", counted=True) == "rounds"
+    with pytest.raises(ValueError, match="'rounds' is not known"):
+        ReportOptions(metric="rounds")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,27 +301,15 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
     with pytest.raises(InputError, match=r"metric = 'nothing' has no function; allowed: Metric\(\.\.\., function="):
         own_metrics(["my_purity:nothing"], 3, [np.eye(2)])
     for wrong, cause in (("text", "ValueError: could not convert string"), ("narrow", "TypeError: narrow() takes 1")):
-        with pytest.raises(InputError) as caught:
+        with refusing(start=f"metric = 'my_purity:{wrong}' gives no number of (model, tables): {cause}"):
             own_metrics([f"my_purity:{wrong}"], 3, [np.eye(2)])
-        assert str(caught.value).startswith(f"metric = 'my_purity:{wrong}' gives no number of (model, tables): {cause}")
     line, caption = shown("after")
     assert "0.50 ± 0.35" in line
     assert "highest first" in caption
     assert metric_of(name).heading == "purity"
 
 
-def test_figures_counted_of_a_whole_run_stand_in_the_table_but_lead_no_report() -> None:
-    counted = [name for name, metric in METRICS.items() if metric.counted]
-    assert [name for name in counted if name not in Run.model_fields] == []
-    assert {(METRICS[name].better, METRICS[name].leads) for name in counted} == {("lower", False)}
-    assert check_metric("rounds", counted=True) == "rounds"
-    with pytest.raises(ValueError, match="'rounds' is not known"):
-        ReportOptions(metric="rounds")
-
-
-# figures
-
-
+@pytest.mark.usefixtures("unrendered")
 def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
     names = ["error_by_method", "error_by_floats_up", "error_by_round", "seconds_by_phase"]
     assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
@@ -382,6 +331,7 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
         (["iris", "wine"], ["error_by_method", "error_by_floats_up"]),
     ],
 )
+@pytest.mark.usefixtures("unrendered")
 def test_of_one_method_only_its_settings_are_compared_once_each(
     tmp_path: Path, values: list[object], expected: list[str]
 ) -> None:
@@ -412,13 +362,10 @@ def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(
     assert ("Not drawn" in caption) == any(math.isnan(error) for error in errors)
 
 
-def test_names_are_never_read_as_mathematics_or_hidden(tmp_path: Path) -> None:
-    names = ["$\\frac$", "_hidden", "a$b", "x" * 90]
-    runs = [a_run(name, 0, 0.1, group="$g_$", history=[a_round(1, 0.1)]) for name in names]
-    assert len(draw(runs, tmp_path)) == 4
-
-
-def test_the_metric_wanted_is_the_one_drawn_and_the_captions_say_which_way_is_better(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unrendered")
+def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_is_better(
+    tmp_path: Path,
+) -> None:
     runs = [a_run(name, error=1.0, metrics={"error": 1.0, "recover_error": 0.1, "nmi": 0.5}) for name in ("a", "b")]
     for wanted, drawn, order, side in (
         ("nmi", "nmi", "highest first", "Upper left is better: less sent, higher nmi."),
@@ -429,9 +376,18 @@ def test_the_metric_wanted_is_the_one_drawn_and_the_captions_say_which_way_is_be
         assert (by_method.name, by_floats.name) == (f"{drawn}_by_method", f"{drawn}_by_floats_up")
         assert order in by_method.caption
         assert side in by_floats.caption
+    several, one = ([a_run(name, seed, 10.0**-seed) for name in "ab" for seed in range(n)] for n in (3, 1))
+    with_dots, without = (draw(runs, tmp_path)[0] for runs in (several, one))
+    assert "small dots are the seeds" in with_dots.caption
+    assert "small dots" not in without.caption
+    scale = value_scale([Spread.of([1.0, 0.1, 1e-20])], "error")
+    assert scale.seeds(Spread.of([1.0, 0.1, 1e-20])) == [1.0, 0.1, scale.floor]
+    assert Spread.of([1.0, math.inf]).values == ()
 
 
-def test_metrics_whose_least_is_not_0_have_axes_that_show_differences(tmp_path: Path) -> None:
+def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_these_too(
+    tmp_path: Path,
+) -> None:
     near = value_scale([Spread.of([1.01, 1.03]), Spread.of([1.2])], "error_ratio")
     assert (near.log, near.low, near.high) == (False, pytest.approx(1.02 - Spread.of([1.01, 1.03]).std), 1.2)  # type: ignore[operator]
     far = value_scale([Spread.of([1.01]), Spread.of([20.0])], "error_ratio")
@@ -442,20 +398,6 @@ def test_metrics_whose_least_is_not_0_have_axes_that_show_differences(tmp_path: 
     by_method, by_floats = draw(runs, tmp_path)[:2]
     assert "lowest first" in by_method.caption
     assert "Lower left is better: less sent, lower error_ratio." in by_floats.caption
-
-
-def test_data_sets_are_not_compared_by_floats_but_have_a_panel_each(tmp_path: Path) -> None:
-    points = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
-    runs = [
-        a_run("a", metrics={"error_ratio": 1.5}, point=point, floats_up=10 * (i + 1)) for i, point in enumerate(points)
-    ]
-    by_floats = draw(runs, tmp_path)[1]
-    assert "One panel per setting, each with scales of its own." in by_floats.caption
-    text = by_floats.svg.read_text(encoding="utf-8")
-    assert text.count("<!-- data.name = iris -->") == text.count("<!-- data.name = wine -->") == 1
-
-
-def test_methods_that_differ_in_rounds_are_drawn_by_rounds_too(tmp_path: Path) -> None:
     runs = [a_run("one shot", error=0.1), a_run("iterative", error=0.01, rounds=2)]
     central = a_run("central", error=0.0, rounds=0, kind="baseline", method="central")
     figure = draw([*runs, central], tmp_path)[2]
@@ -466,22 +408,25 @@ def test_methods_that_differ_in_rounds_are_drawn_by_rounds_too(tmp_path: Path) -
     assert "error_by_rounds" not in [figure.name for figure in draw([runs[0], central], tmp_path)]
 
 
-def test_groups_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path: Path) -> None:
-    runs = [a_run(name, group=group) for name, group in (("a", "linear"), ("b", "rbf"), ("c", "rbf"))]
-    by_floats = draw(runs, tmp_path)[1]
-    assert "One panel per setting" in by_floats.caption
-    text = by_floats.svg.read_text(encoding="utf-8")
-    assert text.count("<!-- linear -->") == text.count("<!-- rbf -->") == 1
-    assert "One dot covers another: b and c." in by_floats.caption
-
-
-@pytest.mark.parametrize(("metric", "log"), [("error", True), ("recover_error", True), ("nmi", False)])
-def test_errors_have_a_logarithmic_axis_and_other_metrics_only_where_they_span_decades(metric: str, log: bool) -> None:
-    assert value_scale([Spread.of([0.4]), Spread.of([0.8])], metric).log is log
-    assert value_scale([Spread.of([0.004]), Spread.of([0.8])], metric).log is True
-
-
-# the page
+def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path: Path) -> None:
+    points = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
+    for runs, titles, says in (
+        (
+            [a_run("a", group="x"), a_run("b", group="y"), a_run("c", group="y")],
+            "xy",
+            "One dot covers another: b and c.",
+        ),
+        (
+            [a_run("a", point=p, floats_up=i) for i, p in enumerate(points)],
+            ("data.name = iris", "data.name = wine"),
+            "",
+        ),
+    ):
+        by_floats = draw(runs, tmp_path)[1]
+        assert "One panel per setting" in by_floats.caption
+        assert says in by_floats.caption
+        text = by_floats.svg.read_text(encoding="utf-8")
+        assert [text.count(f"<!-- {title} -->") for title in titles] == [1, 1]
 
 
 def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
@@ -489,6 +434,7 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
         Claim("one round is enough", Verdict.HOLDS, "1 = 1"),
         Claim("it is exact", Verdict.FAILS, "0.1 > 0"),
         Claim("it is best", Verdict.NOISE, "0.1 ~ 0.1"),
+        Claim("it is fast", Verdict.UNTESTABLE, "2 of 3 runs are missing"),
     ]
     runs = an_experiment(sweep=True)
     path = write_report(
@@ -507,27 +453,18 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
         "2.0",
     ):
         assert text in page
-    assert re.search(
-        r"one round is enough.*?✓ holds<.*?it is exact.*?✗ does not hold<.*?best.*?≈ holds within noise<",
-        page,
-        re.DOTALL,
-    )
-    assert (
-        page.count('src="data:image/svg+xml;base64,') == page.count("<img") - 1 == 5
-    )  # but for what a figure is shown large in
+    verdicts = ("enough.*?✓ holds", "exact.*?✗ does not hold", "best.*?≈ holds within noise", "fast.*?not testable")
+    assert re.search("<.*?".join(verdicts), page, re.DOTALL)
+    # but for what a figure is shown large in
+    assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") - 1 == 5
     assert not re.search(r"https?:|<script [^>]*src|<link|@import|url\(", page)
-    write_report(
-        tmp_path / "again", experiment("A title", 'name = "x"'), runs, claims=claims, environment={"numpy": "2.0"}
-    )
-    assert (tmp_path / "again" / "report.html").read_bytes() == path.read_bytes()
-
-
-def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
-    """Phases of 0.9 and 0.6 s in a run of 1.0 s on the clock: 0.9 and 0.6 of 1.5."""
+    # shares of phases that overlap are of their sum, more than the seconds on the clock
     run = a_run(seconds=1.0, phases={"Draw": 0.9, "Solve": 0.6})
-    page = write_report(tmp_path, experiment("A title"), [run]).read_text(encoding="utf-8")
+    page = write_report(tmp_path / "one", experiment("A title"), [run]).read_text(encoding="utf-8")
     rows = re.findall(r'<td class="words">(Draw|Solve)</td><td>([^<]*)</td><td>([^<]*)</td>', page)
     assert rows == [("Draw", "0.900", "60%"), ("Solve", "0.600", "40%")]
+    with pytest.raises(InputError, match="no finished runs"):
+        write_report(tmp_path, experiment("A title"), [])
 
 
 def tables(path: Path) -> dict[str, list[list[str]]]:
@@ -576,14 +513,6 @@ def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
 
 
-def test_a_claim_that_is_not_testable_neither_holds_nor_fails(tmp_path: Path) -> None:
-    claims = [Claim("it is fast", Verdict.UNTESTABLE, "2 of 3 runs are missing")]
-    page = write_report(tmp_path, experiment("A title"), [a_run()], claims=claims).read_text(encoding="utf-8")
-    assert re.search(r"it is fast</td><td[^>]*>not testable here</td>\s*<td[^>]*>2 of 3 runs are missing", page)
-    assert "✓" not in page
-    assert "✗" not in page
-
-
 def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path: Path) -> None:
     history = [a_round(1, None, t=1, rank=3)]
     runs = [a_run(name, metrics={"error": 0.1, "nmi": 0.5}, history=history) for name in ("a", "b")]
@@ -594,11 +523,6 @@ def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path
     assert "No figure by iteration of rnak:" in page
     bare = ReportOptions(plots=False, by_iteration=["rnak"])
     assert "by iteration" not in write_report(tmp_path, experiment(options=bare), runs).read_text(encoding="utf-8")
-
-
-def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no finished runs"):
-        write_report(tmp_path, experiment("A title"), [])
 
 
 def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_path: Path) -> None:
@@ -674,27 +598,10 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
         "client 0, 1 at client 1; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
         "over the rows of all clients together"
     )
-    own = {"data": {"sites": ["north", "east"]}, "prepare": {"missing": "median", "indicator": True, "scale": "none"}}
     columns = Columns(tuple(f"c{place}" for place in range(32)), 32)
-    method = {"name": "a", "method": "DKPCA", "n_components": 1}
-    of_sites = dict(data_lines(Experiment.from_table(table | own | {"strategy": [method]}, "x.toml"), [], columns))
-    assert of_sites["columns"].startswith("32: c0, c1, ")
-    assert of_sites["columns"].endswith(", c29 and 2 more")
-    assert of_sites["prepared"] == (
-        "empty cells get the column's median, each with a column that says where; not scaled; by each client for its "
-        "own columns"
-    )
+    named = dict(data_lines(experiment(), [], columns))["columns"]
+    assert (named.startswith("32: c0, c1, "), named.endswith(", c29 and 2 more")) == (True, True)
     assert "prepared" not in dict(data_lines(experiment(), []))
-
-
-def test_each_seed_has_a_dot_of_its_own_beside_the_mean(tmp_path: Path) -> None:
-    several, one = ([a_run(name, seed, 10.0**-seed) for name in "ab" for seed in range(n)] for n in (3, 1))
-    with_dots, without = (draw(runs, tmp_path)[0] for runs in (several, one))
-    assert "small dots are the seeds" in with_dots.caption
-    assert "small dots" not in without.caption
-    scale = value_scale([Spread.of([1.0, 0.1, 1e-20])], "error")
-    assert scale.seeds(Spread.of([1.0, 0.1, 1e-20])) == [1.0, 0.1, scale.floor]
-    assert Spread.of([1.0, math.inf]).values == ()
 
 
 def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
@@ -716,13 +623,6 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
         runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
     assert "k = 3 is recommended" in page
-
-
-def test_what_a_run_took_is_no_answer_and_all_else_is() -> None:
-    took = [name for name, metric in METRICS.items() if metric.cost and not metric.counted]
-    assert took == ["local_components", "floats_up_per_iteration", "lanczos_iterations", "parallel_seconds"]
-    assert all(metric.cost for metric in METRICS.values() if metric.counted)
-    assert not any(metric.leads for metric in METRICS.values() if metric.cost)
 
 
 def test_sizes_that_sites_told_stand_by_cluster_and_site() -> None:

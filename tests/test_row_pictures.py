@@ -17,7 +17,7 @@ from experiments.report.coresets import coreset_pictures
 from experiments.report.plots import draw
 from experiments.report.row_pictures import matched, places_of, row_pictures, turned
 from experiments.report.scatter import Panel, draw_panels
-from experiments.results import MOST_ROWS, RowPicture, along_two, chosen_rows, read_coresets, read_row_pictures
+from experiments.results import MOST_ROWS, RowPicture, chosen_rows, read_coresets, read_row_pictures
 from experiments.running import plan, run_experiment
 from fedkernel import Linear
 from fedkernel.engines import parcels
@@ -165,7 +165,7 @@ def test_pictures_are_there_where_they_are_asked_for_or_nothing_is_swept(
     assert len(read_row_pictures(tmp_path, rows)) == expected
 
 
-def test_turning_changes_no_distance_and_undoes_signs_and_rotations() -> None:
+def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_share_rows_with() -> None:
     rng = np.random.default_rng(0)
     points, angle = rng.standard_normal((30, 2)), 0.7
     mirrored = points @ np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]]) + [3, -1]
@@ -173,9 +173,6 @@ def test_turning_changes_no_distance_and_undoes_signs_and_rotations() -> None:
     other = rng.standard_normal((30, 2))
     np.testing.assert_allclose(pdist(turned(other, points)), pdist(other))
     assert turned(points[:5], points).shape == (5, 2)
-
-
-def test_clusters_get_the_numbers_of_those_they_share_rows_with_and_stay_apart() -> None:
     rng = np.random.default_rng(0)
     onto = rng.integers(0, 4, 100)
     assert matched(np.array([2, 0, 3, 1])[onto], onto).tolist() == onto.tolist()
@@ -184,17 +181,6 @@ def test_clusters_get_the_numbers_of_those_they_share_rows_with_and_stay_apart()
     assert matched(onto[:7], onto).tolist() == onto[:7].tolist()
     names = np.array(["d", "c", "b", "a"])
     assert places_of(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
-
-
-def test_two_coordinates_are_the_first_or_for_clusters_the_principal_components() -> None:
-    np.testing.assert_array_equal(along_two(X), X[:, :2])
-    projected = along_two(X, turn=True)
-    assert projected is not None
-    np.testing.assert_allclose(np.abs(projected), np.abs(PCA(2).fit_transform(X)), atol=1e-10)
-    assert along_two(X[:, :1]) is None
-
-
-def test_of_very_many_rows_the_same_few_are_drawn() -> None:
     rows = chosen_rows(10 * MOST_ROWS)
     assert len(set(rows.tolist())) == MOST_ROWS
     assert rows.tolist() == chosen_rows(10 * MOST_ROWS).tolist() == sorted(rows.tolist())

@@ -157,10 +157,7 @@ UNFIT = {
         (["empty"], "empty has nothing of a run: neither what a site keeps"),
         (["north", "--label", "diagnosis"], "label is given, but no data; allowed: with --data FILE"),
         (["north", "--run", "other"], "run = 'other', but north has clusters"),
-        (
-            ["north", "--data", "north.csv", "--label", "diagnosis", "--columns", "same"],
-            "allowed: --id COLUMN of north.csv",
-        ),
+        (["north", "--data", "north.csv", "--label", "diagnosis", "--columns", "same"], "allowed: --id COLUMN of"),
         (
             ["north", "--data", "east.csv", "--id", "patient", "--label", "diagnosis"],
             "east.csv lacks 50 of the 50 rows of run 'clusters', by their ids",

@@ -1,11 +1,13 @@
 """The experiments of a folder are run side by side, each by itself, and told on one page."""
 
+import html
 import json
 import os
-from html.parser import HTMLParser
+import re
 from pathlib import Path
 
 import pytest
+from test_pages import Nesting
 from typer.testing import CliRunner
 
 from experiments.cli import app
@@ -137,44 +139,20 @@ def test_no_more_begin_than_there_are_processors_and_memory() -> None:
     assert fitting([small], [small, small], 2, 8.0) == []
 
 
-class Tags(HTMLParser):
-    """Collects the text of a page, and refuses tags that are not closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag not in {"meta", "img"}:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_has_claims_settings_figures_and_costs_of_each(folder: Path, tmp_path: Path) -> None:
     experiment, out = read_config(folder / "first.toml"), tmp_path / "first"
     rows = run_experiment(experiment, out).rows
     entry = Entry(experiment, *judged(experiment, rows, out), out)
     page = write_index(tmp_path / "page", [entry], command="fedkernel run two --all", environment={"python": "3"})
-    tags = Tags()
-    tags.feed(html := page.read_text(encoding="utf-8"))
-    assert tags.open == []
-    for text in (
-        "One vector of two is not enough <here>.",
-        "The first | <best>",
-        "400 rows & 1000 columns.",
-        "Flowers.",
-        "fedkernel run two/first.toml",
-        "✗ does not hold",
-        "✓ holds",
-    ):
-        assert text in tags.text
-    assert "first-error_by_floats_up.png" in html
+    nesting = Nesting()
+    nesting.feed(markup := page.read_text(encoding="utf-8"))
+    assert (nesting.open, nesting.faults) == ([], [])
+    shown = html.unescape(re.sub(r"<[^>]*>", "", markup))
+    for text in ("One vector of two is not enough <here>.", "The first | <best>", "400 rows & 1000 columns."):
+        assert text in shown
+    for text in ("Flowers.", "fedkernel run two/first.toml", "✗ does not hold", "✓ holds"):
+        assert text in shown
+    assert "first-error_by_floats_up.png" in markup
     assert [path.name for path in (tmp_path / "page/figures").iterdir()] == ["first-error_by_floats_up.png"]
     lines = (tmp_path / "page/README.md").read_text(encoding="utf-8").splitlines()
     assert sum(line.startswith("| [first](#first) | One of two \\| is. | does not hold |") for line in lines) == 1

@@ -1,6 +1,5 @@
 """Sparse rows on their way: data sets, partitions, widths, baselines, plans."""
 
-import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import sklearn.datasets
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 from scipy import sparse
 from sklearn.utils import Bunch
 
@@ -19,16 +17,10 @@ from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
 from fedkernel.errors import InputError
 from fedkernel.numerics.widths import fk_gamma, median_sigma, moments, with_width
-from fedkernel.run.placement import simulated_partition
 
 DOCUMENTS = {"n": 60, "d": 50, "topics": 3, "length": 8.0}
-WORDS = DataSpec("documents", options=DOCUMENTS, sparse=True)
-ROWS = PartitionSpec(kind="horizontal", method="iid", clients=3)
 
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-# --- data sets -------------------------------------------------------------------------------------------------------
 
 
 def assert_sparse(X, dense):
@@ -59,7 +51,7 @@ def test_a_sparse_set_is_kept_that_would_be_too_large_when_dense(monkeypatch):
         load(DataSpec("fetch:rcv1"))
 
 
-def test_sparse_npz_files(folder):
+def test_sparse_npz_files_and_their_unit_norm(folder):
     X = sparse.random_array((9, 6), density=0.4, rng=np.random.default_rng(0), format="coo")
     sparse.save_npz(folder / "mine.npz", X)
     np.testing.assert_array_equal(load("npz:mine").X, X.toarray())
@@ -69,35 +61,20 @@ def test_sparse_npz_files(folder):
     sparse.save_npz(folder / "mine.npz", X)
     with pytest.raises(InputError, match=rf"mine\.npz: the value in row {X.row[3]}, column {X.col[3]} \(counted"):
         load(DataSpec("mine", rows=1, sparse=True))
-
-
-def test_unit_norm_of_sparse_rows(folder):
     sparse.save_npz(folder / "mine.npz", sparse.csr_array([[3.0, 0, 4.0], [0, 0, 0], [0, -2.0, 0]]))
     X = load(DataSpec("mine", sparse=True, scale="unit-norm")).X
     assert isinstance(X, sparse.csr_array)
     np.testing.assert_allclose(X.toarray(), [[0.6, 0, 0.8], [0, 0, 0], [0, -1, 0]])
 
 
-@pytest.mark.parametrize("scale", ["standard", "minmax", "center"])
-def test_scales_that_would_fill_the_zeros_are_refused(scale):
-    with pytest.raises(InputError) as caught:
-        DataSpec("documents", sparse=True, scale=scale)
-    assert f"scale = '{scale}' with sparse = true would fill the zeros; allowed: none, unit-norm" in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["iris", "blobs"])
-def test_a_dense_set_is_not_sparse(name):
+def test_a_dense_set_is_not_sparse_nor_a_scaled_one(name):
     with pytest.raises(InputError, match=rf"^sparse = true: data set '{name}' .* is dense; allowed with it: sparse ="):
         load(DataSpec(name, sparse=True))
-
-
-def test_the_specification_goes_through_json():
-    specs = TypeAdapter(DataSpec)
-    assert specs.validate_json(specs.dump_json(WORDS)) == WORDS
-    assert dataclasses.replace(WORDS, sparse=False) != WORDS
-
-
-# --- generated sets --------------------------------------------------------------------------------------------------
+    for scale in ("standard", "minmax", "center"):
+        text = f"scale = '{scale}' with sparse = true would fill the zeros; allowed: none, unit-norm"
+        with pytest.raises(InputError, match=text):
+            DataSpec("documents", sparse=True, scale=scale)
 
 
 def test_rare_clusters():
@@ -147,9 +124,6 @@ def test_documents_are_weighted_counts():
         assert models
 
 
-# --- partitions ------------------------------------------------------------------------------------------------------
-
-
 @given(
     seed=st.integers(0, 99),
     kind=st.sampled_from(["horizontal", "vertical"]),
@@ -168,16 +142,6 @@ def test_sparse_parts_are_those_of_the_dense_table(seed, kind, clients, shuffle)
         np.testing.assert_array_equal(np.concatenate(parts.labels), np.concatenate(dense.labels))
 
 
-def test_simulated_sites_have_sparse_parts():
-    parts = simulated_partition(WORDS, ROWS, 3, 0)
-    assert [shard.shape for shard in parts.shards] == [(20, 50)] * 3
-    assert all(isinstance(shard, sparse.csr_array) for shard in parts.shards)
-    assert_sparse(parts.join(), load(WORDS).X.toarray())
-
-
-# --- widths, baselines, plans ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rows", [3, 40, 1200])
 def test_widths_of_sparse_rows_are_those_of_dense_ones(rows):
     X = sparse.random_array((rows, 30), density=0.2, rng=np.random.default_rng(rows), format="csr")
@@ -188,12 +152,8 @@ def test_widths_of_sparse_rows_are_those_of_dense_ones(rows):
         settled, expected = (with_width({"type": "rbf", "width": rule}, rows) for rows in (X, dense))
         assert (settled.pop("type"), expected.pop("type")) == ("rbf", "rbf")
         assert settled == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_median_of_zero_is_no_width_of_sparse_rows_either():
-    row = np.random.default_rng(0).standard_normal(9) / 3
     with pytest.raises(InputError, match="the median distance between rows is 0"):
-        median_sigma(sparse.csr_array(np.tile(row, (5, 1))))
+        median_sigma(sparse.csr_array(np.tile(dense[0] / 3, (5, 1))))
 
 
 def test_a_baseline_moves_the_stored_numbers():
@@ -217,7 +177,7 @@ def experiment(**data):
     return Experiment.from_table(table, "words.toml")
 
 
-def test_sparse_rows_for_a_pair_that_takes_dense_ones_fail_while_planning(folder):
+def test_sparse_rows_are_planned_with_for_a_pair_that_takes_them_and_else_refused(folder, monkeypatch):
     with pytest.raises(InputError) as caught:
         plan(experiment(name="documents", options=DOCUMENTS, sparse=True))
     assert str(caught.value) == (
@@ -229,9 +189,6 @@ def test_sparse_rows_for_a_pair_that_takes_dense_ones_fail_while_planning(folder
     files = [str(folder / "d.npy"), str(folder / "s.npz")]
     with pytest.raises(InputError, match="the data of client 1 is sparse, but FKKMeans takes dense rows only"):
         plan(experiment(shards=files))
-
-
-def test_sparse_rows_for_a_pair_that_takes_them_are_planned_with(monkeypatch):
     (dense,) = plan(experiment(name="documents", options=DOCUMENTS))
     monkeypatch.setattr(fk_kmeans.FKKMeansClient, "table", staticmethod(as_table))
     (run,) = plan(experiment(name="documents", options=DOCUMENTS, sparse=True))

@@ -7,7 +7,8 @@ import naive
 import numpy as np
 import pytest
 import scipy.sparse
-from test_sketch import FORMS, draws, rows, variance
+from kernel_cases import rows
+from test_sketch import FORMS, draws, variance
 
 from fedkernel.numerics import structured
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED
@@ -17,19 +18,17 @@ from fedkernel.numerics.structured import StructuredFrequencies
 from fedkernel.numerics.trigonometry import compiled
 
 every_form = pytest.mark.parametrize("form", FORMS)
-with_and_without_numba = pytest.mark.parametrize("numba", [True, False])
 
 
-@pytest.fixture
-def transforms(monkeypatch, numba):
+@pytest.fixture(params=["numba", "numpy"])
+def transforms(request, monkeypatch):
     """Hadamard transforms by numba, or by NumPy."""
-    if numba and compiled() is None:
+    if request.param == "numba" and compiled() is None:
         pytest.skip("numba is not installed")
-    if not numba:
+    if request.param == "numpy":
         monkeypatch.setattr(structured, "compiled", lambda: None)
 
 
-@with_and_without_numba
 @pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize(("d", "count"), [(256, 256), (300, 1100), (784, 335)])
 def test_products_are_those_with_the_matrix_of_these_words(d, count):
@@ -46,7 +45,6 @@ def test_products_are_those_with_the_matrix_of_these_words(d, count):
         np.testing.assert_allclose(single, expected, rtol=0, atol=1e-5)
 
 
-@with_and_without_numba
 @pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_row_has_the_same_bits_whatever_rows_are_with_it(dtype):
@@ -61,7 +59,6 @@ def test_a_row_has_the_same_bits_whatever_rows_are_with_it(dtype):
         assert frequencies.angles(X[:0]).shape == (0, 600)
 
 
-@with_and_without_numba
 @pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize("p", [256, 512, 1024, 2048])
 def test_hadamard_transforms_of_whole_numbers_are_exact(p):
@@ -88,22 +85,6 @@ def test_mean_and_spread_over_draws_are_those_of_orthogonal_frequencies(form):
     error = np.abs(grams.mean(axis=0) - kernel.gram(X))
     assert (error <= 5 * np.sqrt(np.maximum(spread, 0) / count) + 0.72 / d**2).all()
     np.testing.assert_allclose(grams.var(axis=0), spread, rtol=0.25, atol=1e-14)
-
-
-def test_the_mean_is_off_by_no_more_than_stated():
-    """Of rows that differ in one column: the mean over D1 is a product of cosines, whose noise the lengths' take."""
-    p, blocks, r = 256, 4000, 2.0
-    drawn = StructuredFrequencies.draw(p, p * blocks, 1.0, np.random.default_rng(0))
-    a, factors, ones = np.zeros((blocks, p)), drawn.factors[::p], np.ones(p)
-    a[:, 0] = r
-    for signs in (drawn.signs[:, 0], drawn.signs[:, 1]):
-        a *= signs
-        structured.hadamard(a, ones)
-    of_lengths = np.exp(-((r * factors) ** 2) * p**2 / 2)  # of frequencies that are normal but for these lengths
-    wrong = np.cos(factors[:, None] * a).prod(axis=1) - of_lengths + (1 + r**2 / p) ** (-p / 2) - np.exp(-(r**2) / 2)
-    error = wrong.std() / np.sqrt(blocks)
-    assert error < 5e-6
-    assert abs(wrong.mean() + 0.72 / p**2) < 5 * error
 
 
 @every_form
@@ -140,7 +121,6 @@ def test_where_they_would_be_off_or_save_no_time_others_are_drawn(kernel, column
     assert (of_most, of_more) == ("structured", "independent")
 
 
-@with_and_without_numba
 @pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize(("columns", "count"), [(256, 3000), (5000, 5000), (MOST_STRUCTURED, 256)])
 def test_no_more_memory_than_is_counted(columns, count):

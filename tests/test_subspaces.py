@@ -17,11 +17,8 @@ def test_fixed_signs_do_not_depend_on_the_signs_given(V, flips):
     assert np.array_equal(np.abs(fixed), np.abs(V))
     assert (fixed.max(axis=0) >= np.abs(fixed).max(axis=0) * (1 - 1e-6)).all()
     assert np.array_equal(fix_signs(V * np.where(flips, -1, 1)), fixed)
-
-
-def test_rounding_does_not_decide_a_sign():
     v = np.array([[-0.5], [0.5], [0.5], [-0.5]])
-    for noise in ([1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, -1], [0, 0, 0, 0]):
+    for noise in ([1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, -1], [0, 0, 0, 0]):  # no rounding decides
         assert fix_signs(v + 1e-14 * np.array(noise)[:, None])[0, 0] > 0
 
 
@@ -34,24 +31,21 @@ def test_aligned_signs():
         align_signs(V, reference[:, :3])
 
 
-def test_orthonormal_basis_is_gram_schmidt():
-    V = RANDOM.standard_normal((9, 3))
-    expected = []
-    for v in V.T:
-        rest = v - sum((v @ q) * q for q in expected)
-        expected.append(rest / np.linalg.norm(rest))
-    np.testing.assert_allclose(orthonormal_basis(V), np.array(expected).T, atol=1e-14)
-
-
 @pytest.mark.parametrize(("n", "k"), [(5, 0), (5, 2), (30, 29)])
-def test_complement_completes_a_basis(n, k):
-    V = orthonormal_basis(RANDOM.standard_normal((n, k))) if k else np.zeros((n, 0))
+def test_complement_completes_a_basis_which_is_gram_and_schmidt_s(n, k):
+    S = RANDOM.standard_normal((n, k))
+    V = orthonormal_basis(S) if k else np.zeros((n, 0))
+    expected = S.copy()
+    for j in range(k):
+        expected[:, j] -= expected[:, :j] @ (expected[:, :j].T @ S[:, j])
+        expected[:, j] /= np.linalg.norm(expected[:, j])
+    np.testing.assert_allclose(V, expected, atol=1e-11)
     whole = np.hstack([V, complement(V, n - k)])
     np.testing.assert_allclose(whole.T @ whole, np.eye(n), atol=1e-14)
     assert np.array_equal(complement(V, n - k), whole[:, k:])
 
 
-def test_a_complement_is_orthogonal_where_the_draw_is_nearly_in_the_span():
+def test_a_complement_is_orthogonal_where_the_draw_is_nearly_in_the_span_and_drawn_anew_after_an_earlier_one():
     """What one projection leaves of such a draw is mostly its rounding."""
     draw = orthonormal_basis(np.random.default_rng(1).standard_normal((8, 1)))  # that of a complement of one column
     V = orthonormal_basis(draw + 1e-9 * RANDOM.standard_normal((8, 1)))
@@ -59,10 +53,7 @@ def test_a_complement_is_orthogonal_where_the_draw_is_nearly_in_the_span():
     W = complement(V, 1)
     assert abs(float(V[:, 0] @ W[:, 0])) < 1e-15
     assert np.linalg.norm(W) == pytest.approx(1, rel=1e-15)
-
-
-def test_a_complement_of_an_earlier_one_is_drawn_anew():
-    """The same draw again would lie in the span: normalised rounding, which may stand on a single row."""
+    # The same draw again would lie in the span: normalised rounding, which may stand on a single row.
     V = np.full((400, 1), 0.05)
     for _ in range(8):
         V = np.hstack([V, complement(V, 1)])

@@ -199,8 +199,13 @@ def test_a_connection_that_the_configuration_does_not_have(home, job, name, says
         next(superlink.run_job(job, name))
 
 
-def test_no_connection_is_the_default_one(home):
+def test_no_connection_is_the_default_one_which_may_be_down(home, job, tmp_path):
     assert superlink.find_connection(None) == ("down", "127.0.0.1:1")
+    with pytest.raises(
+        EngineError, match=r"^connection 'down', 127.0.0.1:1: flwr run was refused: Connection to the SuperLink is unav"
+    ):
+        next(superlink.run_job(job))
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -212,14 +217,6 @@ def test_a_configuration_that_is_none(home, tmp_path, text, says):
         (tmp_path / "flwr" / "config.toml").unlink()
     with pytest.raises(InputError, match=says):
         superlink.find_connection("dep")
-
-
-def test_a_superlink_that_is_down(home, job, tmp_path):
-    with pytest.raises(
-        EngineError, match=r"^connection 'down', 127.0.0.1:1: flwr run was refused: Connection to the SuperLink is unav"
-    ):
-        next(superlink.run_job(job))
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
@@ -287,7 +284,7 @@ def two_runs(tmp_path):
     return Job(runs=runs, apps=APPS, out=str(tmp_path / "out"))
 
 
-def test_a_log_that_breaks_off_is_read_again(scripted, tmp_path):
+def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told(scripted, tmp_path):
     script, line = scripted
     one, two = (line(parcels.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
     script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
@@ -295,9 +292,6 @@ def test_a_log_that_breaks_off_is_read_again(scripted, tmp_path):
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
-
-
-def test_a_run_that_ends_without_a_result(scripted, tmp_path):
     script, line = scripted
     script["logs"] += [[line(parcels.Parcel("one"))]]
     script["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
@@ -305,9 +299,6 @@ def test_a_run_that_ends_without_a_result(scripted, tmp_path):
     with pytest.raises(EngineError, match=says):
         list(superlink.run_job(two_runs(tmp_path)))
     assert script["commands"] == []
-
-
-def test_a_superlink_that_goes_down_meanwhile(scripted, tmp_path):
     script, _ = scripted
     script["logs"] += [[]]
     script["statuses"] += [None] * superlink.STATUS_TRIES

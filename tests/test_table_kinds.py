@@ -4,13 +4,16 @@ import dataclasses
 from typing import Annotated
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from scipy import sparse
 
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
 from fedkernel.data.tables import open_tables
+from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import APPS
 from fedkernel.protocol.client import KernelClient
@@ -18,14 +21,12 @@ from fedkernel.protocol.messages import Reply, Request, Shape, encode
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 from fedkernel.simulate import as_file, check_tables
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA
 
 pytestmark = pytest.mark.usefixtures("folder")
-
-
-# --- clients ---------------------------------------------------------------------------------------------------------
 
 
 class Sums(Reply):
@@ -71,7 +72,7 @@ def every_kind(folder, X):
     ]
 
 
-def test_a_pair_that_takes_tables_takes_all_kinds(folder):
+def test_a_pair_that_takes_tables_takes_all_kinds_and_what_is_checked_once_as_it_is(folder):
     X = np.arange(20.0).reshape(5, 4)
     shards = every_kind(folder, X)
     result = Total().fit(shards)
@@ -82,9 +83,6 @@ def test_a_pair_that_takes_tables_takes_all_kinds(folder):
         Total().fit([X, np.zeros(3)])
     with pytest.raises(InputError, match=r"^there is no file .*none\.npy$"):
         Total().fit([X, folder / "none.npy"])
-
-
-def test_what_is_checked_once_is_taken_again_as_it_is(folder):
     for table in check_tables(every_kind(folder, np.eye(4)), "shards", TableClient.table):
         assert isinstance(table, Table)
         assert TableClient(table, new=table).X is table
@@ -118,9 +116,6 @@ def test_a_client_of_dense_rows_refuses_sparse_ones(shard):
         DKPCA(2, Linear()).fit([np.eye(4), shard])
 
 
-# --- engines that start processes ------------------------------------------------------------------------------------
-
-
 def test_tables_as_files(folder):
     X = np.diag(np.arange(1.0, 5.0))
     stem = folder / "client-0"
@@ -144,11 +139,6 @@ def test_tables_as_files(folder):
 
 
 def test_a_job_takes_files_of_all_kinds(folder):
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
-    from fedkernel.engines import ENGINES  # noqa: PLC0415
-    from fedkernel.run.result import Result  # noqa: PLC0415
 
     X = np.random.default_rng(0).standard_normal((12, 3))
     np.save(folder / "a.npy", X)
@@ -166,8 +156,5 @@ def test_a_job_takes_files_of_all_kinds(folder):
     np.testing.assert_array_equal(
         run("mixed", ["a.npy", "b.npz", "c.parquet"]), run("same", ["a.npy", "a.npy", "a.npy"])
     )
-    with pytest.raises(
-        Exception,
-        match=r"^DKPCAClient, joining: node 3: .the data of client 2: .*s\.npz is a sparse table",
-    ):
+    with pytest.raises(Exception, match=r"^DKPCAClient, joining: node 3: .the data of client 2: .* is a sparse table"):
         run("sparse", ["a.npy", "b.npz", "s.npz"])

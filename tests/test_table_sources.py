@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from refusals import refusing
 from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, write_parquet
 
@@ -29,19 +30,15 @@ def test_as_table(tmp_path):
         "flat": (np.zeros(3), "flat has shape (3,)"),
         "empty": (np.zeros((0, 3)), "empty has shape (0, 3)"),
     }.values():
-        with pytest.raises(InputError) as caught:
+        with refusing(start=text):
             as_table(wrong, text.split(" ", maxsplit=1)[0])
-        assert str(caught.value).startswith(text)
 
 
-def test_an_npz_file_may_hold_new_rows(tmp_path):
+def test_an_npz_file_may_hold_new_rows_and_files_are_known_by_their_content(tmp_path):
     np.savez(tmp_path / "both.npz", X=X, new=X[:2])
     X_there, new = open_tables(tmp_path / "both.npz")
     np.testing.assert_array_equal(X_there, X)
     np.testing.assert_array_equal(new, X[:2])
-
-
-def test_files_are_known_by_their_content(tmp_path):
     np.save(tmp_path / "X.npy", X)
     (tmp_path / "X.npy").rename(tmp_path / "X.dat")
     np.testing.assert_array_equal(open_table(tmp_path / "X.dat"), X)
@@ -67,10 +64,7 @@ WRONG = {
     "nothing": (lambda f: write(f / "a.npy", lambda path: path.touch()), "{path} holds no table; allowed: .npy"),
     "npz without X": (lambda f: write(f / "a.npz", np.savez, Z=X), "{path} holds no table; allowed: .npy, .npz with"),
     "cut npy": (lambda f: cut(write(f / "a.npy", np.save, X), 300), "{path} cannot be read (ValueError)"),
-    "cut npz": (
-        lambda f: cut(write(f / "a.npz", np.savez, X=X), 300),
-        "{path} is damaged or is no npz file (BadZipFile)",
-    ),
+    "cut npz": (lambda f: cut(write(f / "a.npz", np.savez, X=X), 300), "{path} is damaged or is no npz file"),
     "cut parquet": (lambda f: cut(write_parquet(f / "a.parquet", X), 300), "{path} cannot be read (ArrowInvalid)"),
     "objects": (
         lambda f: write(f / "a.npy", np.save, np.array([[None]]), allow_pickle=True),
@@ -89,10 +83,8 @@ WRONG = {
 def test_files_that_hold_no_table(kind, tmp_path):
     make, text = WRONG[kind]
     path = make(tmp_path)
-    with pytest.raises(InputError) as caught:
+    with refusing(start=text.format(path=path)):
         open_table(path)
-    assert str(caught.value).startswith(text.format(path=path))
-    assert "\n" not in str(caught.value)
 
 
 def test_columns_of_a_parquet_file_are_chosen_and_read_group_by_group(tmp_path):
@@ -117,15 +109,12 @@ def test_columns_are_those_that_pyarrow_would_hand_over(kind):
         np.testing.assert_array_equal(entries, part.to_numpy())
 
 
-def test_a_parquet_file_without_a_value(tmp_path):
+def test_a_parquet_file_without_a_value_or_with_a_damaged_row_group(tmp_path):
     values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
     table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
     np.testing.assert_array_equal(table.block(0, 5), np.ones((5, 2)))
     with pytest.raises(InputError, match=r"row 9 \(row 1 has the names\), column 'b' holds no value; allowed: finite"):
         table.block(5, 6)
-
-
-def test_a_parquet_file_with_a_damaged_row_group(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"a": rng.standard_normal(1000)}), path, row_group_size=500, use_dictionary=False)

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
+from test_strategy import grid_of
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from experiments.config import Experiment
 from experiments.running import run_experiment
 from fedkernel.coordinator import server_app
-from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.numerics import widths
 from fedkernel.run import flower
-from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import Site
 from fedkernel.threads import blas_threads
 from strategies import VFedPCA
 
@@ -67,14 +65,6 @@ def machine():
         assert allowed() == MACHINE
 
 
-def grid():
-    app = client_app(
-        {"VFedPCAClient": VFedPCA.client},
-        lambda context, config: Site(number := int(context.node_config["partition-id"]), SHARDS[number], None, print),
-    )
-    return LocalGrid(app, clients=3)
-
-
 def test_every_step_of_a_fit_has_the_threads_that_its_clients_have(machine):
     strategy = Watched(merge="eigenvalue", rounds=2)
     reference = strategy.central(SHARDS)
@@ -84,19 +74,21 @@ def test_every_step_of_a_fit_has_the_threads_that_its_clients_have(machine):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_step_over_any_grid_has_the_threads_of_its_settings(machine, threads):
-    with grid() as opened:
+    with grid_of(VFedPCA(), SHARDS) as opened:
         Watched(merge="eigenvalue", rounds=2).run(opened, RunSettings(threads=threads), evaluate=True)
         config = ConfigRecord({"threads": threads})
         Strategy.start(Watched(merge="eigenvalue", rounds=2), opened, ArrayRecord(), num_rounds=4, train_config=config)
     assert Watched.counts == [threads] * 12
 
 
-def test_a_job_tells_the_coordinator_its_threads(machine, tmp_path):
+def test_a_job_tells_the_coordinator_its_threads_of_which_there_must_be_some(machine, tmp_path):
     run = RunSpec(id="a", strategy="test_threads:Watched", parameters={}, seed=0, shards=["a.npy"] * 3)
     job = Job(runs=[run], threads=2)
-    with grid() as opened:
+    with grid_of(VFedPCA(), SHARDS) as opened:
         server_app()(opened, flower.new_context(0, {}, {"job": job.model_dump_json()}))
     assert set(Watched.counts) == {2}
+    with pytest.raises(InputError, match="threads = 0, but must be at least 1"):
+        RunSettings(threads=0)
 
 
 def test_what_an_experiment_computes_around_its_runs_has_their_threads_too(machine, monkeypatch, tmp_path):
@@ -132,8 +124,3 @@ def test_threads_that_come_and_go_leave_each_other_their_limit(machine):
     leave.set()
     other.join(10)
     assert counts == [1]
-
-
-def test_no_threads_are_refused():
-    with pytest.raises(InputError, match="threads = 0, but must be at least 1"):
-        RunSettings(threads=0)

@@ -4,29 +4,28 @@ import json
 import re
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import configs
 import pytest
 from click.testing import Result
+from test_report import a_run
 from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.config import read_config
-from experiments.results import Run, read_runs
+from experiments.results import read_runs
 from experiments.running import MLflowTracking, carrying_out
 from fedkernel.engines import ENGINES
 from fedkernel.run.job import Job
 
-TINY = """
-name = "tiny"
-seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = 2
+TINY = (
+    configs.TINY.partition("[[strategy]]")[0]
+    + """
 [[strategy]]
 name = "several (rounds)"
 method = "VFedPCA"
@@ -40,20 +39,10 @@ method = "central PCA"
 [report]
 plots = false
 """
+)
 
 
-@dataclass
-class Metric:
-    key: str
-    value: float
-    timestamp: int
-    step: int
-
-
-@dataclass
-class Param:
-    key: str
-    value: str
+Metric, Param = namedtuple("Metric", "key value timestamp step"), namedtuple("Param", "key value")
 
 
 @dataclass
@@ -169,7 +158,7 @@ def test_every_row_is_a_run_with_all_that_it_measured(mlflow: type[MlflowClient]
     assert runs[0].params["rounds"] == "2"
 
 
-def test_what_is_there_is_not_told_again_and_what_is_not_is(
+def test_what_is_there_is_not_told_again_and_else_it_is(
     mlflow: type[MlflowClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(job: Job) -> Iterator[str]:
@@ -189,13 +178,9 @@ def test_what_is_there_is_not_told_again_and_what_is_not_is(
     assert len(mlflow.runs) == 8
     assert call("run", "tiny.toml", "--out", "again", "--track", "mlflow").exit_code == 0
     assert len(mlflow.runs) == 16
-
-
-def test_a_run_that_was_not_told_whole_is_told_again(mlflow: type[MlflowClient]) -> None:
+    mlflow.runs["3"].status = "RUNNING"  # it was not told whole
     assert call("run", "tiny.toml", "--track", "mlflow").exit_code == 0
-    mlflow.runs["3"].status = "RUNNING"
-    assert call("run", "tiny.toml", "--track", "mlflow").exit_code == 0
-    assert [run.name for run in mlflow.runs.values()][8:] == [mlflow.runs["3"].name]
+    assert [run.name for run in mlflow.runs.values()][16:] == [mlflow.runs["3"].name]
 
 
 def test_a_server_that_fails_costs_no_run(mlflow: type[MlflowClient]) -> None:
@@ -214,11 +199,7 @@ def test_long_runs_are_told_in_parts(mlflow: type[MlflowClient], tmp_path: Path)
     traffic = {"floats_up": 1, "floats_down": 1, "bytes_up": 8, "bytes_down": 8}
     history = [{"round": t, "phase": "P", "seconds": 0.1, "clients": 2, **traffic} for t in range(1, 501)]
     parameters = {"many": {f"p{number}": number for number in range(250)}}
-    row = Run.model_validate(
-        {"id": "x", "name": "x", "kind": "strategy", "method": "M", "parameters": parameters, "seed": 0, "clients": 2}
-        | {"engine": "local", "metrics": {"my.own:metric": 1.0}, "rounds": 500, "seconds": 50.0, "history": history}
-        | traffic
-    )
+    row = a_run(parameters=parameters, metrics={"my.own:metric": 1.0}, rounds=500, history=history)
     (tmp_path / "config.toml").touch()
     tracking = MLflowTracking(read_config(Path("tiny.toml")), tmp_path)
     tracking(row.model_copy(update={"point": {"strategy.*.rounds": 2}}))

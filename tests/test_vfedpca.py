@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refusing
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
-from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 import clients.vfedpca
 from clients.merging import merged, merging_weights
 from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
-from fedkernel.data import DataSpec, PartitionSpec, load, split
-from fedkernel.errors import InputError
-from fedkernel.models.comparing import eigenvector_distance
-from fedkernel.numerics.linalg import Eigenpairs, center_gram
-from fedkernel.numerics.subspaces import align_signs, fix_signs, sin_theta_error
+from fedkernel.data import PartitionSpec, split
+from fedkernel.numerics.linalg import Eigenpairs
+from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
@@ -59,25 +57,6 @@ def test_each_merge_tells_how_often_vectors_have_come_back_and_its_distance_from
     np.testing.assert_allclose(steps, distances, atol=1e-9)
 
 
-def test_of_a_transposed_table_it_is_federated_pca_of_rows():
-    data = load(DataSpec("breast_cancer", scale="standard", transposed=True))
-    parts = split(PartitionSpec(clients=4, shuffle=True), data, seed=2)
-    strategy = VFedPCA(merge="eigenvalue", center="none", rounds=1, local_iterations=300)
-    model = strategy.fit(list(parts.shards)).model
-    blocks = [CANCER[rows] for rows in parts.indices]
-    assert naive.up_to_sign(model.eigenvectors_[:, 0], naive.horizontal_pca(blocks)) < 1e-9
-    principal = PCA(1).fit(CANCER).components_[0]
-    assert naive.up_to_sign(strategy.central(parts.shards).eigenvectors_[:, 0], principal) < 1e-9
-
-
-@pytest.mark.parametrize("components", [1, 2])
-def test_in_place_updates_freeze_after_round_2(components):
-    model = VFedPCA(components, "eigenvalue", 30, 6, "inplace").fit(SHARDS).model
-    steps = [sin_theta_error(V, W) for V, W in zip(model.iterates_, model.iterates_[1:], strict=False)]
-    assert steps[0] > 1e-8
-    assert max(steps[1:]) < 1e-20
-
-
 def test_original_updates_go_on_and_come_with_several_components_to_pca_of_tables_of_equal_weight():
     """Of tables that are divided by the root of their number of columns: A_m = X_m X_m^T / d_m."""
     model = VFedPCA(rounds=6, merge="eigenvalue").fit(SHARDS).model
@@ -95,35 +74,6 @@ def test_with_a_linear_kernel_vfedakpca_is_vfedpca():
         on_columns = VFedPCA(components, "eigenvalue", rounds=4).fit(even).model
         on_kernels = VFedAKPCA(components, "eigenvalue", rounds=4, kernel=Linear()).fit(even).model
         np.testing.assert_allclose(on_columns.iterates_, on_kernels.iterates_, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("clients", "before", "inplace", "original"),
-    [(3, 0.121, 0.046, 0.025), (5, 0.034, 0.020, 0.019), (10, 0.220, 0.064, 0.029)],
-)
-def test_distance_to_the_global_eigenvector_on_breast_cancer(clients, before, inplace, original):
-    shards = np.array_split(CANCER, clients, axis=1)
-    reference = VFedPCA().central(shards).eigenvectors_
-    own = [align_signs(VFedPCA().central([shard]).eigenvectors_, reference) for shard in shards]
-    mean = sum(own) / np.linalg.norm(sum(own))
-    results = {}
-    for update in ("inplace", "original"):
-        models = [
-            VFedPCA(merge="eigenvalue", rounds=5, update=update).fit(shards, seed=seed).model for seed in range(4)
-        ]
-        results[update] = np.mean([eigenvector_distance(model.eigenvectors_, reference) for model in models])
-        merged, _ = naive.vfedpca(shards, 0, 5, 10, update)
-        assert naive.up_to_sign(models[0].eigenvectors_[:, 0], merged[-1]) < 1e-8
-    assert np.linalg.norm(mean - reference) == pytest.approx(before, rel=0.15)
-    assert results["inplace"] == pytest.approx(inplace, abs=0.003)
-    assert results["original"] == pytest.approx(original, abs=0.003)
-
-
-def test_vfedakpca_comes_close_to_akpca_on_breast_cancer():
-    shards = np.array_split(CANCER, 3, axis=1)
-    strategy = VFedAKPCA(kernel=RBF(width="columns"), merge="eigenvalue")
-    cosine = strategy.fit(shards).model.eigenvectors_.T @ strategy.central(shards).eigenvectors_
-    assert abs(cosine.item()) > 0.98  # NOTES: .98
 
 
 @settings(max_examples=20, deadline=None)
@@ -144,22 +94,6 @@ def test_exact_converges_to_the_pooled_pca_for_any_split(seed, clients, k, cente
     np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-8)
 
 
-def test_exact_chooses_its_rounds_by_the_difficulty_and_the_tolerance():
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((200, 40)))[0]
-    rounds = {}
-    for ratio in (0.5, 0.97):
-        X = basis * ratio ** np.arange(40)
-        shards = np.array_split(X @ np.linalg.qr(rng.standard_normal((40, 40)))[0], 4, axis=1)
-        for tol in (1e-2, 1e-8):
-            result = VFedPCA(merge="exact", tol=tol, center="none").fit(shards)
-            reference = VFedPCA(center="none").central(shards)
-            assert np.sqrt(sin_theta_error(reference.eigenvectors_, result.model.eigenvectors_)) < tol
-            rounds[ratio, tol] = result.ledger.rounds
-    assert rounds[0.5, 1e-8] < rounds[0.97, 1e-8]
-    assert rounds[0.97, 1e-2] < rounds[0.97, 1e-8]
-
-
 @pytest.mark.parametrize("components", [1, "auto"])
 def test_rounds_limit_the_search_and_a_finding_says_where_they_ended_it(components):
     strategy = VFedPCA(components, rounds=3, max_components=2 if components == "auto" else None)
@@ -169,27 +103,25 @@ def test_rounds_limit_the_search_and_a_finding_says_where_they_ended_it(componen
     assert [finding.startswith(sentence) for finding in result.findings] == [False] * (components == "auto") + [True]
     enough = dataclasses.replace(strategy, rounds=None).fit(SHARDS)
     assert not [finding for finding in enough.findings if "converged" in finding]
+    assert dataclasses.replace(strategy, rounds=None, tol=0.1).fit(SHARDS).ledger.rounds < enough.ledger.rounds
     # as many as it took: the last of them finds that it has converged
     again = dataclasses.replace(strategy, rounds=enough.ledger.rounds - 2).fit(SHARDS)
     assert again.findings == enough.findings
 
 
-def test_exact_with_kernels_is_exact_for_their_sum():
-    strategy = VFedAKPCA(3, kernel=RBF(gamma=0.1), merge="exact")
-    total = sum(RBF(gamma=0.1).gram(shard) for shard in SHARDS)
-    center_gram(total)
-    values, vectors = naive.top(total, 3)
-    model = strategy.fit(SHARDS).model
-    assert np.sqrt(sin_theta_error(vectors, model.eigenvectors_)) < 1e-8
-    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
-
-
-def test_signs_are_those_of_the_largest_eigenvalue_by_magnitude():
+def test_signs_are_those_of_the_largest_eigenvalue_by_magnitude_and_the_average_is_of_those_that_vary():
     """A sigmoid kernel's may be negative; the second vector agrees with the first's side, and not with the third's."""
     vectors = [np.array([[1.0], [0.0]]), np.array([[0.5], [-0.6]]), np.array([[0.5], [0.87]])]
     pairs = [Eigenpairs(np.array([value]), V) for value, V in zip([-5.0, 1.0, 2.0], vectors, strict=True)]
     total = sum(vectors)
     np.testing.assert_allclose(merged(pairs, np.ones((3, 1))).vectors, total / np.linalg.norm(total), atol=1e-12)
+    # A vector that belongs to no eigenvalue is the random start: it weighs nothing, and equation 15 keeps that.
+    eigenvalues = np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1e-16]])
+    weights = merging_weights(eigenvalues, "average", scaling=False)
+    np.testing.assert_allclose(weights, [[1 / 3, 1 / 3], [0, 0], [1 / 3, 0]])
+    scaled = merging_weights(eigenvalues, "average", scaling=True)
+    np.testing.assert_array_equal(scaled > 0, weights > 0)
+    np.testing.assert_allclose(merging_weights(np.zeros((3, 1)), "average", scaling=False), 1 / 3)
 
 
 def random_pairs(seed):
@@ -258,16 +190,6 @@ def test_with_the_paper_s_weights_three_components_come_near_the_pooled_ones(rea
     assert strategy.judge(strategy.fit(shards), shards, strategy.central(shards))["error"] < 0.02
 
 
-def test_the_average_is_of_those_that_vary():
-    """A vector that belongs to no eigenvalue is the random start: it weighs nothing, and equation 15 keeps that."""
-    eigenvalues = np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1e-16]])
-    weights = merging_weights(eigenvalues, "average", scaling=False)
-    np.testing.assert_allclose(weights, [[1 / 3, 1 / 3], [0, 0], [1 / 3, 0]])
-    scaled = merging_weights(eigenvalues, "average", scaling=True)
-    np.testing.assert_array_equal(scaled > 0, weights > 0)
-    np.testing.assert_allclose(merging_weights(np.zeros((3, 1)), "average", scaling=False), 1 / 3)
-
-
 @pytest.mark.parametrize(
     ("merge", "constant"), [("eigenvalue", 0.1), ("average", 1.0), ("average", 0.1), ("average", 1e9 / 3)]
 )
@@ -321,10 +243,8 @@ def test_of_an_indefinite_sigmoid_kernel_the_eigenvalue_of_largest_magnitude_cou
     ],
 )
 def test_bad_input_is_one_sentence(build, text):
-    with pytest.raises(InputError) as caught:
+    with refusing(text):
         build()
-    assert text in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -146,24 +146,21 @@ def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_j
     ]
 
 
-class Unread(io.StringIO):
-    """What a process writes to whose reader has gone; rich ends the process there."""
+class Gone(io.StringIO):
+    """What a process writes to whose reader has gone, or which it has closed, so that not even that can be told."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
 
     def write(self, text):
-        raise BrokenPipeError
+        raise self.error
 
 
-class Closed(io.StringIO):
-    """What a process writes to that has closed it, so that not even a failure can be told."""
-
-    def write(self, text):
-        raise ValueError("I/O operation on closed file")
-
-
-@pytest.mark.parametrize("gone", [Unread, Closed])
-def test_a_terminal_that_is_gone_ends_nothing(gone, monkeypatch, tmp_path):
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("I/O operation on closed file")], ids=repr)
+def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
     """Of whoever tells something, such as the thread that answers sites, or a site's."""
-    monkeypatch.setattr(sys, "stderr", gone())
+    monkeypatch.setattr(sys, "stderr", Gone(error))
     for as_json in (True, False):
         with server_log(as_json):
             log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")

@@ -22,13 +22,12 @@ def test_median_sigma_is_the_median_over_all_pairs():
     X = rows(30, 3)
     distances = [math.dist(X[i], X[j]) for i in range(30) for j in range(i)]
     assert median_sigma(X) == pytest.approx(np.median(distances), rel=1e-13)
-
-
-def test_median_sigma_draws_rows_by_its_seed():
-    X = rows(500, 3)
-    assert median_sigma(X, max_rows=100) == median_sigma(X, max_rows=100)
+    X = rows(500, 3)  # of which rows are drawn, by a seed
+    assert median_sigma(X, max_rows=100) == median_sigma(X, max_rows=100) == pytest.approx(median_sigma(X), rel=0.1)
     assert median_sigma(X, max_rows=100, seed=1) != median_sigma(X, max_rows=100)
-    assert median_sigma(X, max_rows=100) == pytest.approx(median_sigma(X), rel=0.1)
+    assert dimension_sigma(9) == 1.0
+    with pytest.raises(InputError, match="d = 0"):
+        dimension_sigma(0)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +50,6 @@ def settled(shards, kernel):
     return drive(settle_width(Run(members, 0), "horizontal", kernel), [WidthClient(shard) for shard in shards]).gamma
 
 
-def fk_gamma_of(shards):
-    return settled(shards, RBF())
-
-
 def test_a_laplacians_width_is_near_the_mean_difference_of_all_pairs_however_rows_are_split():
     """Between 0.71 and 1.41 times it, whatever the rows' distribution, and the columns' units."""
     heavy = np.random.default_rng(3).standard_cauchy((200, 4)) * [1e-3, 1.0, 1e3, 0.0]
@@ -65,13 +60,6 @@ def test_a_laplacians_width_is_near_the_mean_difference_of_all_pairs_however_row
         assert math.sqrt(0.5) * (1 - 1e-9) <= gamma * mean <= math.sqrt(2) * (1 + 1e-9)
     with pytest.raises(InputError, match="50 rows do not differ"):
         settled([np.full((50, 3), 1e6 / 3)], Laplacian())
-
-
-def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
-    X = rows(40, 3) + 2.0
-    total = sum(math.dist(x, y) ** 2 for x in X for y in X)
-    assert fk_gamma(*moments(X)) == pytest.approx(40**2 / (2 * total), rel=1e-12)
-    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma(*moments(X))}
 
 
 @pytest.mark.parametrize("n", [2, ROWS - 1, ROWS, ROWS + 1])
@@ -89,10 +77,11 @@ def test_moments_are_the_mean_and_the_squares_about_it(n):
 def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
     """Also where a client's rows are far from the others', or it has a single one."""
     X = rows(60, 3) + apart * np.arange(60)[:, None]
-    shards = np.split(X[order], sorted(cuts))
     expected = fk_gamma_of_pairs(X)
-    assert fk_gamma_of(shards) == pytest.approx(expected, rel=1e-12)
-    assert fk_gamma_of(np.split(X, sorted(cuts))) == pytest.approx(expected, rel=1e-12)
+    for table in (X[order], X):
+        assert settled(np.split(table, sorted(cuts)), RBF()) == pytest.approx(expected, rel=1e-12)
+    assert fk_gamma(*moments(X)) == pytest.approx(expected, rel=1e-12)
+    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma(*moments(X))}
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e6, -1e6])
@@ -100,8 +89,7 @@ def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
 def test_fk_gamma_keeps_its_digits_far_from_the_origin(offset, clients):
     # Sums of squares are 1e12 times the spread here, so that their differences would keep 4 digits.
     X = rows(300, 3) + offset * np.array([1.0, 0.5, 2.0])
-    gamma = fk_gamma_of(np.array_split(X, clients))
-    assert gamma == pytest.approx(fk_gamma_of_pairs(X), rel=1e-8)
+    assert settled(np.array_split(X, clients), RBF()) == pytest.approx(fk_gamma_of_pairs(X), rel=1e-8)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6 / 3, -1e6 / 7, 1e-200])
@@ -111,17 +99,7 @@ def test_fk_gamma_refuses_constant_data(value, n, cuts):
     """However many rows have rounded their mean."""
     X = np.full((n, 3), value) * [1.0, 3.0, 1 / 3]
     with pytest.raises(InputError, match=f"{n} rows do not differ"):
-        fk_gamma_of(np.split(X, cuts))
-
-
-def test_fk_gamma_sees_a_single_row_that_differs():
-    X = np.full((1000, 3), 1e6 / 3)
-    X[17, 1] += 1.0
-    # 999 pairs of distance 1, each twice.
-    assert fk_gamma_of([X[:300], X[300:]]) == pytest.approx(1000**2 / (2 * 2 * 999), rel=1e-8)
-
-
-def test_dimension_sigma():
-    assert dimension_sigma(9) == 1.0
-    with pytest.raises(InputError, match="d = 0"):
-        dimension_sigma(0)
+        settled(np.split(X, cuts), RBF())
+    X[17, 1] += 1.0  # a single row that differs: n - 1 pairs of distance 1, each twice
+    if abs(value) > 1e-100:
+        assert settled(np.split(X, cuts), RBF()) == pytest.approx(n**2 / (4 * (n - 1)), rel=1e-8)
