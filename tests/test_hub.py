@@ -36,6 +36,7 @@ def test_memory_lasts_and_the_end_is_told():
     with server("a", "b") as (hub, port):
         sites = [Process(name, port) for name in "ba"]
         hub.wait_for_all()
+        assert hub.names_of(hub.get_node_ids()) == ["a", "b"]
         assert count(hub).model == [3.0, 3.0]
         assert count(hub).model == [3.0, 3.0]  # a new run begins with an empty memory
         with health(port) as check:
