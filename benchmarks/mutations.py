@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 SILENT = re.compile(r"\w+_work|_work|\w*_computing|__repr__|__str__|computing|works?|__all__|__slots__")
+SECONDS = re.compile(r"\b(Work|Computing|_computed|works|computing)\b")
 SAYING = {"debug", "echo", "error", "exception", "info", "log", "log_event", "print", "say", "tell", "warn", "warning"}
 UNSEEN = {"computing", "encoding", "flush", "help", "indent", "stacklevel", "strict"}
 """Keywords that change nothing a user sees, or that raise where other checks do."""
@@ -88,6 +89,8 @@ class Changes(ast.NodeVisitor):
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr)) or _says(node):
             return
         if isinstance(node, ast.keyword) and node.arg in UNSEEN:
+            return
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)) and SECONDS.search(ast.unparse(node)):
             return
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
