@@ -110,6 +110,12 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
             "study.n_components",
             "n_components = auto, without max_components, but must be at most 20",
         ),
+        (
+            run(parameters={"components": {"n_components": 21}}),
+            {"study": {"n_components": 20}},
+            "study.n_components",
+            "n_components = 21, but must be at most 20",
+        ),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
