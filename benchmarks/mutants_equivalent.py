@@ -1,3 +1,25 @@
-"""Mutants that change nothing a test could see, by file, line and replacement, with the reason."""
+"""Mutants that change nothing a test could see: file, line and what stands there instead, with the reason."""
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    ("fedkernel/engines/grpc/hub.py", "FAREWELL = 5.0", "6.0"): "patience: which second it is, no answer hangs on",
+    (
+        "fedkernel/numerics/row_products.py",
+        "_CACHE = 2**20",
+        "3",
+    ): "blocks of another size: the same numbers, more slowly",
+    (
+        "fedkernel/peers/letters.py",
+        "end = first + (_LENGTH.unpack_from(data, start)[0] if first <= len(data) else 0)",
+        "(first < len(data))",
+    ): "a length at the very end is refused either way: as cut off, or as shorter than any letter",
+    (
+        "fedkernel/run/placement.py",
+        "if run.prepare is None or preparation is None:",
+        "(run.prepare is None and preparation is None)",
+    ): "kept_preparation, just before, raises unless both are None or neither is",
+    (
+        "strategies/choosing.py",
+        "largest = max(worth.values(), default=Silhouette(-1.0, 0.0))",
+        "(1.0)",
+    ): "taken where no division has a silhouette, so that none is compared with it",
+}

@@ -33,6 +33,7 @@ from fedkernel.run.ledger import Account
 
 def test_memory_lasts_and_the_end_is_told():
     with gathered("a", "b") as (hub, port):
+        assert hub.names_of(hub.get_node_ids()) == ["a", "b"]
         assert count(hub).model == [3.0, 3.0]
         assert count(hub).model == [3.0, 3.0]  # a new run begins with an empty memory
         with health(port) as check:

@@ -218,6 +218,13 @@ def test_an_array_without_entries_is_refused(make):
         make()
 
 
+def test_complex_entries_are_finite_too():
+    spectrum = Shape("n", dtype="complex128")
+    np.testing.assert_array_equal(spectrum.check(np.array([1j, 2])), [1j, 2])
+    with pytest.raises(ValueError, match="but 1 of its entries are not finite"):
+        spectrum.check(np.array([1j, complex(0, np.nan)]))
+
+
 DENSE = {"dense": np.ones((2, 3))}
 CSR = {
     "values": np.array([1.0, 2.0]),

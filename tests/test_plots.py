@@ -1,6 +1,7 @@
 """Figures by iteration show, at each outer iteration, what its rounds told: the curves are the runs' own numbers."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,16 @@ def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(
     for wrong, text in ((["colour"], "'colour' is not known"), (["bound", "bound"], "'bound' stands twice")):
         with pytest.raises(ValueError, match=text):
             ReportOptions(also=wrong)
+
+
+def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_differences(tmp_path: Path) -> None:
+    runs = [
+        a_run("A", 0, [], point={CLIENTS: n, "data.name": name}, metrics={"explained_variance": level + n / 100})
+        for name, level in (("low", 0.2), ("high", 9.0))
+        for n in (2, 5)
+    ]
+    figures = draw(runs, tmp_path, also=["explained_variance"])
+    (svg,) = [figure.svg.read_text(encoding="utf-8") for figure in figures if figure.title.endswith(f" by {CLIENTS}")]
+    ticks = [float(text) for text in re.findall(r"<!-- (\d\.\d+) -->", svg)]
+    assert any(9 < tick < 9.1 for tick in ticks)
+    assert any(0.2 < tick < 0.3 for tick in ticks)

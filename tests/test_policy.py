@@ -100,6 +100,12 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
         (chosen(21), TWENTY, "study.n_components", "n_components = 21, but must be at most 20"),
         (chosen(None), TWENTY, "study.n_components", "n_components = auto, without max_components, but must be"),
+        (
+            run(parameters={"components": {"n_components": 21}}),
+            TWENTY,
+            "study.n_components",
+            "n_components = 21, but must be at most 20",
+        ),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),

@@ -154,6 +154,7 @@ def written(folder, text, encoding="utf-8"):
     ("text", "encoding", "guessed"),
     [
         ("i;x; y \na;1,5;2\nb;-3;1e2\n", "utf-8", ("delimiter = ';'", "decimal = ','")),
+        ("i;x;y\na;15e-1;2\nb;-3,0;1e2\n", "utf-8", ("delimiter = ';'", "decimal = ','")),  # by its last line alone
         ("i\tx\ty\r\na\t1.5\t2\r\nb\t-3\t100\r\n", "utf-16", ("encoding = 'utf-16'", "delimiter = '\\t'")),
         ("i|x|y\na|1.5|2\nb|-3|100\n", "utf-8-sig", ("delimiter = '|'",)),
         ("i,x,y\na,1.5,2\nb,-3,100\n", "utf-8", ()),
