@@ -71,6 +71,7 @@ class Tests:
         users = [file[:-3].replace("/", ".") for file, text in self.sources.items() if module.search(text)]
         for file, text in self.texts.items():
             score[file] += bool(module.search(text)) + sum(user in text for user in users) / (1 + len(users))
+            score[file] += 0.3 * (module.pattern[2:-2].rpartition(".")[0] in text)
             stem, folder = Path(mutant.file).stem, Path(mutant.file).parent.name
             score[file] += 1.0 * (f"_{stem}" in file) + 0.3 * (f"_{folder}" in file)
         return sorted(score, key=lambda file: (-score[file], file))

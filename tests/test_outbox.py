@@ -21,7 +21,7 @@ from fedkernel.run import flower, outbox
 from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import FIRST, OUTBOX, missing_from, read_outbox
 from fedkernel.run.job import Study
-from fedkernel.run.outbox import Answer, record
+from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
@@ -211,6 +211,8 @@ def test_what_cannot_be_written_is_said_without_a_path(node, five, tmp_path):
     with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line has no end; put the file aside") as caught:
         record(node, asked(), refused="reason")
     assert str(tmp_path) not in caught.value.outline
+    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line has no end"):
+        admit(node, asked(), SimpleNamespace(study=""))
     five.write_text('{"number": 1}\n')
     with pytest.raises(OwnFileError, match="time is required"):
         record(node, asked(), refused="reason")
