@@ -159,7 +159,7 @@ def test_the_page_has_claims_settings_figures_and_costs_of_each(folder: Path, tm
     (costs,) = (line for line in lines if line.startswith("| one \\| vector"))
     assert f" {rows[0].floats_up} | 1 |" in costs
     results = json.loads((tmp_path / "page/results.json").read_text(encoding="utf-8"))
-    assert overview(results).rows == [["first", "The first | <best>", "1", "", "1", "", "0"]]
+    assert overview(results).rows == [["first", "The first | <best>", "1", "", "", "1", "", "0"]]
     printed = CliRunner().invoke(app, ["report", str(tmp_path / "page"), "--format", "markdown"]).output
     assert printed.splitlines()[1].startswith("| --- | --- | ---: |")
-    assert printed.splitlines()[2] == r"| first | The first \| \<best\> | 1 |  | 1 |  | 0 |"
+    assert printed.splitlines()[2] == r"| first | The first \| \<best\> | 1 |  |  | 1 |  | 0 |"
