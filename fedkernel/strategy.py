@@ -261,8 +261,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
-        result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
         result.findings += [*measures.warnings, *execution.warnings, *account.losses, *_resumed(journal)]
+        result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
         return result
 
     def project(
