@@ -214,6 +214,8 @@ class DKPCA(ProjectsNewRows):
         model = self._solve(uploads)
         # Nothing that a client leaves out is larger than the last that it sends
         ranks = [run.members[0].rows if self._elementwise else member.columns for member in run.members]
+        if len(uploads) < len(ranks):  # clients were lost, and which the replies do not say
+            ranks = [max(ranks)] * len(uploads)
         ends = [(up.values, rank) for up, rank in zip(uploads, ranks, strict=True)]
         left_out = sum(float(values[-1]) for values, rank in ends if 0 < len(values) < rank)
         told = [float(value) for value in model.eigenvalues_[[0, -1]]] if model.n_components else [0.0, 0.0]
