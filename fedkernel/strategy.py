@@ -261,8 +261,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
-        result.findings += [*measures.warnings, *execution.warnings, *account.losses, *_resumed(journal)]
+        result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
+        result.findings += _resumed(journal)
         return result
 
     def project(

@@ -248,6 +248,8 @@ class DKPCA(ProjectsNewRows):
         kernel is a map, it is their share of all clients' largest eigenvalues, and the matrix is taken to lack such.
         """
         total, threshold = 0.0, self._asked()[1].get("epsilon", 1.0)
+        if len(uploads) < len(members):  # clients were lost, and which the replies do not say
+            members = [max(members, key=lambda member: member.columns)] * len(uploads)
         for up, member in zip(uploads, members, strict=True):
             rank = member.rows if self._elementwise else min(member.rows, member.columns)
             most = min(float(up.values[-1]), threshold * float(up.values[0])) if len(up.values) < rank else 0.0

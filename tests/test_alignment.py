@@ -405,7 +405,7 @@ def horizontal(folder, names=("age", "weight"), last=("age", "weight"), **more):
 
 def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_path):
     nodes = horizontal(tmp_path)
-    result, _ = run_on(nodes, FKKMeans(n_clusters=1, iterations=2, coreset_size=3))
+    result, _ = run_on(nodes, FKKMeans(n_clusters=1, n_components=1, iterations=2, coreset_size=3))
     assert "align" not in {row["phase"] for row in result.history}
     for number, name in enumerate(NAMES):
         with np.load(tmp_path / name / "trial.npz") as outputs:

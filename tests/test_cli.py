@@ -257,6 +257,7 @@ def test_list_prints_every_entry_of_the_registry_on_a_line(
     """In a pipe; in 80 columns lines are broken between words, and nothing is cut."""
     np.savez(tmp_path / "a_set_of_our_own.npz", X=np.zeros((4, 7)))
     monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
+    monkeypatch.delenv("COLUMNS", raising=False)
     done = call("list", kind)
     assert (done.exit_code, done.stderr) == (0, "")
     heading, *lines = done.stdout.splitlines()

@@ -151,8 +151,11 @@ def test_rows_that_are_all_equal_have_one_component(kernel, n_adaptive, caplog):
     method = strategy(kernel, n_adaptive=n_adaptive)
     result = method.fit(shards, evaluate=True, reference=method.central(shards))
     assert result.model.n_components == 1
-    assert result.metrics["reconstruction_error"] == pytest.approx(0, abs=1e-12)
-    assert result.metrics["error_ratio"] == 1
+    if isinstance(kernel, (RBF, Laplacian)):  # to which all rows look alike: any components would seem perfect
+        assert not {"reconstruction_error", "error_ratio"} & result.metrics.keys()
+    else:
+        assert result.metrics["reconstruction_error"] == pytest.approx(0, abs=1e-12)
+        assert result.metrics["error_ratio"] == 1
     assert "the landmarks span 1 dimensions, fewer than the 5 components asked for" in caplog.text
 
 

@@ -170,7 +170,7 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
     assert result.metrics["site_nmi"] > 0.5
     assert "is at client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
     assert result.findings[0] in caplog.text
-    assert strategy.fit(parts, evaluate=True).findings == []
+    assert all("floats went up" in text for text in strategy.fit(parts, evaluate=True).findings)
 
 
 # A number that is chosen

@@ -236,7 +236,7 @@ CLUSTERING = (
 def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
     kernel = RBF(gamma=0.1)
     features = RandomFeatures(kernel, 2, "pairs", 6, "orthogonal")
-    strategy = FKKMeans(1, n_features=2, iterations=1, kernel=kernel, penalty=0.5, solver="gram", coreset_size=4)
+    strategy = FKKMeans(1, 1, 2, iterations=1, kernel=kernel, penalty=0.5, coreset_size=4)
     # the Gram matrices add up to diag(4, 2), with weights 1/2 to diag(2, 1); at t = 1 shrinking is undone in full, so
     # that the map is that of plain kernel PCA of the features: sqrt(1/2) e1
     model = driven(

@@ -69,7 +69,8 @@ def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_t
     monkeypatch.chdir(sites)
     row, alone = run_experiment(study, tmp_path / "out").rows
     known = ~np.isin(np.arange(len(X)), parts[1][unlabelled])
-    assert row.findings == alone.findings == ["3 of 569 rows have no label: what compares with labels leaves them out"]
+    sentence = "3 of 569 rows have no label: what compares with labels leaves them out"
+    assert ([sentence], sentence) == (alone.findings, row.findings[-1])
     assert alone.metrics["nmi"] > 0.2
     result = Result.load(tmp_path / "out" / "results" / row.id)
     expected = FKKMeans(2, n_features=50, iterations=5, solver="gram").fit([X[part] for part in parts])

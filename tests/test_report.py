@@ -556,7 +556,9 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     lines = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert lines["data"] == "iris"
     assert lines["divided"] == "by columns (vertical), even, among 2 clients"
-    assert lines["sizes"] == "150 rows and 4 columns; 3, 1 columns at the clients"
+    assert (
+        lines["sizes"] == "150 rows and 4 columns; 3, 1 columns at the clients; of floats, the whole table is N d = 600"
+    )
     named = {metric_of("error").heading, "floats up", "seconds"}
     assert named <= lines.keys()
     assert lines["error against central"].endswith("lower is better, 0 at best, below 1e-16 only rounding.")
@@ -569,7 +571,7 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     sizes = [(10 + number, 4) for number in range(13)]
     assert data_lines(rows, sizes)[1:] == [
         ("divided", "by rows (horizontal), dirichlet, alpha = 0.5, shuffled anew with every seed, among 13 clients"),
-        ("sizes", "208 rows and 4 columns; 10 to 22 rows at the clients"),
+        ("sizes", "208 rows and 4 columns; 10 to 22 rows at the clients; of floats, the whole table is N d = 832"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ import pytest
 from flower_network import NAME, network
 from flwr.app import Message, MessageType, RecordDict
 from named_sites import drawn_seed
-from test_flower_app import bundle
 
 from experiments.commands.studies import read_study
 from fedkernel import RBF
@@ -35,6 +35,7 @@ from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
 from fedkernel.run.result import Result
 from strategies import VFedAKPCA
 
+ROOT = Path(__file__).parent.parent
 SITES = ("north", "south", "west")
 PATIENTS = 60
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
@@ -119,6 +120,15 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
             for output, values in expected.outputs[number].items():
                 np.testing.assert_allclose(stored[output], values, rtol=0, atol=1e-12)
             assert list(stored["ids"]) == [f"p{p}" for p in order]
+
+
+def bundle(folder):
+    """A copy of what a checkout has, without what a developer's folder may have beside it."""
+    for name in ("fedkernel", "clients", "strategies", "experiments"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
 @pytest.mark.ray

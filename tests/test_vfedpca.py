@@ -100,7 +100,8 @@ def test_rounds_limit_the_search_and_a_finding_says_where_they_ended_it(componen
     result = strategy.fit(SHARDS)
     assert [row["phase"] for row in result.history] == ["join", "IterateLocally", *["Multiply"] * 3, "Finish"]
     sentence = "rounds = 3 ended the search before it converged to tol = 1e-08: the components may be far from the "
-    assert [finding.startswith(sentence) for finding in result.findings] == [False] * (components == "auto") + [True]
+    place = 1 if components == "auto" else 0  # after why so many
+    assert [finding.startswith(sentence) for finding in result.findings].index(True) == place
     enough = dataclasses.replace(strategy, rounds=None).fit(SHARDS)
     assert not [finding for finding in enough.findings if "converged" in finding]
     assert dataclasses.replace(strategy, rounds=None, tol=0.1).fit(SHARDS).ledger.rounds < enough.ledger.rounds
