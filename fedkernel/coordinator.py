@@ -164,12 +164,12 @@ def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
     """Write a result where the job wants it, and say so or what it is in the log where the job asks for that."""
     folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
-        result.save(folder / run.id, coreset=run.keep_coreset, whole=job.whole)
+        result.save(folder / run.id, whole=job.whole)
     elif job.mark is None:
         log.info("%s: %s", run.id, result)
     else:
         with TemporaryDirectory(prefix="fedkernel-") as temporary:
-            result.save(temporary, coreset=run.keep_coreset, whole=job.whole)
+            result.save(temporary, whole=job.whole)
             parcel = from_folder(run.id, Path(temporary))
     if job.mark is not None:
         tell(parcel)

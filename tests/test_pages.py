@@ -19,7 +19,6 @@ from experiments.report.site_page import write_site_page
 from experiments.report.site_rows import SiteRun
 from experiments.results import RowPicture, write_row_picture, write_shapes
 from fedkernel.data import RawTable
-from fedkernel.models import CoresetPicture
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine's PATH to show the page in")
@@ -49,13 +48,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_row_picture(
             folder, run.id, RowPicture(rng.standard_normal((30, 2)), None, clusters, np.bincount(clusters))
         )
-        points, weights, centers = rng.standard_normal((40, 2)), rng.random(40), rng.standard_normal((3, 2))
-        picture = CoresetPicture(points, weights, rng.integers(0, 3, 40), centers)
-        picture.save(folder / "results" / run.id / "coreset.npz")
     write_shapes(folder, [(150, 3), (150, 1)])
     claims = [Claim("One round is enough for all of " + "very " * 20 + "many rows.", Verdict.HOLDS, "1 < 2")]
     text = "name = 'x' # " + "a long line " * 30
-    studied = experiment("A title", text, ReportOptions(coreset=True))
+    studied = experiment("A title", text, ReportOptions())
     return write_report(folder, studied, runs, claims=claims, environment={"numpy": "2"})
 
 
@@ -147,15 +143,9 @@ def test_nothing_is_cut_off_at_1400_pixels_and_a_narrow_page_is_no_wider_than_it
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     page = KEPT if name == "kept" else request.getfixturevalue(name)
-    shrunk = (
-        "const coreset = document.querySelector('#coreset img');"
-        "if (coreset) told.shrunk = coreset.clientWidth / coreset.naturalWidth;"
-    )
-    wide, narrow = (seen(page, width, tmp_path, shrunk) for width in (1400, 400))
+    wide, narrow = (seen(page, width, tmp_path) for width in (1400, 400))
     assert (wide["width"], wide["window"], wide["cut"]) == ("1400", "1400", "")
     assert (narrow["width"], narrow["window"]) == ("400", "400")
-    if name == "report":  # whose letters of 8.5 points, 11 pixels, are then 7 or more
-        assert float(wide["shrunk"]) == 1 > float(narrow["shrunk"]) > 0.65
 
 
 @needs_browser
@@ -173,11 +163,11 @@ def test_tables_sort_by_their_numbers_and_figures_open_large(report: Path, tmp_p
         "document.querySelector('figure button').click();"
         "const dialog = document.getElementById('large');"
         "told.open = dialog.open; told.large = dialog.querySelector('img').src.slice(0, 14); dialog.close();"
-        "document.querySelector('#coreset button').click();"
-        "told.coreset = dialog.open && dialog.querySelector('img').src === document.querySelector('#coreset img').src;",
+        "document.querySelector('#rows button').click();"
+        "told.rows = dialog.open && dialog.querySelector('img').src === document.querySelector('#rows img').src;",
     )
     up = measures["up"].split("; ")
     assert [cell.split()[0] for cell in up] == ["≤", "4.50e-03", "7.50e-01"]
     assert measures["down"].split("; ") == up[::-1]
     assert (measures["sort"], measures["open"], measures["large"]) == ("ascending", "true", "data:image/svg")
-    assert measures["coreset"] == "true"
+    assert measures["rows"] == "true"

@@ -1,6 +1,5 @@
 """Rows along the first two components: where they are, coloured by what is known of them, comparable by the eye."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,11 @@ from sklearn.decomposition import PCA
 from test_report import a_run
 
 from experiments.config import Experiment
-from experiments.report.coresets import coreset_pictures
 from experiments.report.plots import draw
 from experiments.report.row_pictures import matched, places_of, row_pictures, turned
 from experiments.report.scatter import Panel, draw_panels
-from experiments.results import MOST_ROWS, RowPicture, chosen_rows, read_coresets, read_row_pictures
-from experiments.running import plan, run_experiment
-from fedkernel import Linear
-from fedkernel.engines import parcels
-from fedkernel.errors import InputError
-from fedkernel.models import CoresetPicture, KernelKMeans, load_model
-from fedkernel.models.embeddings import Landmarks
-from fedkernel.numerics import WeightedPoints
+from experiments.results import MOST_ROWS, RowPicture, chosen_rows, read_row_pictures
+from experiments.running import run_experiment
 
 X = np.asarray(load_iris().data)
 
@@ -82,71 +74,6 @@ def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(
     assert "coloured by cluster and class" in drawn[1]
     legend = [text.get_text() for text in drawn[2].legends[0].get_texts()]
     assert legend == [f"{of} {number}" for of in ("class", "cluster") for number in range(3)]
-
-
-def test_a_coreset_of_all_rows_is_kept_as_pca_has_them_where_the_report_says_so_and_else_is_not(
-    tmp_path: Path,
-) -> None:
-    """Of each row two numbers, in an order that is no site's, and not in the model, which sites may be sent."""
-    parameters = {"n_clusters": 3, "n_features": 40, "coreset_size": 10**6, "kernel": {"type": "rbf", "gamma": 0.1}}
-    tables: dict[str, object] = {"report": {"coreset": True, "rows": False}, "baseline": []}
-    experiment = an_experiment("horizontal", "RFKKMeans", parameters, **tables)
-    coresets = read_coresets(tmp_path, run_experiment(experiment, tmp_path).rows)
-    assert sorted(coresets) == ["ours__seed=1", "ours__seed=2"]
-    for run_id, picture in coresets.items():
-        model = load_model(tmp_path / "results" / run_id / "model.npz")
-        H = model.transform(X)
-        pca = PCA(2, svd_solver="full").fit(H)
-        signs = np.sign(pca.components_[[0, 1], np.abs(pca.components_).argmax(axis=1)])
-        order = np.argsort((pca.transform(H) * signs)[:, 0])
-        np.testing.assert_allclose(picture.points, (pca.transform(H) * signs)[order], atol=1e-10)
-        np.testing.assert_array_equal(picture.clusters, model.predict(X)[order])
-        np.testing.assert_array_equal(picture.weights, np.ones(len(X)))
-        np.testing.assert_allclose(picture.centers, pca.transform(model.centers_) * signs, atol=1e-10)
-        assert model.coreset_ is None
-    run_experiment(experiment, tmp_path)  # of which nothing is left to do
-    assert '<figure id="coreset">' in (tmp_path / "report.html").read_text(encoding="utf-8")
-    file = tmp_path / "results" / "ours__seed=1" / "coreset.npz"
-    parcels.into_folder(parcels.from_folder("ours__seed=1", file.parent), tmp_path / "brought")
-    assert (tmp_path / "brought" / "coreset.npz").read_bytes() == file.read_bytes()
-    with pytest.raises(InputError, match="holds a KernelKMeans model, not a CoresetPicture"):
-        CoresetPicture.load(file.with_name("model.npz"))
-    wrong = replace(coresets["ours__seed=1"], clusters=np.full(len(X), 3))
-    with pytest.raises(InputError, match="its parts do not fit together"):
-        CoresetPicture.load(wrong.save(tmp_path / "wrong.npz"))
-    silent = an_experiment("horizontal", "RFKKMeans", parameters, report={"plots": False}, baseline=[], seeds=[1])
-    run_experiment(silent, tmp_path / "silent")
-    assert not list((tmp_path / "silent").rglob("coreset*"))
-    assert plan(experiment)[0].spec.model_dump() == plan(silent)[0].spec.model_dump() | {"keep_coreset": True}
-    with pytest.raises(InputError, match=r"report.coreset = true is for strategies that cluster by a coreset"):
-        plan(an_experiment("vertical", "DKPCA", {"n_components": 2}, **tables))
-
-
-def test_a_point_of_weight_3_of_a_coreset_is_drawn_as_three_rows_are() -> None:
-    """Its area too; what stands for no row is not there; each method and setting has a picture, of its first seed."""
-    rng = np.random.default_rng(0)
-    points, weights = rng.standard_normal((90, 5)) * [1, 4, 1, 2, 1], rng.integers(0, 4, 90).astype(float)
-    model = KernelKMeans(points[:3], Landmarks(Linear(), np.eye(5), np.eye(5)))
-    picture = CoresetPicture.of(replace(model, coreset_=WeightedPoints(points, weights)))
-    assert picture is not None
-    rows = PCA(2).fit_transform(np.repeat(points, weights.astype(int), axis=0))
-    drawn = np.repeat(picture.points, picture.weights.astype(int), axis=0)
-    np.testing.assert_allclose(np.sort(pdist(drawn)), np.sort(pdist(rows)), atol=1e-10)
-    assert len(picture.points) == np.count_nonzero(weights)
-    assert CoresetPicture.of(model) is None
-    assert CoresetPicture.of(replace(model, coreset_=WeightedPoints(points[:, :1], weights))) is None
-    runs = [a_run(name, seed, group=name) for name in ("a", "b", "c") for seed in (0, 1)]
-    figure = coreset_pictures(runs, {run.id: picture for run in runs})
-    assert figure is not None
-    panels = [axes for axes in figure[2].axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in panels] == ["a\na", "b\nb", "c\nc"]
-    pairs = [pair for dots in panels[0].collections for pair in zip(dots.get_offsets(), dots.get_sizes(), strict=True)]
-    area_of = {tuple(at): area for at, area in pairs}
-    areas = np.array([area_of[tuple(at)] for at in picture.points])
-    np.testing.assert_allclose(areas / areas.max(), picture.weights / 3)
-    np.testing.assert_array_equal(panels[0].lines[0].get_xydata(), picture.centers)
-    assert [text.get_text() for text in figure[2].legends[0].get_texts()][-1] == "centre"
-    assert coreset_pictures(runs, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -182,11 +182,6 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     assert "arrays travel as float32, up and down: half of the bytes" in text
     assert study.sha256 not in text
     assert "a study is as it is" in told("study", "show", "study.json", "--set", "seeds=[1]")
-    clusters = '\n[[strategy]]\nname = "clusters"\nmethod = "RFKKMeans"\nn_clusters = 2\nn_features = 10\n'
-    (place / "keeps.toml").write_text(CONFIG + clusters + "\n[report]\ncoreset = true\n")
-    text = told("study", "show", "keeps.toml", code=0)
-    assert text.count("keeps: the coordinator keeps and shows the sampled points' coordinates:") == 1, "of one method"
-    assert text.index(":RFKKMeans, answered by") < text.index("keeps:")
     peers = '[[strategy]]\nname = "peers"\nmethod = "ADMMKPCA"\nexchange = "{}"\nshare_rows = true\nnoise = 0.5\n'
     data = (place / "run.toml").read_text().split("[[strategy]]")[0]
     for exchange, letter, other in (("rows", "OwnRows", "Features"), ("features", "Features", "OwnRows")):

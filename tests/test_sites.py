@@ -142,8 +142,8 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
 
     Before that, the sites have compared the clusters of two seeds, of which they keep the labels.
     """
-    seeds, picture = "seeds = [0, 1]\nevaluate = true\n", "\n[report]\ncoreset = true\n"
-    (place / "run.toml").write_text(seeds + CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS + picture)
+    seeds = "seeds = [0, 1]\nevaluate = true\n"
+    (place / "run.toml").write_text(seeds + CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS)
     names, run = [f"c{column}" for column in range(13)], "clusters__seed=0"
     for site, name in enumerate(NAMES):
         frame = pd.DataFrame(WINE, columns=names).assign(patient=[f"p{row}" for row in range(178)])
@@ -159,9 +159,6 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
         assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
     result = Result.load(place / "out" / "results" / run)
     assert result.columns == tuple(names)
-    assert '<figure id="coreset">' in (place / "out" / "report.html").read_text(encoding="utf-8")
-    folders = {path.parent for path in place.rglob("coreset.npz")}
-    assert folders == {place / "out" / "results" / f"clusters__seed={seed}" for seed in (0, 1)}, "and no site keeps it"
     for site, name in enumerate(NAMES):
         sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__week-14.csv", index_col="id")
         assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]

@@ -19,12 +19,6 @@ from fedkernel.protocol.plan import AT_MOST, reveals
 from fedkernel.run import RunSpec, Study
 from fedkernel.settling import WidthClient
 
-KEEPS_CORESET = (
-    "the coordinator keeps and shows the sampled points' coordinates: of each the two along which all spread most, "
-    "its weight and its cluster, in the folder of the run and in the report"
-)
-"""What the study of a run says that keeps its coreset."""
-
 WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
 """What the study of a run says whose arrays travel as float32."""
 
@@ -70,8 +64,6 @@ def show_study(study: Study) -> None:
             _line(f"{when}: {_fields(run.prepare.table)}")
         if run.wire != "float64":
             _line(f"arrays travel as {run.wire}, up and down: {WIRE}")
-        if run.keep_coreset:
-            _line(f"keeps: {KEEPS_CORESET}")
         if run.plan is None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:

@@ -177,10 +177,6 @@ class ReportOptions(pydantic.BaseModel):
         default where nothing is swept and rows have classes or clusters. Runs that were finished without it have none.
     reference : bool
         Whether runs are compared with the central answer; false where that would need too much memory.
-    coreset : bool
-        Whether the coordinator keeps where the points lie that clusters were found from, of each two coordinates, and
-        shows them: sites that hold their own data see so in the study that they approve. Runs that were finished
-        without it have none.
     """
 
     model_config = STRICT
@@ -192,7 +188,6 @@ class ReportOptions(pydantic.BaseModel):
     images: bool = False
     rows: bool | None = None
     reference: bool = True
-    coreset: bool = False
 
     @pydantic.field_validator("metric")
     @classmethod

@@ -32,13 +32,12 @@ from experiments.report.axes import (
     swept_label,
     value_scale,
 )
-from experiments.report.coresets import coreset_pictures
 from experiments.report.images import eigen_images
 from experiments.report.iterations import error_by_round, value_by_iteration
 from experiments.report.row_pictures import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.arrays import FloatArray
-from fedkernel.models import MAIN, CoresetPicture, metric_of
+from fedkernel.models import MAIN, metric_of
 
 OUTSIDE = "outside any phase"
 
@@ -63,7 +62,6 @@ def draw(
     by_iteration: Sequence[str] = (),
     directions: Mapping[str, FloatArray] | None = None,
     rows: Mapping[str, RowPicture] | None = None,
-    coresets: Mapping[str, CoresetPicture] | None = None,
 ) -> list[Figure]:
     """Draw every figure that applies to these runs.
 
@@ -83,8 +81,6 @@ def draw(
         By the id of a run, what `eigen_images` draws.
     rows : mapping of str to RowPicture, optional
         By the id of a run, what `row_pictures` draws.
-    coresets : mapping of str to CoresetPicture, optional
-        By the id of a run, what `coreset_pictures` draws.
 
     Returns
     -------
@@ -106,7 +102,6 @@ def draw(
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
         figures += _if_any(folder, "rows", row_pictures(runs, rows or {}))
-        figures += _if_any(folder, "coreset", coreset_pictures(runs, coresets or {}))
         for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
             having = _shown(summaries, judged)
             if len(having) > 1 and any(s.floats_up.mean > 0 for s, _ in having):

@@ -1,7 +1,6 @@
 """The rows along the first two components, a small picture for each method beside the central one."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -16,35 +15,8 @@ from fedkernel.data.labels import kinds_in_order
 MOST_PICTURES = 24
 
 
-class Pictured(NamedTuple):
-    """Of which runs there are pictures: of each method and setting the first seed's, and how texts say that.
-
-    Attributes
-    ----------
-    runs : list of Run
-        No more than are drawn.
-    seeds : str
-    left_out : str
-        A sentence on those that are not drawn; empty: all are.
-    """
-
-    runs: list[Run]
-    seeds: str
-    left_out: str
-
-    @classmethod
-    def of(cls, runs: Sequence[Run], pictures: Mapping[str, object]) -> Self | None:
-        """Find those that have one, by the id of a run; None: there are none."""
-        first = [next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values()]
-        having = [run for run in first if run is not None]
-        more = len(having) - MOST_PICTURES
-        seeds = ", ".join(map(str, sorted({run.seed for run in having})))
-        left_out = f" {more} more are not drawn." if more > 0 else ""
-        return cls(having[:MOST_PICTURES], seeds, left_out) if having else None
-
-
 def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
-    """Draw where each method puts the rows: a line for each group and setting, the central one first.
+    """Draw where each method puts the rows, with its first seed: a line per group and setting, the central one first.
 
     Parameters
     ----------
@@ -52,10 +24,13 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
     pictures : mapping of str to RowPicture
         By the id of a run; those that it lacks have none.
     """
-    if (pictured := Pictured.of(runs, pictures)) is None:
+    first = [next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values()]
+    having = [run for run in first if run is not None]
+    if not having:
         return None
+    drawn = having[:MOST_PICTURES]
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in pictured.runs:
+    for run in drawn:
         groups.setdefault((setting(run.point), run.group or ""), []).append(run)
     lines = []
     for (where, group), same in groups.items():
@@ -64,17 +39,19 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
     kinds = {panel.of for line in lines for panel in line if panel.kinds is not None}
     by = "cluster and class" if len(kinds) > 1 else next(iter(kinds), "")
     coloured = f", coloured by {by}" if by else ""
-    rows = max(len(pictures[run.id].points) for run in pictured.runs)
+    rows = max(len(pictures[run.id].points) for run in drawn)
     sample = f" {MOST_ROWS:,} rows are drawn, chosen at random, the same for all methods." if rows == MOST_ROWS else ""
+    seeds = ", ".join(map(str, sorted({run.seed for run in having})))
+    left_out = f" {len(having) - len(drawn)} more are not drawn." if len(having) > len(drawn) else ""
     clusters = (
         " Clusters, and classes beside them, have the colours of the first picture's that they share most rows with."
     )
     caption = (
-        f"The rows along the first two components that each method finds{coloured}, seed {pictured.seeds}. "
+        f"The rows along the first two components that each method finds{coloured}, seed {seeds}. "
         "Signs and rotations of components are arbitrary: in each line, the others are turned or reflected onto the "
         "first picture (orthogonal Procrustes), which changes no distance; scales are each picture's own. An isolated "
         f"method's is client 0's; what finds one component has none.{clusters if 'cluster' in kinds else ''}{sample}"
-        f"{pictured.left_out}"
+        f"{left_out}"
     )
     return "Rows along the first two components", caption, draw_panels(lines)
 

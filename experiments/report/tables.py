@@ -23,7 +23,6 @@ from experiments.results import (
     findings,
     leading_metric,
     read_columns,
-    read_coresets,
     read_directions,
     read_dropped,
     read_row_pictures,
@@ -152,13 +151,12 @@ def write_report(
             by_iteration=options.by_iteration,
             directions=read_directions(out, runs) if options.images else {},
             rows=pictures,
-            coresets=read_coresets(out, runs) if options.coreset else {},
         )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
     worth, costs = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
     drawn = [(figure, _embedded(figure.svg)) for figure in figures]
-    first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name in ("rows", "coreset")]
+    first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name == "rows"]
     swept = swept_of(s.point for s in summaries)
     page = render(
         "report.html.jinja",

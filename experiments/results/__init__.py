@@ -6,7 +6,6 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from experiments.results.comparison import Compared, Matched, compare_figure, match
-    from experiments.results.coresets import read_coresets
     from experiments.results.directions import read_directions, write_directions
     from experiments.results.failures import Failure, read_failures, summary_of, write_failures
     from experiments.results.recommendation import findings, recommendations
@@ -68,7 +67,6 @@ __all__ = [
     "measured",
     "point_key",
     "read_columns",
-    "read_coresets",
     "read_directions",
     "read_dropped",
     "read_failures",

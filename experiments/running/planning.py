@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from clients.kmeans import SampleCoreset
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.raw_shards import prepared_shards, raw_shards
@@ -186,12 +185,6 @@ class Planned:
         return over_columns.reshape(-1, side, side)
 
     @property
-    def keeps_coreset(self) -> bool:
-        """Whether the coordinator keeps where sampled points lie: as the report's options say, of what samples any."""
-        samples = self.baseline is None and SampleCoreset in self.strategy.client.answers
-        return self.point.experiment.report.coreset and samples
-
-    @property
     def _in_files(self) -> list[AnyArray] | None:
         """The labels that clients' own files have, as `labels_of` returns them."""
         data = self.point.experiment.data
@@ -222,8 +215,7 @@ class Planned:
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
-        common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "keep_coreset": self.keeps_coreset}
-        common |= {"wire": experiment.wire}
+        common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "wire": experiment.wire}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
@@ -268,10 +260,6 @@ def plan(experiment: Experiment) -> list[Planned]:
                         planned.append(_settled(kind, method, point, seed, widths=widths))
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
-    if experiment.report.coreset and not any(run.keeps_coreset for run in planned):
-        raise InputError(
-            f"{source}: report.coreset = true is for strategies that cluster by a coreset; none of these does"
-        )
     try:
         check_phases(experiment.deadlines, [run.strategy for run in planned if run.baseline is None])
     except InputError as error:

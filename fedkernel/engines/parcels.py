@@ -16,7 +16,7 @@ from fedkernel.errors import EngineError
 from fedkernel.storage import write_whole
 
 PREFIX = "fedkernel-parcel "
-FILES = ("model.npz", "coreset.npz", "points.npz", "result.json")
+FILES = ("model.npz", "points.npz", "result.json")
 """What is taken from a run's folder, and nothing else is written into one; the last says that it is complete."""
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         training_of,
     )
     from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
-    from fedkernel.models.coreset_picture import CoresetPicture
     from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
     from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
     from fedkernel.models.files import load_model, save_model
@@ -37,7 +36,6 @@ __all__ = [
     "RESTARTS",
     "ROUNDING",
     "Choice",
-    "CoresetPicture",
     "Directions",
     "FeatureChain",
     "FittedModel",

@@ -32,7 +32,7 @@ class KernelKMeans(Model):
         The training rows' coordinates, where one party had all rows; else they stay with the sites.
     coreset_ : WeightedPoints or None
         The weighted points (c, s) that the centres were found from, while the coordinator has them: a file, which may
-        go to sites, has not. See `fedkernel.models.CoresetPicture`.
+        go to sites, has not.
     choice_ : Choice or None
         How many clusters a run chose, and why; not in a model's file either.
     width_choice_ : Choice or None

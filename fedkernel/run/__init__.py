@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from fedkernel.run.placement import simulated_partition, simulated_raw
     from fedkernel.run.policy import FREE, Policy, own_policy, read_policy
     from fedkernel.run.raw_sites import raw_shard
-    from fedkernel.run.result import CORESET, Result, read_ledger
+    from fedkernel.run.result import Result, read_ledger
     from fedkernel.run.verdict import verdicts
     from fedkernel.run.willing import allowed
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
-    "CORESET",
     "FREE",
     "LEAST_MEMORY",
     "LEAST_MESSAGE",

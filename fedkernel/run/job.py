@@ -116,8 +116,6 @@ class RunSpec(pydantic.BaseModel):
     prepare : Prepare, optional
         What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that. With
         `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
-    keep_coreset : bool
-        Whether the coordinator keeps, and shows, where sampled points lie: `fedkernel.models.CoresetPicture`.
     project : Projecting, optional
         In place of fitting, with a vertical partition and named sites that know their rows by ids.
     compare : str, optional
@@ -147,7 +145,6 @@ class RunSpec(pydantic.BaseModel):
     joint_seed: bool = False
     prepare: Prepare | None = None
     project: Projecting | None = None
-    keep_coreset: bool = False
     compare: RunId | None = None
     wire: Precision = "float64"
 
@@ -181,12 +178,12 @@ class RunSpec(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out labels, which only simulated sites have, a coreset that is not kept, no other run, the usual wire.
+        """Leave out labels, which only simulated sites have, no other run, the usual wire.
 
         None of these is then a part of what sites approve and draw their seeds from.
         """
         table: dict[str, Any] = plain(self)
-        defaults = {"labels": None, "keep_coreset": False, "compare": None, "wire": "float64"}
+        defaults = {"labels": None, "compare": None, "wire": "float64"}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property

@@ -14,16 +14,13 @@ from fedkernel.archives import open_npz
 from fedkernel.arrays import Precision, short
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
-from fedkernel.models import CoresetPicture, FittedModel, Model, load_fitted
+from fedkernel.models import FittedModel, Model, load_fitted
 from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
 from fedkernel.run.rows import Rows
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")
-
-CORESET = "coreset.npz"
-"""What of a coreset is kept in a run's folder, where its study says so."""
 
 POINTS = "points.npz"
 """All of a coreset, in the folder of a simulated run that is read at once and removed."""
@@ -83,12 +80,11 @@ class Result(Generic[M]):
         wire = "" if self.wire == "float64" else f", wire {self.wire}"
         return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
 
-    def save(self, folder: str | os.PathLike[str], *, coreset: bool = False, whole: bool = False) -> None:
+    def save(self, folder: str | os.PathLike[str], *, whole: bool = False) -> None:
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
 
-        The sites' outputs are not written: each site stores its own. With `coreset`, ``coreset.npz`` is the picture of
-        what centres were found from, where there is one: a file of its own, since a model may go to all sites. The
-        points themselves, coordinates of rows, are written with `whole` only.
+        The sites' outputs are not written: each site stores its own. The points that centres were found from,
+        coordinates of rows, are written with `whole` only.
 
         Raises
         ------
@@ -97,8 +93,6 @@ class Result(Generic[M]):
         """
         folder = Path(folder)
         self.fitted.save(folder / "model.npz")
-        if coreset and (picture := CoresetPicture.of(self.model)) is not None:
-            picture.save(folder / CORESET)
         if whole and (points := getattr(self.model, "coreset_", None)) is not None:
             arrays = points._asdict()
             write_whole(folder / POINTS, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)

@@ -40,8 +40,7 @@ standardised.
 
 An *honest-but-curious* adversary follows the protocol and computes what it can of what it is sent; a *malicious* one
 asks for, or sends, whatever it likes. A pair is said to be safe against one only as far as these attacks go: there may
-be others. What preparing raw tables tells, before any pair begins, is in [preparing.md](preparing.md); what a report
-keeps of a coreset, where a study says so, is in [experiments.md](experiments.md#what-a-report-shows).
+be others. What preparing raw tables tells, before any pair begins, is in [preparing.md](preparing.md).
 """
 
 COLUMNS = ("attack", "adversary", "recovered", "guarded", "what stops it", "what remains")
