@@ -17,13 +17,13 @@ from clients.kmeans import (
     CompareClusters,
     CountClusters,
     Embedding,
+    KMeansClient,
     LabelNewRows,
     LabelRows,
     MeasureClusters,
     SampleCoreset,
     SolveLocally,
 )
-from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
 from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, frozen, row_blocks
 from fedkernel.cores import in_order
 from fedkernel.errors import ProtocolError
@@ -266,7 +266,7 @@ class ColumnProducts(State):
     G: FloatArray
 
 
-class FKKMeansClient(WidthGridClient):
+class FKKMeansClient(KMeansClient):
     """Answers with products of its columns.
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
@@ -279,7 +279,6 @@ class FKKMeansClient(WidthGridClient):
         *(LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
         *(MeasureClusters, CountClusters, CompareClusters),
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
-        *(EmbedAtWidths, SolveAtWidths, SampleAtWidths, LabelAtWidth),
     )
 
     def multiply_columns(self, ask: MultiplyColumns) -> PackedGram:

@@ -7,7 +7,7 @@ this is kernel k-means. So do pairs that label new rows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Generic
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from fedkernel.protocol import (
     KernelClient,
     Receipt,
     Reply,
-    ReplyT,
     Request,
     Shape,
     State,
@@ -52,13 +51,6 @@ class SolveLocally(Request[LocalCost]):
     n_clusters: Count
 
 
-def check_weights(weights: FloatArray, rows: int, rounding: float) -> None:
-    """Raise ValueError if weighted points do not stand for so many rows, but for rounding by this share of them."""
-    total = float(weights.sum())
-    if abs(total - rows) > rounding * rows:
-        raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
-
-
 class LocalCoreset(Reply):
     """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
 
@@ -71,8 +63,8 @@ class LocalCoreset(Reply):
     weights: Annotated[FloatArray, Shape("c_m"), Within()]
 
 
-class Sampling(Request[ReplyT], Generic[ReplyT]):
-    """What requests for sampled points say; rows are sampled once in a run, whichever of them it is."""
+class SampleCoreset(Request[LocalCoreset]):
+    """Asks for so many sampled points, and the local centres."""
 
     once: ClassVar = True
     sampled: ClassVar = "samples"
@@ -80,14 +72,12 @@ class Sampling(Request[ReplyT], Generic[ReplyT]):
     setting: ClassVar = "coreset_size"
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
-
-class SampleCoreset(Sampling[LocalCoreset]):
-    """Asks for so many sampled points, and the local centres."""
-
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
         """Check also that the points stand for as many rows as there are."""
         super().check_table(reply, sizes)
-        check_weights(reply.weights, sizes["n_m"], reply.rounding)
+        total, rows = float(reply.weights.sum()), sizes["n_m"]
+        if abs(total - rows) > reply.rounding * rows:
+            raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
 
 
 class LabelRows(Request[Receipt]):
@@ -260,17 +250,13 @@ class KMeansClient(KernelClient):
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
-        centers, cost = self._local_centers(Embedding.load(self.memory).rows, ask.n_clusters)
-        LocalCenters(centers).save(self.memory)
-        return LocalCost(cost=cost)
-
-    def _local_centers(self, H: FloatArray, n_clusters: int) -> tuple[FloatArray, float]:
-        """Return the centres (k, s) of a local solution of embedded rows (n_m, s), and its cost."""
-        centers = k_means(H, n_clusters, self.rng("local k-means"))
+        H = Embedding.load(self.memory).rows
+        centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
         labels, costs = assign(H, centers)
         if self.guards is not None:
             self.guards.check_groups(np.bincount(labels))
-        return centers, float(costs.sum())
+        LocalCenters(centers).save(self.memory)
+        return LocalCost(cost=float(costs.sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""

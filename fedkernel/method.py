@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pydantic
@@ -11,7 +11,6 @@ from fedkernel.arrays import FloatArray
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
 from fedkernel.judging import Judged
-from fedkernel.numerics.kernels import SWEEP
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
@@ -42,8 +41,6 @@ class Method(Judged[M], ABC, Generic[M]):
         Why the other rounds need all clients, in a sentence.
     tags : Tags
         What holds of the results, for `fedkernel.testing`.
-    elsewhere : mapping of str to str
-        By the name of a hyper-parameter that other methods have, what there is where a method has not.
     """
 
     client: ClassVar[type[KernelClient]]
@@ -53,7 +50,6 @@ class Method(Judged[M], ABC, Generic[M]):
     hands_out: ClassVar[tuple[str, ...]] = ()
     needs_all: ClassVar[str] = ""
     tags: ClassVar[Tags] = Tags()
-    elsewhere: ClassVar[Mapping[str, str]] = {"width_factors": SWEEP}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

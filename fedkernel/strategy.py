@@ -251,10 +251,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         )
         if self.partition == "horizontal":
             result.preparation = execution.preparation
-        for choice in (getattr(model, name, None) for name in ("width_choice_", "choice_")):
-            if choice is not None:
-                result.metrics[choice.name] = float(choice.value)
-                result.findings.append(choice.why)
+        if (choice := getattr(model, "choice_", None)) is not None:
+            result.metrics[choice.name] = float(choice.value)
+            result.findings.append(choice.why)
         result.findings += getattr(model, "findings_", ())
         if isinstance(model, Model) and (warning := model.width_finding()) is not None:
             result.findings.append(warning)

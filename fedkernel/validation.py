@@ -187,8 +187,7 @@ def _allowed(finding: ErrorDetails) -> str:
 def value_object() -> Callable[[type[T]], type[T]]:
     """Make a class a frozen pydantic dataclass that refuses unknown names and whose errors are one `InputError`.
 
-    Used for everything a configuration table can build: strategies, kernels, graphs, data sets. A class may have a
-    table `elsewhere`: by names that are not known there, what there is in their place.
+    Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -203,9 +202,7 @@ def value_object() -> Callable[[type[T]], type[T]]:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
                 values = dict(zip(names, args, strict=False)) | kwargs
-                hints = (hint for name, hint in getattr(cls, "elsewhere", {}).items() if name in kwargs.keys() - names)
-                sentence = "; ".join([explain(error, names, validated=values), *hints])
-                raise InputError(f"{value_class.__name__}: {sentence}") from None
+                raise InputError(f"{value_class.__name__}: {explain(error, names, validated=values)}") from None
 
         value_class.__init__ = __init__  # type: ignore[method-assign]
         return cast(type[T], value_class)

@@ -93,18 +93,13 @@ def distributed_kmeans(
     # Round 3: the centres of the weighted union, by which the clients label their rows
     points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])
-    clustered = division(run, WeightedPoints(points, weights), n_clusters, choose=choose)
+    if choose:
+        clustered = best_division(WeightedPoints(points, weights), n_clusters, lambda: run.rng("k-means"))
+    else:
+        centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
+        clustered = Clustered(centers, WeightedPoints(points, weights))
     yield from to_all(LabelRows(centers=clustered.centers))
     return clustered
-
-
-def division(run: Run, coreset: WeightedPoints, n_clusters: int, *, choose: bool) -> Clustered:
-    """Divide the weighted union into so many clusters; where it may `choose`, into as many as `best_division` finds."""
-    if choose:
-        return best_division(coreset, n_clusters, lambda: run.rng("k-means"))
-    points, weights = coreset
-    centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-    return Clustered(centers, coreset)
 
 
 def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
@@ -114,32 +109,29 @@ def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
         check_at_most("n_clusters", n_clusters, member.rows, rows, why)
 
 
-def shares(cohort: Sequence[Member], coreset_size: int | None, coresets: int = 1) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many points all clients sample together, and how many each does at most; of several coresets, each."""
-    own = [int(SHARE * member.rows) // coresets if coreset_size is None else coreset_size for member in cohort]
+def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return how many points all clients sample together, and how many each does at most."""
+    own = [int(SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
     least = zip(own, cohort, strict=True)
-    most = np.array([share if member.sampled is None else member.sampled // coresets for share, member in least])
+    most = np.array([share if member.sampled is None else member.sampled for share, member in least])
     return (min(CORESET, int(most.sum())) if coreset_size is None else coreset_size), most
 
 
-def check_coreset(cohort: Sequence[Member], coreset_size: int | None, coresets: int = 1) -> None:
-    """Raise InputError where the sites let fewer of their rows be sampled than each coreset is to have."""
-    size, most = shares(cohort, coreset_size, coresets)
+def check_coreset(cohort: Sequence[Member], coreset_size: int | None) -> None:
+    """Raise InputError where the sites let fewer of their rows be sampled than the coreset is to have."""
+    size, most = shares(cohort, coreset_size)
     if size > most.sum():
         site = cohort[int(np.argmin(most))]
-        each = f", for each of {coresets} widths" if coresets > 1 else ""
         raise InputError(
             f"coreset_size = {coreset_size}, but must be at most {most.sum()}, the rows that all sites together let be "
-            f"sampled{each}: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
+            f"sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
         )
 
 
-def kmeans_forecast(
-    cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int, coresets: int = 1
-) -> Forecast:
-    """Return what `distributed_kmeans` takes at most, of rows of so many coordinates; for each of several coresets."""
+def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int) -> Forecast:
+    """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
     M, rows = len(cohort), [member.rows for member in cohort]
-    most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) // coresets for own in rows)
+    most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) for own in rows)
     points = min(coreset_size or CORESET, most) + M * n_clusters
     memory = 3 * FLOAT * max(rows) * dimensions
     return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")

@@ -203,13 +203,12 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
 
 def rfk_kmeans(name: str, **fields: Any) -> Case:
-    """Moments, and the k-means of D dimensions, whose floats up are those of each width."""
+    """Moments, and the k-means of D dimensions."""
     strategy = RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
-    widths = len(strategy.width_factors or (1,))
     return Case(
         name,
         strategy,
-        lambda result: CLIENTS * (WINE.shape[1] + 1) + widths * (CLIENTS + (CORESET + CLIENTS * K) * (D + 1)),
+        lambda result: CLIENTS * (WINE.shape[1] + 1) + CLIENTS + (CORESET + CLIENTS * K) * (D + 1),
         lambda result: CLIENTS * WINE.shape[1] + CLIENTS * K * D,
         lambda factor: strategy,
         components=D,
@@ -411,7 +410,6 @@ CASES = [
     fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
     fk_kmeans("FK k-means without CEM", cem=False),
     rfk_kmeans("RFK k-means"),
-    rfk_kmeans("RFK k-means, three widths", width_factors=(0.25, 0.5, 1.0)),
     diskpca("disKPCA RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2)),
     diskpca("disKPCA polynomial", Polynomial(2, 0.1), lambda c: Polynomial(2, 0.1 / c**2)),
     diskpca("disKPCA arc-cosine", ArcCosine(0), lambda c: ArcCosine(0)),

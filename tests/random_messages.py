@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import clients as rooms
-from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans, peer_vfedpca, vfedpca, width_grid
+from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans, peer_vfedpca, vfedpca
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.linalg import pack_symmetric
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -79,12 +79,6 @@ OWN = {
     kmeans.MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
     kmeans.CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
     kmeans.CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
-    width_grid.EmbedAtWidths: st.fixed_dictionaries({"features": features, "factors": st.just((0.5, 1.0, 2.0))}),
-    width_grid.SolveAtWidths: st.fixed_dictionaries({"n_clusters": counts}),
-    width_grid.SampleAtWidths: st.lists(st.integers(0, 1000), min_size=1, max_size=4).map(
-        lambda each: {"samples": sum(each), "each": tuple(each)}
-    ),
-    width_grid.LabelAtWidth: st.fixed_dictionaries({"chosen": st.integers(0, 2**62)}),
     peer_vfedpca.MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
     preparing.CountCells: st.fixed_dictionaries(named),
     preparing.SumSquares: st.fixed_dictionaries(named),

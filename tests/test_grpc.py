@@ -117,7 +117,7 @@ def test_a_model_has_the_same_fields_as_of_the_local_engine(engine):
     """Also those that its file has not: what was chosen, and why, the points that centres were found from."""
     rows, columns = np.array_split(WINE, 3), np.array_split(WINE, 3, axis=1)
     pairs = [
-        (RFKKMeans("auto", 20, max_clusters=4, width_factors=(1.0, 2.0)), rows),
+        (RFKKMeans("auto", 20, max_clusters=4), rows),
         (UniformKPCA("auto", n_samples=20, share_rows=True), rows),
         (VFedPCA(2, rounds=1), columns),
     ]

@@ -21,7 +21,6 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
-from clients.width_grid import SampleAtWidths
 from fedkernel import RBF, Laplacian, Linear, simulate
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
@@ -321,9 +320,6 @@ def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_s
     for number in before:
         asked(site, SampleCoreset(samples=number))
     assert refusal(site, SampleCoreset(samples=samples)) == text
-    if before:
-        sampled = "rows were sampled before in this run; allowed: once (guard: coreset)"
-        assert refusal(site, SampleAtWidths(samples=3, each=(3,))) == f"SampleAtWidths: {sampled}"
 
 
 # Runs
@@ -398,7 +394,7 @@ def guarded_nodes(folder, policy=""):
     return [node | {"approve": "any"} for node in nodes_of(folder, NAMES, np.array_split(WINE, 3, axis=1), policy)]
 
 
-def clustered(folder, rows, coreset_size, **more):
+def clustered(folder, rows, coreset_size):
     """Run k-means at three sites with so many rows each, the last one's far apart."""
     nodes = guarded_nodes(folder)
     for node, part, scale in zip(
@@ -407,7 +403,7 @@ def clustered(folder, rows, coreset_size, **more):
         np.save(node["data"], scale * part)
         Path(node["out"]).mkdir(exist_ok=True)  # with a secret that is drawn, so would the seed be
         (Path(node["out"]) / "secret").write_bytes(node["name"].encode().ljust(32))
-    return run_on(nodes, RFKKMeans(2, n_features=10, coreset_size=coreset_size, **more), align=False)[0]
+    return run_on(nodes, RFKKMeans(2, n_features=10, coreset_size=coreset_size), align=False)[0]
 
 
 def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path):
@@ -422,15 +418,14 @@ def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path
         assert answered == ["Introduce", "ShowShare", "TakeShares"]
 
 
-@pytest.mark.parametrize("widths", [{}, {"width_factors": (0.5, 1)}], ids=["one width", "two widths"])
-def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path, widths):
+def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path):
     """By cost alone the last site, whose rows are far apart, would give nearly all points."""
-    result = clustered(tmp_path, (60, 40, 80), 22 if widths else 44, **widths)
+    result = clustered(tmp_path, (60, 40, 80), 44)
     samples = [
         line.parameters["samples"]
         for name in NAMES
         for line in read_outbox(tmp_path / name).departures
-        if line.request in ("SampleCoreset", "SampleAtWidths")
+        if line.request == "SampleCoreset"
     ]
     assert sum(samples) == 44
     assert samples[2] == 20

@@ -217,6 +217,7 @@ def test_registry_has_every_kernel_under_its_type():
         ({"type": ["rbf"]}, "is not known"),
         ({"gamma": 1.0}, "type is required .*linear, rbf"),
         ({"type": "rbf", "gamma": 0}, "RBF: gamma = 0: .*greater than 0"),
+        ({"type": "rbf", "gamma": [1, 2]}, r"gamma: \[1, 2\] is not one number; widths are compared by an experiment"),
         ({"type": "rbf", "gamma": 1.0, "sigma": 1.0}, "only one"),
         ({"type": "rbf", "sigma": -1.0}, "sigma = -1.0: .*greater than 0"),
         ({"type": "rbf", "sigma": 1e-200}, "not a positive number"),

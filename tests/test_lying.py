@@ -15,7 +15,6 @@ FOUND = [
     ("FKKMeans, without CEM", "FeatureSums", "1e150", 0),
     ("PeerVFedPCA, relays", "RelayedVectors (letter)", "not whole", 2),
     ("RFKKMeans, scale", "EntrySum", "1e149", 0),
-    ("RFKKMeans, widths", "LocalCosts", "misshapen", 0),
     ("UniformKPCA, batch", "DrawnRows", "1e20", 4),
     ("UniformKPCA, prepared", "Cells", "1e75", 0),
     ("UniformKPCA, prepared", "Squares", "1e149", 0),

@@ -157,7 +157,7 @@ VARIANTS = [
     (FKKMeans(3, penalty=0.0, cem=False, **FEW), ROWS),
     (FKKMeans(1, cem=False, n_features=4, iterations=3, tol=1e-15), ROWS),
     (RFKKMeans(3, n_features=10, kernel=RBF(width="columns")), ROWS),
-    (RFKKMeans("auto", n_features=10, max_clusters=3, width_factors=(0.5, 2)), ROWS),
+    (RFKKMeans("auto", n_features=10, max_clusters=3), ROWS),
     (DisKPCA(3, **SKETCHED), ROWS),
     (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
     (DisKPCA(3, point_sketch_size=20, projection_size="landmarks", **SKETCHED), ROWS),
@@ -258,7 +258,7 @@ def test_sparse_landmarks_are_bounded_too():
             advance(plan, Place(), "SketchKernel", fields, shapes)
 
 
-FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", "directions", "each", "chosen"}
+FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", "directions"}
 FOLLOWS |= {"parent", "children", "block"}
 """What may be open at the top of a request: of DKPCA's two rules the other one; what follows from the data."""
 

@@ -7,10 +7,7 @@ from experiments.results.rows import Run
 from experiments.results.summaries import setting, summarise
 
 RULE = "silhouette"
-"""It compares across widths and numbers of clusters; an objective is smaller wherever the kernel is wider.
-
-A run that tries several widths itself takes one by the same rule: `strategies.width_grid.best_width`.
-"""
+"""It compares across widths and numbers of clusters; an objective is smaller wherever the kernel is wider."""
 
 
 def recommendations(runs: Iterable[Run]) -> list[str]:

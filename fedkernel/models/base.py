@@ -38,7 +38,7 @@ class Choice:
     why: str
 
 
-BESIDE = ("choice_", "width_choice_", "kernel_mean_", "findings_")
+BESIDE = ("choice_", "kernel_mean_", "findings_")
 """Fields that a result's file has and a model's, which may go to sites, has not."""
 
 

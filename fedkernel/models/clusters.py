@@ -35,8 +35,6 @@ class KernelKMeans(Model):
         go to sites, has not.
     choice_ : Choice or None
         How many clusters a run chose, and why; not in a model's file either.
-    width_choice_ : Choice or None
-        Which of several widths of the kernel, and why.
     findings_ : tuple of str
         Sentences for the run's result; not in a file.
     """
@@ -47,7 +45,6 @@ class KernelKMeans(Model):
     training_: FloatArray | None = None
     coreset_: WeightedPoints | None = field(default=None, repr=False)
     choice_: Choice | None = field(default=None, repr=False)
-    width_choice_: Choice | None = field(default=None, repr=False)
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 

@@ -118,8 +118,8 @@ def same_kernel(model: Any, reference: Any) -> bool:
 
 
 def check_same_kernel(model: Any, reference: Any) -> None:
-    """Raise InputError if a model and its reference are of different kernels, unless one chose among widths."""
-    if not same_kernel(model, reference) and getattr(reference, "width_choice_", None) is None:
+    """Raise InputError if a model and its reference are of different kernels."""
+    if not same_kernel(model, reference):
         raise InputError(f"the reference has the kernel {reference.own_kernel!r}, but the model {model.own_kernel!r}")
 
 
@@ -165,7 +165,7 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     """Return recover error and agreement of the clusters, for a reference that holds its training coordinates.
 
     No recover error where these are hardly more than chance (`is_telling`), since that of no coordinates would be as
-    small, nor where the two chose different widths; no agreement with a single cluster.
+    small; no agreement with a single cluster.
     """
     # A central model is often the reference itself, and transforming its own rows again is what costs most.
     H = model.training_
@@ -175,8 +175,7 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
 
-    found = is_found(reference) and same_kernel(model, reference)
-    figures = {"recover_error": recover_error(H, E)} if found else {}
+    figures = {"recover_error": recover_error(H, E)} if is_found(reference) else {}
     if len(np.unique(expected)) > 1:
         figures["nmi_central"] = float(normalized_mutual_info_score(expected, labels))
     return figures

@@ -200,7 +200,6 @@ _KNOWN = (
         digits=(".4f", ".4f"),
     ),
     Metric("n_clusters", "clusters that the run chose", leads=False, digits=(".3g", ".2g")),
-    Metric("width_factor", "what the run chose to multiply the kernel's width by", leads=False, digits=(".3g", ".2g")),
     Metric("n_components", "components that the run chose", leads=False, digits=(".3g", ".2g")),
     _SHARE(
         "explained_variance_ratio",

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
     from fedkernel.numerics.quality import (
         Silhouette,
-        kernel_silhouette,
         ratio_of_variances,
         scored,
         silhouette,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.symmetric import symmetric_by_rows
-    from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
         NARROW,
         deviations,
@@ -102,7 +100,6 @@ __all__ = [
     "SubspaceEmbedding",
     "Unconverged",
     "WeightedPoints",
-    "WidthFactors",
     "WidthRule",
     "above_rounding",
     "adjusted_rand",
@@ -132,7 +129,6 @@ __all__ = [
     "is_sketched",
     "k_means",
     "kernel_from",
-    "kernel_silhouette",
     "lanczos_width",
     "leading_eigenpairs",
     "leading_eigenpairs_of_factor",
@@ -150,7 +146,6 @@ __all__ = [
     "rule_of",
     "saturates",
     "scale_gamma",
-    "scaled_width",
     "scored",
     "shortens",
     "silhouette",

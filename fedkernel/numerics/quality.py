@@ -63,24 +63,6 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     return Silhouette(mean, float(np.linalg.norm(shares * (values - mean))))
 
 
-def kernel_silhouette(K: FloatArray, labels: IntArray) -> float | None:
-    """Return the mean silhouette of rows by their distances in a kernel's feature space; None of fewer than 2 clusters.
-
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-        The kernel's values.
-    labels : ndarray of shape (n,)
-    """
-    if not 1 < len(np.unique(labels)) < len(labels):
-        return None
-    squares = np.diag(K)[:, None] + np.diag(K) - 2 * K
-    np.fill_diagonal(squares, 0.0)
-    from sklearn.metrics import silhouette_score  # noqa: PLC0415 - a second to import, for those who need it
-
-    return float(silhouette_score(np.sqrt(squares.clip(0.0)), labels, metric="precomputed"))
-
-
 def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
     """Return (B / (k - 1)) / (W / (n - k)), the variance between clusters by that within; None where it is not finite.
 

@@ -9,10 +9,9 @@ All are values: fields of messages, whose numbers depend on the fields and the n
 on them have the same maps without a matrix crossing the wire.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,6 @@ from fedkernel.numerics.kernels import (
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.numerics.structured import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
-from fedkernel.numerics.width_grid import scaled_width
 from fedkernel.seeds import generator
 from fedkernel.validation import value_object
 
@@ -128,26 +126,6 @@ class RandomFeatures:
         dtype = float_type(dtype)
         angles, offsets = self._angles(columns, draw, dtype)
         return lambda X: self._of_angles(angles(in_dtype(X, dtype)), offsets)
-
-    def at_width(self, factor: float) -> Self:
-        """Return the features at a width that is a factor times as large: of the same draw, w^T x divided by it."""
-        return dataclasses.replace(self, kernel=scaled_width(self.kernel, factor))
-
-    def at_widths(self, X: FloatArray, factors: Sequence[float]) -> FloatArray:
-        """Compute A of each `at_width`, (G, n, D), of one draw: what the rows X (n, d) are multiplied with is the same.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-        factors : sequence of G floats
-        """
-        products, offsets = self._angles(X.shape[1])
-        A = np.empty((len(factors), len(X), self.n_features))
-        for rows in row_blocks(len(X)):
-            angles = products(X[rows])
-            for place, factor in enumerate(factors):
-                A[place, rows] = self._of_angles(angles / factor, offsets)
-        return A
 
     @property
     def _count(self) -> int:

@@ -3,7 +3,7 @@
 They are for requests that are well formed and yet not what a method sends: vectors that pick a row out, widths at which
 a kernel sees one row only, coresets of nearly all rows, the same question again with other parameters. Each refuses and
 none alters, so that a run that passes has the numbers of one without. What they go by is declared by the request's
-class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.widened`, `Request.sketched`.
+class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 What a run has used up is in the client's memory. It begins anew with the next run, and how often a site runs at all is
 its operator's to limit; also where a run begins again, which then must ask the same (`fedkernel.run.repetition`).
@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedkernel.arrays import EPS, AnyArray, FloatArray, row_blocks
 from fedkernel.errors import InputError, TellableError
-from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, scaled_width
+from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma
 from fedkernel.numerics.blockwise import is_sketched
 from fedkernel.numerics.widths import moments_of_blocks
 from fedkernel.protocol.messages import Request
@@ -135,10 +135,6 @@ class Guards:
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
             raise TellableError(fault)
-        if request.sampled is not None:
-            if "answered.sampled" in memory:
-                raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
-            memory["answered.sampled"] = np.ones(1)
         for where, kernel, is_embedded in _kernels(request):
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
         for field in request.probes:
@@ -318,14 +314,9 @@ def width_range(X: Any) -> tuple[float, float]:
 
 def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian, bool]]:
     """Find the kernels with a width in a request's fields: their path, and whether it is that of features of rows."""
-    factors = getattr(request, request.widened) if request.widened else ()
     for name in type(request).model_fields:
         value = getattr(request, name)
         is_embedded = not isinstance(value, Kernel)
         kernel = getattr(value, "kernel", None) if is_embedded else value
         if isinstance(kernel, RBF | Laplacian):
-            where = f"{name}.kernel" if is_embedded else name
-            if not factors:
-                yield where, kernel, is_embedded
-            for factor in factors:
-                yield f"{where}[width x {factor:g}]", scaled_width(kernel, factor), is_embedded
+            yield f"{name}.kernel" if is_embedded else name, kernel, is_embedded

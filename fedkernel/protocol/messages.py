@@ -349,9 +349,6 @@ class Request(Message, Generic[ReplyT]):
     sampled: ClassVar[str | None] = None
     """The field that says of how many rows the coordinates are to leave."""
 
-    widened: ClassVar[str | None] = None
-    """The field of factors by which the widths of its kernels are multiplied."""
-
     sketched: ClassVar[str | None] = None
     """The field that says into how many sums the rows are to be sketched."""
 
