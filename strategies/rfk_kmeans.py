@@ -22,7 +22,7 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters
+from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
 from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
 
 
@@ -59,6 +59,7 @@ class RFKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
+        most_clusters(self.n_clusters, self.max_clusters)
 
     @property
     def dimensions(self) -> int:
