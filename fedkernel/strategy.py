@@ -292,8 +292,8 @@ def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> 
         less = "where it may leave, sending it takes less"
         sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table(whole)}: {less}")
     if ledger.rows_up:
-        left = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
-        if many := {member: rows for member, rows in left.items() if 10 * rows > member.rows}:
+        sent = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
+        if many := {member: rows for member, rows in sent.items() if 10 * rows > member.rows}:
             most = max(many, key=lambda member: many[member] / member.rows)
             rows = f"{most.called} sent {many[most]} of its {most.rows}"
             sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")

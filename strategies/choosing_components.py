@@ -92,8 +92,8 @@ def chosen(
     if ratios.max() < FAINT:
         why = f"{why}; no number stands out, by a factor of {FAINT} or more"
     if ratios.size < most:
-        told = np.count_nonzero(above_rounding(values, rows))
-        why = f"{why}; only {told} eigenvalues are told from 0"
+        count = np.count_nonzero(above_rounding(values, rows))
+        why = f"{why}; only {count} eigenvalues are told from 0"
     if n == most:
         why = f"{why}; that is the most that there may be (max_components)"
     return dataclasses.replace(model.first(n), choice_=Choice("n_components", n, f"n_components = {n}: {why}"))

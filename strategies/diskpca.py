@@ -320,9 +320,9 @@ class DisKPCA(LandmarkStrategy):
         most = EMBEDDED if isinstance(self.kernel, Linear) else min(EMBEDDED, self.n_random_features)
         if cohort is None or self.named_landmarks is not None:
             return most
-        left = self.budget(cohort) - self.span_floats(cohort, landmarks, self.projection_size)
+        budget = self.budget(cohort) - self.span_floats(cohort, landmarks, self.projection_size)
         fewest = min(2 * self.most_components, most)
-        return next((t for t in range(most, fewest, -1) if self._scored(cohort, t) <= left), fewest)
+        return next((t for t in range(most, fewest, -1) if self._scored(cohort, t) <= budget), fewest)
 
     def _scored(self, cohort: Sequence[Member], size: int) -> int:
         """Return the floats up of scores and distances."""

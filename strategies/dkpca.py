@@ -191,8 +191,8 @@ class DKPCA(ProjectsNewRows):
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         left_out = self._left_out(uploads, run.members)
         model = self._solve(uploads, left_out)
-        told = [float(value) for value in model.eigenvalues_[[0, -1]]] if model.n_components else [0.0, 0.0]
-        if not self._bounded or left_out <= max(told[1], LEAST * told[0]):
+        largest, last = model.eigenvalues_[[0, -1]].tolist() if model.n_components else (0.0, 0.0)
+        if not self._bounded or left_out <= max(last, LEAST * largest):
             return model
         sent = " or ".join(map(str, sorted({len(up.values) for up in uploads})))
         why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"

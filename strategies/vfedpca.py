@@ -314,7 +314,7 @@ class VFedPCA(ProjectsNewRows):
         searches.append(pairs := (yield from distributed(search, self._multiply)))
         ended = f"rounds = {limits['max_steps']} ended the search before it converged to tol = {limits['tol']:g}"
         what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
-        findings = (f"{ended}: {what}",) if any(isinstance(found, Unconverged) for found in searches) else ()
+        findings = (f"{ended}: {what}",) if any(isinstance(pairs, Unconverged) for pairs in searches) else ()
         model = KernelPCA(*pairs, self._local_kernel() or Linear(), findings_=findings)
         return chosen(model, most, len(pairs.vectors), centred) if choose else model
 

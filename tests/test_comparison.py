@@ -62,11 +62,13 @@ def test_it_is_the_paired_difference_of_textbooks_with_the_same_seeds_and_welchs
 ) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=n), 5 * rng.normal(size=m)
-    found = difference(dict(enumerate(x)), dict(reversed([*enumerate(y, start)])))
-    assert found.paired == (start == 0)
-    assert found.error is not None
-    oracle = stats.ttest_rel(y, x) if found.paired else stats.ttest_ind(y, x, equal_var=False)
-    np.testing.assert_allclose([found.mean, found.mean / found.error], [np.mean(y) - np.mean(x), oracle.statistic])
+    comparison = difference(dict(enumerate(x)), dict(reversed([*enumerate(y, start)])))
+    assert comparison.paired == (start == 0)
+    assert comparison.error is not None
+    oracle = stats.ttest_rel(y, x) if comparison.paired else stats.ttest_ind(y, x, equal_var=False)
+    np.testing.assert_allclose(
+        [comparison.mean, comparison.mean / comparison.error], [np.mean(y) - np.mean(x), oracle.statistic]
+    )
 
 
 def test_one_seed_has_no_error_and_equal_values_none_but_0() -> None:
@@ -74,8 +76,8 @@ def test_one_seed_has_no_error_and_equal_values_none_but_0() -> None:
     # of 0.1 three times the mean is 0.10000000000000002 and the deviation not 0
     same = dict.fromkeys(range(3), 0.1)
     for other in (same, dict.fromkeys(range(7), 0.1)):
-        found = difference(same, other)
-        assert (found.mean, found.error) == (0.0, 0.0)
+        comparison = difference(same, other)
+        assert (comparison.mean, comparison.error) == (0.0, 0.0)
     assert difference(same, dict.fromkeys(range(3), 0.3)).error == 0.0
 
 
@@ -113,8 +115,8 @@ def test_one_seed_has_no_error_and_equal_values_none_but_0() -> None:
 def test_verdicts(
     figure: str, a: Sequence[float | None], b: Sequence[float | None], from_seed: int, verdict: str, differs: bool
 ) -> None:
-    found = compared(a, b, figure, from_seed)
-    assert (found.verdict, found.differs) == (verdict, differs)
+    comparison = compared(a, b, figure, from_seed)
+    assert (comparison.verdict, comparison.differs) == (verdict, differs)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1, 3.0])

@@ -122,13 +122,13 @@ def test_a_model_has_the_same_fields_as_of_the_local_engine(engine):
         (VFedPCA(2, rounds=1), columns),
     ]
     for strategy, shards in pairs[: 1 if engine == "ray" else None]:  # which takes 20 s to start
-        one, two = (strategy.fit(shards, engine=name) for name in ("local", engine))
-        assert one.metrics == two.metrics
-        assert one.findings == two.findings
-        assert type(one.model) is type(two.model)
-        for name, value in vars(one.model).items():
-            assert type(vars(two.model)[name]) is type(value), name
-            np.testing.assert_equal(plain(vars(two.model)[name]), plain(value), err_msg=name)
+        local, remote = (strategy.fit(shards, engine=name) for name in ("local", engine))
+        assert local.metrics == remote.metrics
+        assert local.findings == remote.findings
+        assert type(local.model) is type(remote.model)
+        for name, value in vars(local.model).items():
+            assert type(vars(remote.model)[name]) is type(value), name
+            np.testing.assert_equal(plain(vars(remote.model)[name]), plain(value), err_msg=name)
 
 
 def test_a_process_that_cannot_start_is_named(tmp_path, monkeypatch):

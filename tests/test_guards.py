@@ -189,6 +189,10 @@ def test_every_array_that_a_site_is_sent_is_a_probe_or_known_not_to_be():
 GUARD = "(guard: coreset)"
 
 
+class SampleElsewhere(SampleCoreset):
+    """Another request of a stranger's pair by which rows are sampled."""
+
+
 def test_no_row_is_alone_in_its_sum():
     embedding = SubspaceEmbedding(Linear(), None)
     ask = lambda sums: SketchPoints(embedding=embedding, columns=sums, precision="float64")  # noqa: E731
@@ -319,6 +323,11 @@ def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_s
     asked(site, SolveLocally(n_clusters=2))
     for number in before:
         asked(site, SampleCoreset(samples=number))
+        with pytest.raises(
+            InputError,
+            match=r"^SampleElsewhere: rows were sampled before in this run; allowed: once \(guard: coreset\)$",
+        ):
+            Guards().check(SampleElsewhere(samples=1), site.X, site.memory)
     assert refusal(site, SampleCoreset(samples=samples)) == text
 
 

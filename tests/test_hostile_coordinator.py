@@ -108,8 +108,8 @@ def test_a_letter_of_another_run_is_refused_whatever_that_was_called(name):
     assert KEYS in refused(coordinator.ask, 1, ask)
     coordinator.run = "run"
     coordinator.ask(1, PublishKeys())  # keys are made anew
-    asked = ask.model_copy(update={"senders": {1: [0, 2]}})
-    assert "no keys were agreed on with client 0" in refused(coordinator.ask, 1, asked)
+    twisted = ask.model_copy(update={"senders": {1: [0, 2]}})
+    assert "no keys were agreed on with client 0" in refused(coordinator.ask, 1, twisted)
 
 
 # A coordinator that looks on

@@ -400,7 +400,7 @@ def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a
     result, make = strategy.fit(shards), DEGENERATE[change]
     settled = strategy.as_run(result)
     reference = settled.central(shards)
-    found = settled.judge(result, shards, reference)
+    of_the_run = settled.judge(result, shards, reference)
     if hasattr(result.model, name):
         worse = [
             dataclasses.replace(
@@ -414,7 +414,7 @@ def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a
         figures = settled.judge(answer, shards, reference)
         for figure, value in figures.items():
             if (better := metric_of(figure).better) is not None and not metric_of(figure).cost:
-                assert (value - found[figure]) * (1 if better == "lower" else -1) >= -1e-9, figure
+                assert (value - of_the_run[figure]) * (1 if better == "lower" else -1) >= -1e-9, figure
         if change in ("none", "the first again and again"):
             assert figures.get("error", 1.0) > 0.6
             assert figures.get("similarity", 0.0) < 0.9

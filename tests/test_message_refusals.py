@@ -25,8 +25,8 @@ def sketch_points(columns):
 
 
 def multiply_kernel(**fields):
-    given = {"kernel": Linear(), "precision": "float64", "tol": 0.0, "before": 0}
-    return diskpca.MultiplyKernel(**given, **CarriesRows.of(np.ones((2, 4))), **fields)
+    settings = {"kernel": Linear(), "precision": "float64", "tol": 0.0, "before": 0}
+    return diskpca.MultiplyKernel(**settings, **CarriesRows.of(np.ones((2, 4))), **fields)
 
 
 def spectrum(**scalars):

@@ -205,14 +205,14 @@ def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federa
         {"run": "RFK__seed=0", "n_clusters": 3, "step": STEP},
     )
     twice = Twice(**STRATEGY.hyperparameters)
-    told = " ".join(federation.ask(twice, id="once").findings)
-    assert "CompareClusters came 1 times, as often as the plan has it" in told
+    findings = " ".join(federation.ask(twice, id="once").findings)
+    assert "CompareClusters came 1 times, as often as the plan has it" in findings
     often = (*steps, Step(requests=(planned,), times=2))
-    told = " ".join(federation.ask(twice, id="often", plan=often).findings)
-    assert "CompareClusters was answered before in this run; allowed: once" in told
+    findings = " ".join(federation.ask(twice, id="often", plan=often).findings)
+    assert "CompareClusters was answered before in this run; allowed: once" in findings
     other = (*steps, Step(requests=(planned.model_copy(update={"fields": {"n_clusters": 3}}),)))
-    told = " ".join(federation.ask(Comparing(**STRATEGY.hyperparameters), id="other", plan=other).findings)
-    assert "compares its clusters only with those of a run that the study has before" in told
+    findings = " ".join(federation.ask(Comparing(**STRATEGY.hyperparameters), id="other", plan=other).findings)
+    assert "compares its clusters only with those of a run that the study has before" in findings
 
 
 @together

@@ -69,11 +69,11 @@ class Model(ABC):
     def beside(self) -> dict[str, Any]:
         """Return what a run knows of the model and the model's file has not, but for a coreset: plain data by field."""
         known = {name: getattr(self, name, None) for name in BESIDE}
-        told = {name: value for name, value in known.items() if value not in (None, ())}
-        return {name: vars(value) if isinstance(value, Choice) else value for name, value in told.items()}
+        present = {name: value for name, value in known.items() if value not in (None, ())}
+        return {name: vars(value) if isinstance(value, Choice) else value for name, value in present.items()}
 
     def with_beside(self, known: Mapping[str, Any]) -> Self:
-        """Return the model with what `beside` told of it, as JSON has it."""
+        """Return the model with the fields that `beside` returned, as JSON has them."""
         fields: dict[str, Any] = {}
         for name, value in known.items():
             fields[name] = Choice(**value) if isinstance(value, dict) else value

@@ -78,7 +78,7 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
     if V.shape != W.shape:
         raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
     U, lengths, _ = np.linalg.svd(V, full_matrices=False)
-    Q = U[:, lengths > _DEPENDENT * lengths[0]]
+    Q = U[:, lengths > _DEPENDENT * lengths.max(initial=0.0)]
     return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": eigenvector_distance(V, W)}
 
 

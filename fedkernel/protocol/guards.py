@@ -135,6 +135,10 @@ class Guards:
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
             raise TellableError(fault)
+        if request.sampled is not None:  # by whichever request, of a pair that has several
+            if "answered.sampled" in memory:
+                raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
+            memory["answered.sampled"] = np.ones(1)
         for where, kernel, is_embedded in _kernels(request):
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
         for field in request.probes:
