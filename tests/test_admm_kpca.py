@@ -1,7 +1,5 @@
 """Decentralised kernel PCA by ADMM: the reference numbers, reductions, what is sent, models, what is refused."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,12 +9,11 @@ from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.components import NodeComponents
-from fedkernel.models.directions import Directions, center_blocks
+from fedkernel.models.directions import center_blocks
 from fedkernel.models.files import load_model
 from fedkernel.noise import system_normal
 from fedkernel.numerics.kernels import normalised_gram
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.peers.graph import Topology
 from strategies import ADMMKPCA, admm_kpca
 
 SMALL = RBF(gamma=3e-4)  # of digits of 8 x 8 pixels
@@ -50,6 +47,7 @@ def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
     for node in range(nodes):
         alpha = result.outputs[node]["alpha"][:, 0]
         assert min(abs(alpha - a).max(), abs(alpha + a).max()) < 1e-8
+        assert "iterates" not in result.outputs[node], "they are kept where that is asked for (record)"
     assert strategy.judge(result, [X] * nodes, strategy.central([X] * nodes))["similarity"] == pytest.approx(
         1, abs=1e-8
     )
@@ -105,33 +103,6 @@ def test_what_does_not_settle(turns, left, unsettled):
 # --- what is sent
 
 
-@pytest.mark.parametrize("graph", ["ring", "star"])
-def test_floats_are_those_of_the_paper(graph):
-    rng = np.random.default_rng(0)
-    sizes = [7, 9, 12, 8, 10, 7, 11]
-    shards = [rng.standard_normal((n, 4)) * [3, 2, 1, 1] for n in sizes]
-    T, result = 5, admm(kernel=RBF(gamma=0.1), graph=Topology(graph), iterations=5).fit(shards)
-    rounds = {(row["phase"], row["values"]["t"]): row["round"] for row in result.history if "values" in row}
-    assert len(rounds) == 2 * T
-    peers = ADMMKPCA(graph=Topology(graph)).peers(len(sizes))
-    for t in range(1, T + 1):
-        # n_q of a projection on the neighbour's rows, and twice n_j of the own direction and its multipliers
-        sent = {
-            phase: {
-                (load.sender, load.receiver): load.floats for load in result.ledger.of_round(rounds[phase, t]).letters
-            }
-            for phase in ("UpdateConsensus", "UpdateDirection")
-        }
-        edges = [(j, q) for j, others in enumerate(peers) for q in others]
-        assert sent["UpdateConsensus"] == {(j, q): sizes[q] for j, q in edges}
-        assert sent["UpdateDirection"] == {(j, q): 2 * sizes[j] for j, q in edges}
-    # beside these, the rows and the start
-    expected = {(j, q): 5 * sizes[j] + T * (2 * sizes[j] + sizes[q]) for j, q in edges}
-    assert {edge: load.floats for edge, load in result.ledger.edges.items()} == expected
-    # the coordinator's own: a bound, the kernel's mean, a cosine for each neighbour, and two numbers per iteration
-    assert result.ledger.floats_up == sum(expected.values()) + len(sizes) * (2 + 2 * T) + len(edges)
-
-
 # --- more components
 
 
@@ -139,31 +110,14 @@ def test_floats_are_those_of_the_paper(graph):
 def test_three_components_by_deflation(nodes):
     shards = spread(nodes, 40)
     strategy = ADMMKPCA(3, RBF(gamma=0.01), iterations=30, share_rows=True)
-    reference, result = strategy.central(shards), strategy.fit(shards)
-    truth = Directions(np.vstack(shards), reference)
+    result, metrics, _ = judged(strategy, shards)
     for node, X in enumerate(shards):
         alpha = result.outputs[node]["alpha"]
         assert alpha.shape == (40, 3)
         K = center_blocks(normalised_gram(strategy.kernel, X), [40])
         np.testing.assert_allclose(alpha.T @ K @ alpha, np.eye(3), atol=1e-8 if nodes == 1 else 0.15)
-    for component in range(3):
-        truth_of_component = Directions(truth.X, only(reference, component))
-        ceiling = np.mean([truth_of_component.ceiling(X, 1e-3) for X in shards])
-        similarity = np.mean(
-            [
-                truth_of_component.similarity(X, result.outputs[j]["alpha"][:, component, None])
-                for j, X in enumerate(shards)
-            ]
-        )
-        assert similarity > (1 - 1e-8 if nodes == 1 else 0.85) * ceiling
+    assert metrics["similarity"] > (1 - 1e-8 if nodes == 1 else 0.85) * metrics["similarity_ceiling"]
     assert result.model.lagrangian_.shape[0] == result.model.without_multipliers_.size == 3
-
-
-def only(model, component):
-    chosen = slice(component, component + 1)
-    return dataclasses.replace(
-        model, eigenvalues_=model.eigenvalues_[chosen], eigenvectors_=model.eigenvectors_[:, chosen]
-    )
 
 
 # --- what is exchanged
@@ -261,30 +215,6 @@ def test_new_rows_far_from_the_others_are_told_apart():
     ]
     assert np.all(np.prod(sides, axis=1) < 0)
     assert len(set(np.sign(sides)[:, 0])) == 1  # and the nodes do agree
-
-
-def test_the_history_tells_the_lagrangian_and_the_stop():
-    shards, kernel, tol = spread(6), RBF(gamma=0.02), 1e-2
-    result = ADMMKPCA(kernel=kernel, share_rows=True, tol=tol, iterations=50, record=True).fit(shards)
-    figures = [row["values"] for row in result.history if "values" in row]
-    steps = max(row["t"] for row in figures)
-    last = {row["t"]: row for row in figures if "lagrangian" in row}
-    np.testing.assert_array_equal(
-        [last[t + 1]["lagrangian"] for t in range(1, steps)], result.model.lagrangian_[0][:-1]
-    )
-    # the largest angle between a node's directions before and after, in feature space; the first comes from the start
-    turned = []
-    for node, X in enumerate(shards):
-        K, iterates = center_blocks(normalised_gram(kernel, X), [len(X)]), result.outputs[node]["iterates"]
-        phi = iterates @ np.linalg.cholesky(K + 1e-12 * np.eye(len(K)))
-        phi /= np.linalg.norm(phi, axis=1, keepdims=True)
-        turned.append(np.arccos(np.abs((phi[1:] * phi[:-1]).sum(axis=1))))
-    turned = np.max(turned, axis=0)
-    assert [last[t + 1]["turned"] for t in range(2, steps)] == pytest.approx(turned[:-1], rel=1e-6)
-    assert steps < 50
-    assert turned[-1] <= tol < turned[:-1].min()
-    plain = ADMMKPCA(kernel=kernel, share_rows=True, iterations=1).fit(shards)
-    assert "iterates" not in plain.outputs[0]
 
 
 # --- what is refused

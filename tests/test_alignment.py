@@ -28,9 +28,7 @@ from named_sites import (
 
 from clients.dkpca import FindLocalEigenpairs
 from fedkernel import Linear
-from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.protocol.client import KernelClient
 from fedkernel.run import alignment, answering, flower
 from fedkernel.run.alignment import (
     SIZE,
@@ -42,9 +40,6 @@ from fedkernel.run.alignment import (
     own_rows,
     read_key,
 )
-from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
-from fedkernel.run.site import Site
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
@@ -347,30 +342,6 @@ def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart
     ):
         with pytest.raises(ProtocolError, match=sentence):
             common_rows({"a": OWN, "b": sent}, "drop", "run")
-
-
-def test_rows_that_are_in_order_already_are_not_copied():
-    worked_on = []
-
-    class Looking(DKPCA.client):
-        answers = (FindLocalEigenpairs,)
-
-        @staticmethod
-        def table(X, what):
-            worked_on.append(X)
-            return KernelClient.table(X, what)
-
-    shuffled = [IDS[row] for row in ORDER[::-1]]
-    held = [IDS[row] for row in np.argsort(hash_ids(IDS, b"", "trial", 0).view("S16").ravel())]
-
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        return Site(number, TABLE, None, lambda outputs: None, ids=[held, shuffled][number], ids_without_key=True)
-
-    with LocalGrid(client_app({"DKPCAClient": Looking}, find_site), clients=2) as grid:
-        DKPCA(2).run(grid, RunSettings("trial"))
-    assert [any(X is TABLE for X in worked_on[place:]) for place in (0, 2)] == [True, True]
-    assert sum(X is TABLE for X in worked_on) == 3, "both at first, then the one that is in order"
 
 
 # Columns

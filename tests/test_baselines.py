@@ -3,7 +3,6 @@
 The oracles are scikit-learn's indices of the labels that the sites stored, dense kernel matrices, and the history.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ from sklearn.preprocessing import scale
 
 from experiments.baselines import Baseline, baselines
 from experiments.config import Experiment, read_config, read_table
-from experiments.results import Run, read_runs
+from experiments.results import Run
 from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
@@ -166,17 +165,6 @@ def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole
         assert row.metrics["nmi"] != pytest.approx(indices_of(labels, load_iris().target)["nmi"], rel=1e-3)
 
 
-def test_saved_models_label_rows_as_their_sites_did(whole: Carried) -> None:
-    folder, rows = whole
-    for row in rows:
-        model = KernelKMeans.load(folder / str(row.model))
-        assert model.centers_.shape[0] == K
-        if row.kind == "strategy":
-            for m, X in enumerate(parts(row.seed)[0]):
-                stored = np.load(folder / "results" / row.id / f"client-{m}.npz")["labels"]
-                np.testing.assert_array_equal(model.predict(X), stored, err_msg=row.id)
-
-
 def test_a_baselines_indices_are_those_of_what_its_model_says(whole: Carried) -> None:
     folder, rows = whole
     for row in (row for row in rows if row.kind == "baseline"):
@@ -289,6 +277,17 @@ def test_a_baseline_moves_all_rows_or_none(whole: Carried) -> None:
         assert (row.engine, row.clients) == ("none", len(SIZES))
 
 
+def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(whole: Carried) -> None:
+    for row in whole[1]:
+        seconds = row.metrics["parallel_seconds"]
+        assert seconds is not None
+        assert seconds > 0
+        if row.kind == "strategy":
+            assert seconds == pytest.approx(sum(round_.slowest_seconds for round_ in row.history), rel=1e-12)
+        else:
+            assert seconds <= 1.1 * row.seconds + 1e-3
+
+
 # data without classes
 
 
@@ -297,31 +296,33 @@ TABLE, THREE = RNG.standard_normal((60, 4)), np.repeat([0, 1, 2], 20)
 
 
 @pytest.mark.parametrize(
-    ("y", "there"), [(None, False), (THREE, True), (np.array(["a", "b", "c"])[THREE], True), (TABLE[:, 0], False)]
+    ("there", "overrides"),
+    [
+        (False, ["data.name=npz:none"]),
+        (True, ["data.name=npz:numbers"]),
+        (True, ["data.name=npz:text"]),
+        (False, ["data.name=npz:measured"]),
+        (False, ["data.name=geometric", "data.options={n = 60, d = 5}"]),
+        (False, ["data.name=diabetes", "data.rows=60"]),  # its targets are whole numbers
+        (True, ["data.name=blobs", "data.options={n = 60}"]),
+        (False, ["data={shards = ['a.npy', 'b.npy']}", "partition={}"]),
+    ],
+    ids=str,
 )
-def test_only_a_file_with_labels_has_indices(tmp_path: Path, y: Array | None, there: bool) -> None:
-    np.savez(tmp_path / "mine.npz", X=TABLE, **({} if y is None else {"y": y}))
-    assert_indices(tmp_path, there, f"data.name=npz:{tmp_path}/mine.npz")
-
-
-def test_a_generated_set_without_labels_and_one_with_measurements_have_no_indices(tmp_path: Path) -> None:
-    assert_indices(tmp_path, False, "data.name=geometric", "data.options={n = 60, d = 5}")
-    assert_indices(tmp_path, False, "data.name=diabetes", "data.rows=60")  # its targets are whole numbers
-    assert_indices(tmp_path, True, "data.name=blobs", "data.options={n = 60}")
-
-
-def test_files_of_the_clients_own_have_no_indices(tmp_path: Path) -> None:
-    files = [str(tmp_path / f"{m}.npy") for m in range(2)]
-    for file, part in zip(files, np.split(TABLE, [35]), strict=True):
-        np.save(file, part)
-    assert_indices(tmp_path, False, f"data={{shards = {files}}}", "partition={}")
-
-
-def assert_indices(folder: Path, there: bool, *overrides: str) -> None:
-    """Run an experiment on 60 rows and see whether its rows have indices; other metrics they have in any case."""
+def test_only_data_with_labels_have_indices(folder: Path, there: bool, overrides: list[str]) -> None:
+    """Other metrics they have in any case."""
+    labels = {
+        "none": {},
+        "numbers": {"y": THREE},
+        "text": {"y": np.array([*"abc"])[THREE]},
+        "measured": {"y": TABLE.T[0]},
+    }
+    for name, y in labels.items():
+        np.savez(folder / f"{name}.npz", X=TABLE, **y)
+    for name, part in zip("ab", np.split(TABLE, [35]), strict=True):
+        np.save(folder / f"{name}.npy", part)
     divided = "partition={kind = 'horizontal', clients = 2}"
-    rows = carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides, restart=True)
-    for row in rows:
+    for row in carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides):
         assert {"nmi", "ari"} & set(row.metrics) == ({"nmi", "ari"} if there else set()), row.id
         assert ("recover_error" in row.metrics) == (row.name != "isolated")
 
@@ -329,46 +330,7 @@ def assert_indices(folder: Path, there: bool, *overrides: str) -> None:
 # once, whatever interrupts it
 
 
-def test_the_same_seeds_give_the_same_rows(whole: Carried, tmp_path: Path) -> None:
-    again = numbers(carry_out(tmp_path / "again"))
-    assert again == numbers(whole[1])
-    for run, other in zip(again[:6], again[6:], strict=True):  # of another seed
-        assert run["metrics"] != other["metrics"]
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_an_interrupted_experiment_goes_on_where_it_stopped(whole: Carried, tmp_path: Path, count: int) -> None:
-    folder = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(folder, "seeds=[0]", progress=interrupt_after(count))
-    done = read_runs(folder / "runs.jsonl")
-    assert len(done) == count
-    seen: list[str] = []
-    rows = carry_out(folder, "seeds=[0]", progress=lambda name, *_: seen.append(name))
-    assert seen == IDS[count:6]
-    assert rows[:count] == done
-    assert numbers(rows) == numbers(whole[1][:6])
-
-
-def interrupt_after(count: int) -> Callable[[str, int, int], None]:
-    def progress(name: str, done: int, total: int) -> None:
-        if done == count:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 # what is refused before anything runs
-
-
-@pytest.mark.parametrize("name", [*STRATEGIES, *OTHERS])
-def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
-    kind = "strategy" if name in STRATEGIES else "baseline"
-    only = [entry for entry in experiment(tmp_path).table[kind] if entry["name"] == name]
-    method, table = only[0]["method"], f"{{name = 'x', method = '{only[0]['method']}', n_clusters = 3}}"
-    alone = [f"{kind}=[{table}]", *(f"{other}=[]" for other in ("strategy", "baseline") if other != kind)]
-    message = refusal(tmp_path, *alone, "partition={clients = 2}")
-    assert message == f"tiny.toml: {kind} 'x': partition.kind = 'vertical', but {method} needs 'horizontal'"
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,6 @@ def planted(spreads=(16.0, 14.0, 7.0, 0.02, 0.019, 0.018, 0.015, 0.014, 0.013), 
     return U * np.sqrt(spreads) @ V.T
 
 
-def blobs():
-    """Return rows around four points that are as far apart as they are from 0."""
-    noise = np.random.default_rng(3).standard_normal((120, 6))
-    return 6 * np.eye(4, 6)[np.arange(120) % 4] + 0.4 * noise
-
-
 def rows(pair, *fields, **more):
     return lambda number, **auto: pair(number, *fields, share_rows=True, **more, **auto)
 
@@ -97,26 +91,6 @@ def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, m
     if name != "DKPCA":  # which hands nothing over
         assert floats(run, "down")[last] == len(shards) * directions(run.model).size
         assert directions(run.model).shape[1] == D
-
-
-@pytest.mark.parametrize(
-    ("strategy", "number"),
-    [
-        (DisKPCA("auto", RBF(gamma=0.05), n_adaptive=20, share_rows=True), 4),
-        (UniformKPCA("auto", RBF(gamma=0.05), n_samples=30, share_rows=True), 4),
-        (UniformKPCA("auto", RBF(gamma=0.05), n_samples=30, solver="batch", share_rows=True), 4),
-        (DKPCA("auto", RBF(gamma=0.05), local_components=20, center=True), 3),
-        (VFedPCA("auto", merge="exact"), 3),
-        (VFedAKPCA("auto", merge="exact", kernel=RBF(gamma=0.05)), 3),
-    ],
-    ids=str,
-)
-def test_four_blocks_are_told_by_every_pair_that_chooses(strategy, number):
-    """Four blocks of a kernel matrix have four large eigenvalues; centred three, for the points' mean is taken off."""
-    shards = np.array_split(blobs(), 3, axis=1 if strategy.partition == "vertical" else 0)
-    result = strategy.fit(shards)
-    assert result.model.n_components == number
-    assert f"{number}: " in result.findings[0].partition("(")[2]
 
 
 SHOWN = {"share_rows": True}

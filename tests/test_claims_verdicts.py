@@ -163,17 +163,6 @@ def test_each_check_has_the_verdict_that_its_rows_are_doctored_for(check: str, v
     assert judged(rows[verdict], check=KINDS.get(check, check), **claim).verdict is verdict
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_no_check_can_be_made_without_a_run_that_it_needs(check: str) -> None:
-    claim, rows = CHECKS[check]
-    due = [(run.point, run.seed) for run in rows[Verdict.HOLDS]]
-    claim = {"check": KINDS.get(check, check), **claim}
-    assert judged(rows[Verdict.HOLDS], due, **claim).verdict is Verdict.HOLDS
-    (first, *others) = rows[Verdict.HOLDS]
-    assert first.name == "A"
-    assert judged(others, due, **claim).verdict is Verdict.UNTESTABLE
-
-
 def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed() -> None:
     claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
     worst = judged(at_costs(0.7, 0.8, 1.2), **claim)

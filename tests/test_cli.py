@@ -232,14 +232,6 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
     assert len({row.id for row in read_runs("runs/tiny/runs.jsonl")}) == 4
 
 
-def test_restart_runs_it_all_again_with_another_configuration() -> None:
-    assert call("run", "tiny.toml").exit_code == 0
-    other = ["run", "tiny.toml", "--set", "seeds=[4]"]
-    assert "--restart to throw it away" in failure(*other, code=2)
-    assert call(*other, "--restart").exit_code == 0
-    assert [row.seed for row in read_runs("runs/tiny/runs.jsonl")] == [4, 4]
-
-
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

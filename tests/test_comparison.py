@@ -119,20 +119,6 @@ def test_verdicts(
     assert (comparison.verdict, comparison.differs) == (verdict, differs)
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.1, 3.0])
-@pytest.mark.parametrize("from_seed", [0, 2])
-def test_the_sides_are_alike(shift: float, from_seed: int) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=4), rng.normal(size=4) + shift
-    one, other = compared(a, b, from_seed=from_seed), compared(b, a, from_seed=-from_seed % 4 if not from_seed else 2)
-    assert one.difference is not None
-    assert other.difference is not None
-    np.testing.assert_allclose(
-        [one.difference.mean, one.difference.error or 0], [-other.difference.mean, other.difference.error or 0]
-    )
-    assert one.verdict == other.verdict.translate(str.maketrans("AB", "BA"))
-
-
 def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order() -> None:
     a = [a_run(name, point={"x": x, "y": 1}) for name in ("p", "q") for x in (1, 2)]
     b = [a_run(name, point={"y": 1, "x": x}) for name in ("r", "q") for x in (3, 2)]

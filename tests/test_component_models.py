@@ -1,12 +1,14 @@
-"""Components over landmarks and of peers: saved and loaded bit for bit, and refused by name when damaged."""
+"""Components over landmarks and of peers, saved and loaded bit for bit; these and clusters refused when damaged."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 from model_files import KERNELS, contents, refused
 from scipy import sparse
+from test_cluster_models import EMBEDDINGS, clusters_of
 
 from fedkernel import RBF
 from fedkernel.errors import InputError
@@ -118,46 +120,89 @@ DAMAGES = {
     "not finite": lambda array: np.full(array.shape, np.nan),
 }
 UNREAD = {"surplus": np.ones(3), "landmarks.values": np.ones(3), "landmarks.dense": np.ones((7, 5))}
+UNREAD |= {"embedding.surplus": np.ones(3), "embedding.map_4": np.ones((13, 5))}
 """Arrays that a model of the other form may have, or none."""
 
 
-@pytest.mark.parametrize("model", [landmark_model, csr_model, peer_model, node_model])
-def test_arrays_that_do_not_fit(tmp_path, model):
-    path = model().save(tmp_path / "model.npz")
-    whole = contents(path)
-    header, own = json.loads(str(whole["header"])), whole.keys() - {"header"}
-    changes = [(how, {name: damage(whole[name])}) for name in own for how, damage in DAMAGES.items()]
-    changes += [("it is not read", {name: array}) for name, array in UNREAD.items() if name not in own]
-    for how, change in changes:
-        arrays = {name: array for name, array in (whole | change).items() if array is not None}
-        header["arrays"] = [name for name in arrays if name != "header"]  # what the names alone would tell
-        np.savez(path, **arrays | {"header": np.array(json.dumps(header))})
-        if model is peer_model and how == "it is missing":
-            type(model()).load(path)  # it is known of recorded runs only
-        else:
-            assert "damaged" in refused(path, type(model()).load), (how, *change)
+def feature_clusters():
+    return clusters_of(EMBEDDINGS["features"])
+
+
+def landmark_clusters():
+    return clusters_of(EMBEDDINGS["landmarks"])
 
 
 def featured_model():
     return node_model(RBF(gamma=0.3), features=FEATURES)
 
 
-ALLOWED = [("rho", None), ("rho", -1), ("rho", 0), ("rho", 4), ("components", 4), ("features", None)]
+OTHER_ROWS = ("a row fewer", "a row more", "no rows")
+UNSEEN = {(name, "it is missing") for name in ("lagrangian_", "without_multipliers_")}  # known of recorded runs only
+UNSEEN_OF_CLUSTERS = {
+    *((name, "it is missing") for name in ("eigenvalues_", "training_")),
+    *itertools.product(("training_", "embedding.finish_1", "embedding.finish_2"), OTHER_ROWS),
+    *itertools.product(("centers_",), OTHER_ROWS[:2]),
+}
+"""Damages that leave what might be another model."""
 
 
-@pytest.mark.parametrize("model", [landmark_model, csr_model, peer_model, featured_model])
+@pytest.mark.parametrize(
+    ("model", "unseen"),
+    [
+        *((landmark_model, {}), (csr_model, {}), (peer_model, UNSEEN), (node_model, {})),
+        *((feature_clusters, UNSEEN_OF_CLUSTERS), (landmark_clusters, UNSEEN_OF_CLUSTERS)),
+    ],
+)
+def test_arrays_that_do_not_fit(tmp_path, model, unseen):
+    path = model().save(tmp_path / "model.npz")
+    whole = contents(path)
+    header, own = json.loads(str(whole["header"])), whole.keys() - {"header"}
+    changes = [(name, how, damage(whole[name])) for name in own for how, damage in DAMAGES.items()]
+    changes += [(name, "it is not read", array) for name, array in UNREAD.items() if name not in own]
+    for name, how, damaged in changes:
+        arrays = {key: array for key, array in (whole | {name: damaged}).items() if array is not None}
+        header["arrays"] = [key for key in arrays if key != "header"]  # what the names alone would tell
+        np.savez(path, **arrays | {"header": np.array(json.dumps(header))})
+        if (name, how) in unseen:
+            type(model()).load(path)
+        else:
+            assert "damaged" in refused(path, type(model()).load), (how, name)
+            assert "damaged" in refused(path, load_model)
+
+
+ALLOWED = {
+    "rho": (None, -1, 0, 2.5, 4),
+    "components": (2.5, 4),
+    "features": (None,),
+    "columns": (4,),
+    "seed": ("missing", 0, 4),
+    "form": ("missing",),
+    "frequencies": ("missing",),
+}
+WRONG = ("missing", None, "x", -1, 0, 2.5, 4, [], {"type": "wave"})
+
+
+@pytest.mark.parametrize(
+    "model", [landmark_model, csr_model, peer_model, featured_model, feature_clusters, landmark_clusters]
+)
 def test_a_header_that_is_wrong(tmp_path, model):
     """In a field of its own; those of all models: test_models.py."""
     path, load = model().save(tmp_path / "model.npz"), type(model()).load
     whole = contents(path)
     header = json.loads(str(whole["header"]))
 
-    def refusal(**change):
-        np.savez(path, **whole | {"header": np.array(json.dumps(header | change))})
+    def refusal():
+        np.savez(path, **whole | {"header": np.array(json.dumps(header))})
         return refused(path, load)
 
-    assert f"holds a KernelPCA model, not a {type(model()).__name__} model" in refusal(model="KernelPCA")
-    for field in header.keys() - {"format", "version", "model", "arrays"}:
-        for value in (None, "x", -1, 0, 4, [], {"type": "wave"}):
-            if (field, value) not in ALLOWED:
-                assert "damaged" in refusal(**{field: value}), (field, value)
+    embedding = header.get("embedding", {})
+    for table in (header, embedding, embedding.get("features", {})):
+        for field, value in itertools.product(table.keys() - {"format", "version", "model", "arrays"}, WRONG):
+            if value not in ALLOWED.get(field, ()):
+                right = table.pop(field)
+                if value != "missing":
+                    table[field] = value
+                assert "damaged" in refusal(), (field, value)
+                table[field] = right
+    header["model"] = "KernelPCA"
+    assert f"holds a KernelPCA model, not a {type(model()).__name__} model" in refusal()

@@ -57,15 +57,6 @@ def test_rare_clusters_are_found(landmarks, largest):
     assert ratio - 1 <= 0.25 * (rare(UniformKPCA, landmarks) - 1)
 
 
-@pytest.mark.slow
-def test_the_error_falls_with_the_landmarks_and_without_the_last_sketch():
-    sketched, exact = ([rare(DisKPCA, count, size) for count in (25, 50, 100)] for size in ("landmarks", "exact"))
-    for errors in (sketched, exact):
-        assert errors == sorted(errors, reverse=True)
-    assert all(sketch > other >= 1 for sketch, other in zip(sketched, exact, strict=True))
-    assert exact[0] < 1.05
-
-
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 @pytest.mark.parametrize("counts", [{"n_adaptive": 500}, {"n_adaptive": 0, "n_leverage": len(SMALL)}], ids=str)
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)

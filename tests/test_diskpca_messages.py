@@ -73,21 +73,6 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
     assert [row["rows_up"] for row in result.history] == [sum(drawn.get(row["phase"], [0])) for row in result.history]
 
 
-def test_exact_products_and_a_given_size_have_the_sizes_they_say():
-    fields = {"n_adaptive": 20, "embedding_size": 10, "share_rows": True}
-    shards = np.array_split(DIGITS[:900], 3)
-    sizes = DisKPCA().point_sketch_size, DisKPCA().projection_size
-    assert sizes == ("exact", "exact")
-    for p, w in ((12, 17), sizes):
-        result = DisKPCA(4, RBF(gamma=0.001), point_sketch_size=p, projection_size=w, **fields).fit(shards)
-        Y = result.ledger.rows_up
-        sent = {row["phase"]: row["floats_up"] for row in result.history}
-        if p == "exact":
-            assert (sent["MultiplyPoints"], sent["MultiplyKernel"]) == (3 * 55, 3 * Y * (Y + 1) // 2)
-        else:
-            assert (sent["SketchPoints"], sent["SketchKernel"]) == (3 * 10 * p, 3 * Y * w)
-
-
 def test_draws_that_have_nothing_to_go_by_are_not_asked_for():
     result = strategy(Linear(), n_leverage=100, n_adaptive=20).fit(shards_of(SMALL), evaluate=True)
     assert "DrawByDistance" not in [row["phase"] for row in result.history]

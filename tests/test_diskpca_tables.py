@@ -59,16 +59,6 @@ def test_the_kind_of_table_does_not_matter(kind, tmp_path):
     assert result.metrics == pytest.approx(from_arrays().metrics, abs=1e-12)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_sparse_rows_give_what_their_dense_form_gives(kernel):
-    X = np.where(np.random.default_rng(1).random(SMALL.shape) < 0.4, SMALL, 0.0)
-    first, second = (strategy(kernel).fit(form(shards_of(X)), seed=7) for form in (list, as_csr))
-    np.testing.assert_array_equal(second.model.landmarks_.toarray(), first.model.landmarks_)
-    np.testing.assert_allclose(second.model.eigenvalues_, first.model.eigenvalues_, rtol=1e-8)
-    H = coordinates(first)
-    np.testing.assert_allclose(coordinates(second), H, rtol=0, atol=1e-7 * np.abs(H).max())
-
-
 def test_dense_and_sparse_sites_together():
     X = np.where(np.random.default_rng(1).random(SMALL.shape) < 0.4, SMALL, 0.0)
     first, second, third = shards_of(X)

@@ -1,7 +1,5 @@
 """Embeddings: what they compute by blocks and closed forms is what the recursion and the full matrices give."""
 
-import json
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -9,7 +7,7 @@ import scipy.sparse
 from fedkernel.arrays import ROWS, row_blocks
 from fedkernel.errors import InputError
 from fedkernel.models.components import KernelPCA
-from fedkernel.models.embeddings import EMBEDDINGS, FeatureChain, Landmarks, advance, combine_draws
+from fedkernel.models.embeddings import FeatureChain, Landmarks, advance, combine_draws
 from fedkernel.numerics.kernels import RBF, Laplacian, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures
 
@@ -205,20 +203,3 @@ def test_rows_may_be_lists_or_whole_numbers_and_of_landmarks_sparse(embedding):
         return
     with pytest.raises(InputError, match="X is a sparse matrix; allowed: a dense array"):
         embedding(sparse)
-
-
-@every_embedding
-def test_parts_are_plain_and_rebuild_the_same(embedding):
-    fields, arrays = embedding.parts()
-    table = json.loads(json.dumps(fields))
-    again = EMBEDDINGS[embedding.kind].from_parts(table, arrays)
-    assert type(again) is type(embedding)
-    assert (again.columns, again.width) == (embedding.columns, embedding.width)
-    assert again.parts()[0] == fields
-    assert [array.tobytes() for array in again.parts()[1].values()] == [array.tobytes() for array in arrays.values()]
-    X = rows(5, embedding.columns)
-    assert np.array_equal(again(X), embedding(X))
-    for name in [*fields, *arrays]:
-        without = [{key: value for key, value in parts.items() if key != name} for parts in (fields, arrays)]
-        with pytest.raises((ValueError, KeyError, TypeError)):
-            type(embedding).from_parts(*without)

@@ -1,10 +1,6 @@
 """What a strategy says that a run will take, against what it takes."""
 
 import dataclasses
-import os
-import re
-import subprocess
-import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -14,7 +10,6 @@ import pytest
 from cases import WINE
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
 from experiments.commands.forecast import cohort, forecast_table, lines_of
 from experiments.config import read_config
@@ -160,19 +155,6 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
     assert max(peaks) / 3 < strategy.forecast(cohort(shards)).memory < 3 * max(peaks)
 
 
-@pytest.mark.parametrize(("rows", "local"), [(1000, 10), (1000, 50), (500, 20), (400, 400), (400, "adaptive")])
-def test_memory_of_dkpca_is_what_its_client_takes(rows, local):
-    strategy, shard = DKPCA(2, KERNEL, local_components=local), np.random.default_rng(0).standard_normal((rows, 20))
-    fields = {"epsilon": 0.0005} if local == "adaptive" else {"n_components": local}
-    tracemalloc.start()
-    try:
-        DKPCAClient(shard).find_local_eigenpairs(FindLocalEigenpairs(kernel=KERNEL, **fields))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert 0.8 < strategy.forecast(cohort([shard])).memory / peak < 1.3
-
-
 def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
     members = [Member(client, client, 1000, 5, 0) for client in range(3)]
     without, with_them = (DisKPCA(4, share_rows=True, embed=embed) for embed in (False, True))
@@ -245,21 +227,6 @@ def test_a_sweep_has_a_line_for_each_setting(tmp_path, monkeypatch):
         ["ADMM", "[red]", "clients=4", "4"],
     ]
     assert any(line.startswith("all 4 runs") for line in lines)
-
-
-@pytest.mark.slow
-def test_a_narrow_terminal_shows_every_name_and_every_figure():
-    """As a process, whose terminal the environment tells of."""
-    columns = 60
-    command = [Path(sys.executable).parent / "fedkernel", "run", FOLDER / "quickstart.toml", "--dry-run"]
-    terminal = {"COLUMNS": str(columns), "TTY_COMPATIBLE": "1", "TERM": "xterm"}
-    done = subprocess.run(command, env=os.environ | terminal, capture_output=True, text=True, check=True)
-    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Figures: exact")[0]
-    assert "…" not in text
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
-    assert text.count("DKPCA linear,") == 3 * text.count("VFedPCA (paper)") == 3 * text.count("Method") >= 6
-    for figure in ("28,500", "28,450", "47.0 kB", "5,642,430"):
-        assert figure in text
 
 
 def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
