@@ -322,17 +322,6 @@ def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
         assert [line.refused for line in target.lines[lines:]] == [reason]
 
 
-def test_only_the_client_that_a_run_names_answers_it(tmp_path):
-    """Though the operator allows others, which answer requests of the same names."""
-    policy = '[study]\npairs = ["VFedPCAClient", "PeerVFedPCAClient", "DKPCAClient"]\npeers = "any"'
-    target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient", policy)
-    target.begin("VFedPCAClient")
-    target.pair = "PeerVFedPCAClient"
-    assert target.get(BLOCKS[0]).endswith("runs VFedPCAClient, but was asked for 'PeerVFedPCAClient'")
-    target.pair = "VFedPCAClient"
-    assert not isinstance(target.get(BLOCKS[0]), str)
-
-
 def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     """Or a coordinator could fill the disk with them, and have a later run refused whose rows differ by few."""
     flower.ensure_task_identity()

@@ -13,16 +13,13 @@ from clients.diskpca import (
     DrawByDistance,
     DrawByLeverage,
     DrawnPositions,
-    DrawUniformly,
     Leverages,
     MeasureDistances,
 )
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
-from fedkernel.models.components import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol.messages import CarriesRows
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.result import Result
 from strategies import DisKPCA, UniformKPCA
 from strategies.diskpca import _shared_out, score_by_leverage
 
@@ -93,20 +90,6 @@ def test_components_are_orthonormal_and_their_errors_are_those_of_the_definition
     missed = K - np.square(vectors.T @ H / np.sqrt(values)[:, None]).sum()
     assert result.metrics["error"] == pytest.approx(missed, abs=1e-6)
     assert np.all(np.diff(result.model.eigenvalues_) <= 0)
-
-
-def test_components_in_the_span_are_the_best_there():
-    """Against the definition: of all rank-k projections within the span, the one that keeps most."""
-    kernel = WIDE
-    result = DisKPCA(K, kernel, 30, projection_size="exact", share_rows=True).fit(shards_of(RARE))
-    Y = result.model.landmarks_
-    values, vectors = np.linalg.eigh(kernel.gram(Y))
-    root = vectors[:, values > 1e-7 * values[-1]] / np.sqrt(values[values > 1e-7 * values[-1]])
-    spectrum = np.linalg.svd(kernel.gram(RARE, Y) @ root, compute_uv=False)[:K] ** 2
-    total, captured = result.model.captured(RARE)
-    assert total == len(RARE)
-    assert captured == pytest.approx(spectrum.sum(), rel=1e-6)
-    np.testing.assert_allclose(result.model.eigenvalues_, spectrum, rtol=1e-5)
 
 
 def test_a_rank_that_the_components_reach_leaves_no_error():
@@ -256,23 +239,6 @@ def test_every_site_holds_the_same_landmarks(form):
     assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
 
 
-def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
-    def drawn(client, seed):
-        site = DisKPCAClient(SMALL[:12], client=client, seed=seed, share_rows=True)
-        rows, positions = ask(site, DrawUniformly(samples=4)).rows, DrawnPositions.load(site.memory).positions
-        np.testing.assert_array_equal(rows, SMALL[:12][positions])
-        return positions
-
-    counts = np.zeros(12)
-    for seed in range(1000):
-        positions = drawn(0, seed)
-        assert np.all(np.diff(positions) > 0)
-        counts[positions] += 1
-    deviation = np.sqrt(1000 * 4 / 12 * 8 / 12)
-    assert np.all(np.abs(counts - 1000 * 4 / 12) < 5 * deviation)
-    assert len({drawn(client, seed=0).tobytes() for client in range(5)}) > 1
-
-
 def test_clients_draw_in_proportion_to_what_their_rows_weigh():
     totals, samples = np.array([4.0, 0.0, 1.0, 15.0]), 4000
     counts = dict(_shared_out(samples, totals, np.full(4, samples), np.random.default_rng(0)))
@@ -298,35 +264,3 @@ def test_there_are_as_many_landmarks_as_were_asked_for():
     assert result.model.landmarks_.shape[0] == len(np.unique(result.model.landmarks_, axis=0)) == 45
     drawn = [row["rows_up"] for row in result.history if row["phase"].startswith("DrawBy")]
     assert drawn == [15, 30]
-
-
-# The model
-
-
-@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
-def test_the_model_gives_the_coordinates_that_the_sites_keep(form, tmp_path):
-    result = strategy().fit(form(shards_of(SMALL)), seed=3)
-    X = form([SMALL])[0]
-    np.testing.assert_allclose(result.model.transform(X), coordinates(result), rtol=0, atol=1e-12)
-    result.save(tmp_path)
-    again = Result.load(tmp_path)
-    assert isinstance(again.model, LandmarkPCA)
-    assert again.model.transform(X).tobytes() == result.model.transform(X).tobytes()
-    assert again.ledger == result.ledger
-
-
-@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
-@pytest.mark.parametrize("embed", [True, False])
-def test_measuring_on_the_sites_is_measuring_on_all_rows(form, embed):
-    shards = form(shards_of(SMALL))
-    method = strategy(embed=embed)
-    result = method.fit(shards, evaluate=True, reference=method.central(shards))
-    measured = method.judge(result, shards)
-    error = measured.pop("reconstruction_error")
-    assert measured == {}
-    assert result.metrics["reconstruction_error"] == pytest.approx(error, abs=1e-12)
-    # by definition: what the coordinates leave of the lengths
-    H = result.model.transform(form([SMALL])[0])
-    assert error == pytest.approx(1 - np.square(H).sum() / len(SMALL), abs=1e-12)
-    assert [sorted(outputs) for outputs in result.outputs.values()] == [["embedding"] if embed else []] * 3
-    assert result.ledger.of_round(result.ledger.rounds).floats_up == 3 * 2
