@@ -7,6 +7,7 @@ import pytest
 import scipy.integrate
 import scipy.sparse
 from allocation import peak_of
+from kernel_cases import rows
 from scipy.stats import ortho_group
 
 from fedkernel.errors import InputError
@@ -16,10 +17,6 @@ from strategies import DKPCA
 DEGREES = [0, 1, 2]
 every_degree = pytest.mark.parametrize("degree", DEGREES)
 ANGLES = [1e-9, 1e-7, 3e-5, 1e-3, 0.03, 0.044, 0.045, 0.3, 1.0, math.pi / 2, 2.0, 3.0]
-
-
-def rows(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
 
 
 def at_angles(angles, d=6):

@@ -338,16 +338,11 @@ def test_the_page_of_commands_has_every_option_as_it_is_now() -> None:
 # as a process
 
 
-def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> None:
+def test_the_installed_command_runs_as_in_process(workplace: Path) -> None:
     assert call("--version").stdout == f"{version('fedkernel')}\n"
+    command = [Path(sys.executable).parent / "fedkernel", "run", "tiny.toml"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}
-    broken = "from clients import dkpca; del dkpca.DKPCAClient._solve; from experiments import cli; cli.main()"
-    broken_run = [sys.executable, "-c", broken, "run", "tiny.toml", "--out", "broken"]
-    runs = [
-        subprocess.run(arguments, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
-        for arguments in ([Path(sys.executable).parent / "fedkernel", "run", "tiny.toml"], broken_run)
-    ]
-    assert [(done.returncode, bool(done.stderr)) for done in runs] == [(0, False), (1, True)]
-    assert "DKPCA of [red] iris" in runs[0].stdout
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "DKPCA of [red] iris" in done.stdout
     assert (workplace / "runs" / "tiny" / "report.html").exists()
-    assert re.search(r"\nerror: 1 of 2 runs has failed: .*.AttributeError: .* has no attribute .*\n$", runs[1].stderr)

@@ -16,7 +16,7 @@ from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import VERSION, Receipt, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
 from fedkernel.protocol.state import PASSING, State
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
@@ -113,18 +113,6 @@ def test_an_unknown_request_is_refused():
     arrays, scalars = encode(Multiply(block=V))
     with pytest.raises(ProtocolError, match=r"^VFedPCAClient, round 8, client 2: request Multiply: block: must be a"):
         VFedPCAClient(X, client=2).fit([arrays[0].astype(np.float32)], {**scalars, "round": 8})
-
-
-def test_what_belongs_to_the_base_class_is_no_request():
-    """Neither NumPyClient's methods nor private ones can be reached by a message's name."""
-    assert set(VFedPCAClient.handlers) == {
-        *("IterateLocally", "Multiply", "Finish", "MeasureVariance"),
-        *("ProjectOntoDirections", "TakeCoordinates"),
-    }
-    assert KernelClient.handlers == {}
-    for name in ("fit", "rng", "evaluate", "__init__", "power_iteration"):
-        with pytest.raises(ProtocolError, match="is no request of this client"):
-            VFedPCAClient(X).fit([], {"message": name, "version": VERSION, "arrays": "", "fields": "{}"})
 
 
 @pytest.mark.parametrize(
@@ -249,21 +237,6 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
     lost = site.ask(Remember()).error
     reason = "it knows nothing of run 'run': it was restarted after the run had begun"
     assert (lost.code, lost.reason) == (REFUSED, reason)
-
-
-def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
-    memory = Memory.begin(flower.new_context(1, {}, {}), "run")
-    for name, array in {"F": np.asfortranarray(X), "rows": X[::2], "0d": np.array(2.5), "int": np.arange(3)}.items():
-        memory[name] = array
-        got = memory[name]
-        assert (got.dtype, got.shape, got.tobytes()) == (array.dtype, array.shape, array.tobytes())
-    assert (set(memory), len(memory)) == ({"F", "rows", "0d", "int"}, 4)
-    del memory["F"]
-    assert "F" not in memory
-    with pytest.raises(KeyError):
-        memory["F"]
-    memory["rows"] = np.zeros(1)
-    assert memory["rows"].shape == (1,)
 
 
 def pickled(state):

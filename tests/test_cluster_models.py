@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from kernel_cases import rows
 from model_files import contents, refused
 
 from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
@@ -20,10 +21,6 @@ PCA = KernelPCA(np.array([2.0, 1.0]), np.eye(4, 2), Linear())
 @pytest.fixture
 def saved(tmp_path):
     return PCA.save(tmp_path / "model.npz")
-
-
-def rows(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
 
 
 def chain_of(steps, form="pairs", kernel=NARROW):

@@ -16,7 +16,6 @@ rng = np.random.default_rng(0)
 X, F = rng.standard_normal((1100, 12)), rng.standard_normal((9000, 60))
 WIDE = rng.standard_normal((2100, 4200))
 KERNEL = RBF(gamma=0.1)
-SHARDS = [X[:, :6], X[:, 6:]]
 
 
 def centred():

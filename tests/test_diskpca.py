@@ -10,15 +10,12 @@ from sites import ask, drive
 
 from clients.diskpca import (
     DisKPCAClient,
-    DrawByDistance,
     DrawByLeverage,
     DrawnPositions,
     Leverages,
-    MeasureDistances,
 )
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.messages import CarriesRows
 from fedkernel.protocol.rounds import Member, Run
 from strategies import DisKPCA, UniformKPCA
 from strategies.diskpca import _shared_out, score_by_leverage
@@ -180,35 +177,6 @@ def test_directions_that_are_not_there_are_not_scored():
 # Draws
 
 
-@pytest.mark.slow
-def test_draws_follow_the_scores_of_the_rows(monkeypatch):
-    """Drawing a block, and then a row of it, is drawing a row."""
-    monkeypatch.setattr(arrays, "ROWS", 7)
-    X, seeds = SMALL[:40], 3000
-    embedding, (site,), _ = scored(X, KERNELS[0], "exact", clients=1, size=10)
-    P, step = X[:3], {"kernel": KERNELS[0], "precision": "float64", "tol": 1e-8}
-    ask(site, MeasureDistances(**CarriesRows.of(P), before=0, **step))
-    K_PP, K_XP = KERNELS[0].gram(P), KERNELS[0].gram(X, P)
-    weights = {
-        DrawByLeverage: leverage_oracle(embedding.map(8)(X)),
-        DrawByDistance: np.maximum(1 - np.sum(K_XP * np.linalg.solve(K_PP, K_XP.T).T, axis=1), 0),
-    }
-    requests = DrawByLeverage(samples=1, embedding=embedding, precision="float64"), DrawByDistance(samples=1, **step)
-    for request in requests:
-        expected = weights[type(request)] / weights[type(request)].sum()
-        counts = np.zeros(40)
-        for seed in range(seeds):
-            other = DisKPCAClient(X, seed=seed, memory=dict(site.memory), share_rows=True)
-            ask(other, request)
-            counts[DrawnPositions.load(other.memory).positions] += 1
-        possible = expected > 1e-9
-        assert possible.sum() == (37 if request is requests[1] else 40)
-        assert counts[~possible].sum() == 0
-        wanted = expected[possible] * seeds / expected[possible].sum()
-        assert scipy.stats.chisquare(counts[possible], wanted).pvalue > 1e-3
-        assert expected[possible].max() > 2 * expected[possible].min(), "draws alike would be seen"
-
-
 @pytest.mark.parametrize(("samples", "drawn"), [(60, 60), (1000, 100)])
 def test_drawn_rows_are_different_and_stand_in_the_order_of_the_table(samples, drawn):
     X = SMALL * (np.arange(len(SMALL)) < 100)[:, None]  # the last 40 rows have no weight
@@ -237,14 +205,6 @@ def test_every_site_holds_the_same_landmarks(form):
     assert len(set(landmarks)) == len(landmarks) == method.n_landmarks
     # the grid changes nothing
     assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
-
-
-def test_clients_draw_in_proportion_to_what_their_rows_weigh():
-    totals, samples = np.array([4.0, 0.0, 1.0, 15.0]), 4000
-    counts = dict(_shared_out(samples, totals, np.full(4, samples), np.random.default_rng(0)))
-    assert list(counts) == [0, 2, 3]
-    assert scipy.stats.chisquare(list(counts.values()), samples * totals[[0, 2, 3]] / 20).pvalue > 1e-3
-    assert _shared_out(5, np.zeros(3), np.full(3, 9), np.random.default_rng(0)) == []
 
 
 def test_what_a_client_has_no_rows_for_falls_to_the_others():

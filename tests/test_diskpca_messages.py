@@ -17,13 +17,12 @@ from clients.diskpca import (
     ScoreRows,
     Sketch,
     SketchPoints,
-    SquaredLengths,
     TakeComponents,
 )
 from fedkernel import RBF, InputError, Linear
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.messages import CarriesRows, Receipt, encode
+from fedkernel.protocol.messages import CarriesRows, encode
 from strategies import DisKPCA, UniformKPCA
 
 
@@ -113,24 +112,17 @@ def broken(monkeypatch, step, answer):
     monkeypatch.setattr(DisKPCAClient, "fit", other)
 
 
-def rows_of_width(width, count=1, form=np.asarray):
-    return DrawnRows(**CarriesRows.of(form(np.ones((count, width)))))
+def narrow_rows(form):
+    return DrawnRows(**CarriesRows.of(form(np.ones((1, 7)))))
 
 
 @pytest.mark.parametrize(
     ("step", "answer", "sentence"),
     [
-        ("SketchPoints", Receipt(), "expected Sketch, but the message is 'Receipt'"),
         ("SketchPoints", Sketch(upper=np.ones(3)), "c = 2, but client 0 has c = 50"),
-        ("SketchPoints", Sketch(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
-        ("SketchPoints", Sketch(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
-        ("ScoreRows", SquaredLengths(sums=np.ones(2)), "expected Total, but the message is"),
-        ("DrawByLeverage", rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
-        ("DrawByDistance", rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
-        ("DrawByDistance", rows_of_width(7), "dense has 7 entries along axis 1, but width = 8"),
-        ("DrawByDistance", rows_of_width(7, form=sparse.csr_array), "rows have 7 columns, but width = 8"),
+        ("DrawByDistance", narrow_rows(np.asarray), "dense has 7 entries along axis 1, but width = 8"),
+        ("DrawByDistance", narrow_rows(sparse.csr_array), "rows have 7 columns, but width = 8"),
         ("SketchKernel", Sketch(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
-        ("TakeComponents", SquaredLengths(sums=np.ones(2)), "expected Receipt, but the message is"),
     ],
 )
 def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, sentence):

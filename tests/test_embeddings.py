@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from kernel_cases import rows
 
 from fedkernel.arrays import ROWS, row_blocks
 from fedkernel.errors import InputError
@@ -12,10 +13,6 @@ from fedkernel.numerics.kernels import RBF, Laplacian, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures
 
 SIZES = [1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 5]
-
-
-def rows(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
 
 
 def chain_of(ranks, dimensions, form="pairs", D=8, d=3):

@@ -43,7 +43,6 @@ VARIANTS = [
     ADMMKPCA(kernel=KERNEL, iterations=30, tol=0.1, **SHOWN),
     DKPCA(3, KERNEL, local_components="adaptive", epsilon=0.1),
     DKPCA(3, local_components=50, certificate=True),
-    DKPCA(3, KERNEL, local_components=2, upload="inner products"),
     DKPCA(3, KERNEL, local_components="adaptive", upload="inner products"),
     DisKPCA(3, KERNEL, n_adaptive=0, n_leverage=20, **SHOWN),
     DisKPCA(3, KERNEL, n_adaptive=15, projection_size=5, point_sketch_size="exact", dtype="float32", **SHOWN),
@@ -54,13 +53,10 @@ VARIANTS = [
     PeerVFedPCA(graph={"kind": "ring"}, kernel=KERNEL, rounds=2, merge="eigenvalue"),
     PeerVFedPCA(2, graph={"kind": "star"}, rounds=3, relay=True, merge="eigenvalue"),
     PeerVFedPCA(2, graph={"kind": "star"}, rounds=3),
-    PeerVFedPCA(2, graph={"kind": "ring"}, kernel=KERNEL),
     RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
     RFKKMeans("auto", n_features=20, kernel=KERNEL),
     SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN)),
     UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),
-    VFedAKPCA(2, kernel=KERNEL, merge="exact"),
-    VFedPCA(2, merge="exact", rounds=4),
     VFedPCA(2, merge="exact", tol=1e-3),
 ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import CASES
-from flwr.app import ArrayRecord, ConfigRecord, Message
+from flwr.app import Message
 from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, pinned, settings_of, vertical
 from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
@@ -229,17 +229,6 @@ def test_arrays_travel_as_the_study_has_it(tmp_path, wire, other):
     assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
     assert f"but the request has {other}" in target.ask(PLANNED, wire=other)
     assert target.ask(PLANNED, wire=wire)["arrays"].to_numpy_ndarrays()[0].dtype == wire
-
-
-def test_no_array_takes_the_place_of_a_parameter(tmp_path):
-    target = target_of(tmp_path, DKPCA(2))
-    content = to_content(PLANNED)
-    header = {"pair": "DKPCAClient", "run": "trial", "seed": SEED, "round": 1, "arrays": "n_components"}
-    content["config"] = ConfigRecord({**content["config"], **header})
-    content["arrays"] = ArrayRecord([np.array(12.0)])
-    target.ask(Introduce(), "query", round=0)
-    reply = target.app(Message(content, 1, "train"), target.context)
-    assert reply.error.reason.endswith("FindLocalEigenpairs has no array 'n_components'")
 
 
 def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
