@@ -6,9 +6,8 @@ from typing import Annotated
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.client import NumPyClient
-from flwr.common.serde import context_from_proto, context_to_proto
 from named_sites import codeless
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
@@ -17,7 +16,7 @@ from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
-from fedkernel.protocol.state import PASSING, State
+from fedkernel.protocol.state import State
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.codes import FAILED, REFUSED
@@ -257,26 +256,6 @@ def test_memory_is_changed_by_what_is_written_only():
             values[:] = 0.0
     with pytest.raises(ValueError, match="entries of type object cannot be held"):
         memory["objects"] = np.array([None])
-
-
-def test_engines_move_a_memory_as_records_of_flowers_own():
-    context = flower.new_context(1, {}, {})
-    memory = Memory.begin(context, "run")
-    memory["own"] = memory[f"{PASSING}own"] = X
-    packed = Array(X)
-    serialised = flower.content_from_bytes(b"".join(flower.content_to_parts(context.state)))
-    through_superlink = context_from_proto(context_to_proto(context)).state
-    for state in (pickled(context.state), serialised, through_superlink):
-        moved = state.array_records["memory"]["own"]
-        assert type(moved) is Array
-        assert (moved.dtype, moved.shape, moved.stype, moved.data) == (
-            packed.dtype,
-            packed.shape,
-            packed.stype,
-            packed.data,
-        )
-        assert flower.read_array(state.array_records["memory"][f"{PASSING}own"]).shape == (0,)
-    np.testing.assert_array_equal(memory[f"{PASSING}own"], X)
 
 
 @dataclass(frozen=True)
