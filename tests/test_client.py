@@ -138,20 +138,6 @@ def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(vectors, values, s
     assert sentence in text
 
 
-# Random numbers
-
-
-def test_random_numbers_depend_on_seed_client_and_purpose_only():
-    def draw(seed, client, purpose):
-        return DKPCAClient(X, seed=seed, client=client).rng(purpose).standard_normal(4).tobytes()
-
-    triples = [(0, 0, "start"), (1, 0, "start"), (0, 1, "start"), (0, 0, "other"), (1, 1, "start")]
-    assert len({draw(*triple) for triple in triples}) == len(triples)
-    assert [draw(*triple) for triple in triples] == [draw(*triple) for triple in triples]
-    client = DKPCAClient(X)
-    assert client.rng("start").random() == client.rng("start").random()
-
-
 # Through the ClientApp
 
 

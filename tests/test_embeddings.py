@@ -179,10 +179,7 @@ def test_what_is_no_table_of_its_columns_is_refused(embedding):
     for table, text in (
         (np.ones((4, d + 1)), rf"X has {d + 1} columns, but the model was made for {d}"),
         (np.ones((4, d - 1)), rf"X has {d - 1} columns" if d > 1 else "X has shape"),
-        (np.ones(d), "X has shape"),
-        (np.ones((0, d)), "X has shape"),
         (np.full((2, d), np.nan), "row 0, column 0"),
-        (np.full((2, d), "a"), "real numbers only"),
     ):
         with pytest.raises(InputError, match=text):
             embedding(table)
