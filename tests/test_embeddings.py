@@ -107,29 +107,6 @@ def test_without_steps_the_features_themselves_are_the_embedding():
     np.testing.assert_allclose((chain(X) ** 2).sum(axis=1), np.ones(20), rtol=1e-14)  # k(x, x)
 
 
-M8, M11 = np.ones((8, 3)), np.ones((11, 2))
-
-
-@pytest.mark.parametrize(
-    ("maps", "finish", "text"),
-    [
-        ((M8,), (), "maps has 1 entries and finish 0"),
-        ((), (np.ones(3),), "maps has 0 entries and finish 1"),
-        ((np.ones((9, 3)),), (np.ones(3),), r"map of step 1, of shape \(9, 3\), does not follow on 0 columns"),
-        ((M8, M8), (np.ones(3), np.ones(3)), r"map of step 2, of shape \(8, 3\), does not follow on 3 columns"),
-        ((M8, M11, M11), (np.ones(3), np.ones(2), np.ones(2)), "map of step 3, .* does not follow on 2 columns"),
-        ((M8,), (np.ones(4),), "map of step 1"),
-        ((M8,), (np.ones((3, 1)),), "map of step 1"),
-        ((np.ones(8),), (np.ones(1),), "map of step 1"),
-    ],
-)
-def test_maps_that_do_not_follow_are_refused(maps, finish, text):
-    features = RandomFeatures(RBF(gamma=0.3), 8)
-    FeatureChain(features, 3, (M8, M11), (np.ones(3), np.ones(1)))
-    with pytest.raises(InputError, match=text):
-        FeatureChain(features, 3, maps, finish)
-
-
 # Landmarks
 
 
@@ -152,15 +129,6 @@ def test_landmarks_at_all_rows_give_the_coordinates_of_kernel_pca(kernel):
     model = KernelPCA(values, vectors, kernel)
     np.testing.assert_allclose(embedding(X), model.embedding(), atol=tolerance)
     np.testing.assert_allclose(embedding(new), model.project(kernel.gram(new, X)), atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("landmarks", "coefficients"),
-    [((5, 3), (4, 2)), ((5,), (5, 2)), ((5, 3), (5,)), ((5, 3, 1), (5, 2))],
-)
-def test_landmarks_and_coefficients_must_fit(landmarks, coefficients):
-    with pytest.raises(InputError, match="must be matrices with the same number of rows"):
-        Landmarks(RBF(gamma=1.0), np.ones(landmarks), np.ones(coefficients))
 
 
 # All embeddings

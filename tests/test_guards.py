@@ -10,10 +10,8 @@ from cases import CLIENTS_OF_OURS
 from named_sites import NAMES, Sites, run_on, settings_of, spec
 from networks import digits
 from scipy.linalg import hadamard
-from sklearn.datasets import load_breast_cancer, load_wine
-from sklearn.preprocessing import StandardScaler
 from test_consent import asked
-from test_gate import nodes_of
+from test_gate import PATIENTS, WINE, nodes_of
 
 from clients.diskpca import DisKPCAClient, SketchPoints
 from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
@@ -36,8 +34,6 @@ N = 120
 TABLE = rng.standard_normal((N, 5))
 ROW = np.eye(N)[7]
 FEATURES = RandomFeatures(RBF(gamma=0.05), 20)
-WINE = StandardScaler().fit_transform(load_wine().data)
-PATIENTS = StandardScaler().fit_transform(load_breast_cancer().data)
 
 
 def guarded(kind=VFedPCAClient, **more):
