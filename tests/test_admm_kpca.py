@@ -1,4 +1,4 @@
-"""Decentralised kernel PCA by ADMM: the reference numbers, reductions, what is sent, models, what is refused."""
+"""Decentralised kernel PCA by ADMM: the reference numbers, reductions, what is exchanged, models, what is refused."""
 
 import numpy as np
 import pytest
@@ -98,9 +98,6 @@ def test_the_fall_back_helps_small_nodes_that_do_not_settle(
 )
 def test_what_does_not_settle(turns, left, unsettled):
     assert admm_kpca._unsettled(turns, left) is unsettled
-
-
-# --- what is sent
 
 
 # --- more components

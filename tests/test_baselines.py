@@ -320,9 +320,6 @@ def test_only_data_with_labels_have_indices(folder: Path, there: bool, overrides
         assert ("recover_error" in row.metrics) == (row.name != "isolated")
 
 
-# once, whatever interrupts it
-
-
 # what is refused before anything runs
 
 

@@ -1,4 +1,4 @@
-"""Clients: NumPyClient's contract, dispatch, random numbers, memory, and what of an error leaves the site."""
+"""Clients: NumPyClient's contract, dispatch, memory, and what of an error leaves the site."""
 
 import pickle
 from dataclasses import dataclass
