@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
 from refusals import refusing
 from rich.console import Console
 
@@ -80,12 +79,6 @@ def an_experiment(sweep: bool = False) -> list[Run]:
                 a_run("central", seed, 0.0, point=point, kind="baseline", method="central", floats_up=0, phases={}),
             ]
     return runs
-
-
-@pytest.fixture
-def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture is rendered: figures have their names, titles and captions all the same."""
-    monkeypatch.setattr(Canvas, "savefig", lambda self, path, **options: path.touch())
 
 
 def printed(runs: list[Run], width: int = 100, metric: str | None = None) -> list[str]:
