@@ -36,7 +36,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / ".mutants"
 PRODUCT = ("fedkernel", "clients", "strategies", "experiments")
-NOT_DRAWN = re.compile(r"fedkernel/protocol/work\.py|experiments/commands/new_pair/.*|.*/__init__\.py")
+NOT_DRAWN = re.compile(r"experiments/commands/new_pair/.*|.*/__init__\.py")
 QUIET = ["-p", "no:cacheprovider", "-p", "no:anyio"]
 SLOWLY_IMPORTED = ["flwr.serverapp", "grpc", "jinja2", "matplotlib.pyplot", "networkx", "numpy", "pandas", "pyarrow"]
 SLOWLY_IMPORTED += ["scipy.stats", "sklearn.cluster", "sklearn.datasets", "sklearn.svm", "typer", "cryptography.x509"]
@@ -60,7 +60,9 @@ class Tests:
             for node in ast.parse(own).body
             if isinstance(node, (ast.FunctionDef, ast.ClassDef))
         }
-        score: dict[str, float] = dict.fromkeys(self.texts, 0.0)
+        # of a refusal, the words of its sentence
+        changed = _words(own.encode()[mutant.start : mutant.end].decode()) - set(mutant.owners)
+        score = {file: sum(2 / self.named[word] for word in changed & words) for file, words in self.words.items()}
         names, seen, depth = set(mutant.owners), set[str](), 0
         while names:
             seen, depth = seen | names, depth + 1
@@ -73,7 +75,7 @@ class Tests:
             score[file] += bool(module.search(text)) + sum(user in text for user in users) / (1 + len(users))
             score[file] += 0.3 * (module.pattern[2:-2].rpartition(".")[0] in text)
             stem, folder = Path(mutant.file).stem, Path(mutant.file).parent.name
-            score[file] += 1.0 * (f"_{stem}" in file) + 0.3 * (f"_{folder}" in file)
+            score[file] += 1.0 * (f"_{stem[:5]}" in file) + 0.3 * (f"_{folder}" in file)
         return sorted(score, key=lambda file: (-score[file], file))
 
 
@@ -178,7 +180,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", action="append", default=[], help="by default all")
-    parser.add_argument("--files", type=int, default=4, help="test files of a subject")
+    parser.add_argument("--files", type=int, default=5, help="test files of a subject")
     parser.add_argument("--quick-files", type=int, help="of which the quick tests run then; by default all")
     parser.add_argument("--limit", type=int, default=120, help="seconds of a test, and five times that of all")
     parser.add_argument("--copies", type=int, default=2, help="how many mutants are tried at a time")

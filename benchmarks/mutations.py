@@ -1,18 +1,16 @@
 """Small mistakes: all that `mutants.py` may put into a file of the product.
 
-None is in annotations, decorators, imports, texts for people and forecasts of seconds.
+None is in annotations, decorators, imports and texts for people.
 """
 
 import ast
 import copy
 import hashlib
-import re
 from dataclasses import dataclass
 
-SILENT = re.compile(r"\w+_work|_work|\w*_computing|__repr__|__str__|computing|works?|__all__|__slots__")
-SECONDS = re.compile(r"\b(Work|Computing|_computed|works|computing)\b")
+SILENT = {"__all__", "__repr__", "__slots__", "__str__"}
 SAYING = {"debug", "echo", "error", "exception", "info", "log", "log_event", "print", "say", "tell", "warn", "warning"}
-UNSEEN = {"computing", "encoding", "flush", "help", "indent", "stacklevel", "strict"}
+UNSEEN = {"encoding", "flush", "help", "indent", "stacklevel", "strict"}
 """Keywords that change nothing a user sees, or that raise where other checks do."""
 PAIRS = [("min", "max"), ("any", "all"), ("minimum", "maximum"), ("argmin", "argmax"), ("floor", "ceil")]
 NAMES = dict(PAIRS) | {second: first for first, second in PAIRS}
@@ -77,7 +75,7 @@ class Changes(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.ClassDef) -> None:
         outer = self.owners
         self.owners = (*outer, node.name)
-        if not SILENT.fullmatch(node.name):
+        if node.name not in SILENT:
             defaults = [] if isinstance(node, ast.ClassDef) else [*node.args.defaults, *node.args.kw_defaults]
             for child in [*filter(None, defaults), *node.body]:
                 self.visit(child)
@@ -90,13 +88,11 @@ class Changes(ast.NodeVisitor):
             return
         if isinstance(node, ast.keyword) and node.arg in UNSEEN:
             return
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)) and SECONDS.search(ast.unparse(node)):
-            return
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
             of_types = not self.owners and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.BitOr)
-            if not any(map(SILENT.fullmatch, names)) and node.value is not None and not of_types:
+            if not names & SILENT and node.value is not None and not of_types:
                 outer = self.owners
                 self.owners = outer or tuple(names)
                 self.visit(node.value)

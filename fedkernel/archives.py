@@ -71,8 +71,9 @@ def read_header(stream: IO[bytes]) -> Header:
         If there is none, or one of an array of anything but numbers and text.
     """
     try:
-        # as most are, which numpy's reading of the six bytes before takes as long for as all else here
-        first = (magic := stream.read(8)) == _FIRST or np.lib.format.read_magic(io.BytesIO(magic)) == (1, 0)
+        # most are of the first form, for which numpy's reading takes as long as all else here
+        if not (first := (magic := stream.read(8)) == _FIRST):
+            np.lib.format.read_magic(io.BytesIO(magic))
         size = stream.read(2 if first else 4)
         text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
         if b"L" in text:  # a whole number of Python 2's, of which numpy warns on standard error

@@ -22,7 +22,7 @@ from strategies import ADMMKPCA, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
 
-CLIENTS = 5
+CLIENTS = 3
 PEERS = PeerVFedPCA(rounds=3), np.array_split(WINE, 2, axis=1)
 
 
@@ -115,7 +115,7 @@ def plain(value):
 @pytest.mark.parametrize("engine", ["grpc", pytest.param("ray", marks=pytest.mark.ray)])
 def test_a_model_has_the_same_fields_as_of_the_local_engine(engine):
     """Also those that its file has not: what was chosen, and why, the points that centres were found from."""
-    rows, columns = np.array_split(WINE, 3), np.array_split(WINE, 3, axis=1)
+    rows, columns = np.array_split(WINE, 2), np.array_split(WINE, 2, axis=1)
     pairs = [
         (RFKKMeans("auto", 20, max_clusters=4), rows),
         (UniformKPCA("auto", n_samples=20, share_rows=True), rows),

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from random_messages import SCALARS
 
-from clients import diskpca, dkpca
+from clients import diskpca, dkpca, fk_kmeans
 from clients.diskpca import DrawnRows, DrawUniformly, Sketch, SquaredLengths, Total
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
-from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 
 # Violations. A good message of each kind, broken in one way at a time.
@@ -99,6 +99,8 @@ def test_a_number_that_is_none_is_refused(total, sentence):
         ({"arrays": "vectors,values,more"}, "announces 3 arrays, but 2 came"),
         ({"arrays": ""}, "announces 0 arrays, but 2 came"),
         ({"arrays": "vectors,vectors"}, "twice"),
+        ({"arrays": 1}, "arrays and fields must be texts"),
+        ({"fields": 1.0}, "arrays and fields must be texts"),
         ({"arrays": "vectors,more"}, "LocalSpectrum has no array 'more'"),
         ({"fields": '{"vectors": [[1.0]]}'}, "vectors is an array, but stands among the scalars"),
         ({"arrays": "values,vectors"}, "vectors: must be a finite float64 array of shape (N, D_m), not float64 (2,)"),
@@ -178,6 +180,11 @@ NEITHER = "the reply must hold factor or upper, and nothing else"
         (find(1), pairs_of(LocalSpectrum, 1, omitted=0.5), "the reply holds omitted, which was not asked"),
         (find(1, omitted=True), pairs_of(LocalSpectrum, 1, omitted=1.5), "from 0 to the last of values, 1.0"),
         (sketch_points(5), Sketch(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
+        (
+            fk_kmeans.MultiplyColumns(features=RandomFeatures(RBF(gamma=1.0), 4), t=1, columns=4),
+            fk_kmeans.PackedGram(upper=np.array([1.0, 0.0, 1.0])),
+            "upper has 3 entries, but 10 were asked",
+        ),
         (sketch_points(5), Sketch(), NEITHER),
         (sketch_points(5), Sketch(factor=np.ones((4, 5)), upper=np.ones(10)), NEITHER),
         *(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
 from refusals import refusing
 from rich.console import Console
 
@@ -80,12 +79,6 @@ def an_experiment(sweep: bool = False) -> list[Run]:
                 a_run("central", seed, 0.0, point=point, kind="baseline", method="central", floats_up=0, phases={}),
             ]
     return runs
-
-
-@pytest.fixture
-def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture is rendered: figures have their names, titles and captions all the same."""
-    monkeypatch.setattr(Canvas, "savefig", lambda self, path, **options: path.touch())
 
 
 def printed(runs: list[Run], width: int = 100, metric: str | None = None) -> list[str]:
@@ -608,10 +601,11 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
 
 def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
     findings = ["k = 3 is chosen.", "clusters < sites: another unit?"]
-    runs = [a_run(seed=seed, findings=findings) for seed in (0, 1)]
+    runs = [a_run(seed=seed, findings=[findings[0].replace("3", f"{3 + seed}"), findings[1]]) for seed in (0, 1)]
     path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
     (items,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
-    sentences = [f"{runs[0].id}: {sentence}" for sentence in findings]
+    others = " and 1 more, with numbers of their own", " and 1 more"
+    sentences = [f"{runs[0].id}{more}: {sentence}" for sentence, more in zip(findings, others, strict=True)]
     assert re.findall(r"<li>(.*?)</li>", items) == [html.escape(sentence, quote=False) for sentence in sentences]
     many = [f"column {place}: drift" for place in range(20)]
     runs = [a_run(name, findings=[f"{name} is unlike sites.", *many]) for name in ("a", "b")]

@@ -12,7 +12,7 @@ from sites import drive
 
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
-from fedkernel.numerics import RBF, Laplacian, with_width
+from fedkernel.numerics import RBF, Laplacian, Polynomial, Sigmoid, with_width
 from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments
 from fedkernel.protocol import Member, Run
 from fedkernel.settling import WidthClient, settle_width
@@ -28,6 +28,12 @@ def test_median_sigma_is_the_median_over_all_pairs():
     assert dimension_sigma(9) == 1.0
     with pytest.raises(InputError, match="d = 0"):
         dimension_sigma(0)
+
+
+@pytest.mark.parametrize(("kernel", "power"), [(Polynomial, 2), (Sigmoid, 2), (Laplacian, 1)])
+def test_a_distance_is_a_kernel_s_gamma_as_its_own_reading_has_it(kernel, power):
+    X = rows(30, 3)
+    assert with_width(kernel(width="median"), X).gamma == pytest.approx(1 / (power * median_sigma(X) ** power))
 
 
 @pytest.mark.parametrize(

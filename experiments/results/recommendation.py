@@ -1,6 +1,8 @@
 """What runs say in words: which swept setting their own measures recommend, what they chose, what they warn of."""
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from experiments.results.rows import Run
@@ -35,17 +37,31 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
 MOST_FINDINGS = 12
 """Sentences of runs that are told."""
 
+NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
+
 
 def findings(runs: Sequence[Run]) -> list[str]:
-    """Return what runs say in words, each sentence once, beginning with the first run that says it.
+    """Return what runs say in words: sentences of several runs that differ in numbers only are one, the first run's.
 
     What each says first comes first: what it chose, and what is told of its model before what is told of its data.
     """
-    first: dict[str, str] = {}
+    alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    times = Counter[tuple[str, str]]()  # a run says of two columns that differ in a number what is true of each
     for nth in itertools.zip_longest(*(run.findings for run in runs)):
         for run, sentence in zip(runs, nth, strict=True):
             if sentence is not None:
-                first.setdefault(sentence, run.id)
-    sentences = [f"{run}: {sentence}" for sentence, run in first.items()]
+                words = NUMBER.sub("", sentence)
+                alike.setdefault((words, times[run.id, words]), []).append((run.id, sentence))
+                times[run.id, words] += 1
+    sentences = [_as_one(said) for said in alike.values()]
     rest = len(sentences) - MOST_FINDINGS
     return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
+
+
+def _as_one(said: Sequence[tuple[str, str]]) -> str:
+    """Return the first run's sentence, and how many other runs say it, perhaps of other numbers."""
+    (run, sentence), *others = said
+    if not others:
+        return f"{run}: {sentence}"
+    own = ", with numbers of their own" if any(other != sentence for _, other in others) else ""
+    return f"{run} and {len(others)} more{own}: {sentence}"
