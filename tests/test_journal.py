@@ -206,13 +206,13 @@ class Foreign(Grid):
     push_messages = pull_messages = create_message = set_run = run = None
 
 
-def foreign_grids(made, turn=1):
-    """Return what gives a run such a grid, each another one, whose ids are turned by so much more."""
+def foreign_grids(made):
+    """Return what gives a run such a grid, each another one, whose ids are turned by one more."""
 
     @contextmanager
     def grid(run, text):
         with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
-            made.append(Foreign(own, turn * len(made)))
+            made.append(Foreign(own, len(made)))
             yield made[-1]
 
     return grid
@@ -269,7 +269,7 @@ def test_what_is_asked_again_must_be_whole(kinds, places, says):
 def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
     """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
     monkeypatch.setattr("fedkernel.run.journal_header._sha256_of", lambda *file: "")
-    job, grid = job_of(name, tmp_path), foreign_grids([], turn=0)
+    job, grid = job_of(name, tmp_path), foreign_grids([])
     stop.once(5, lambda: list(apps.carry_out(job, grid)))
     change(job.runs[0].shards[1])
     list(apps.carry_out(job, grid))

@@ -1,5 +1,6 @@
 """Models that are principal components: of all rows, of landmarks, of a network's nodes."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -293,9 +294,10 @@ class PeerComponents(Model):
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        k, rho = int(fields["components"]), None if fields["rho"] is None else float(fields["rho"])
+        k, rho = fields["components"], None if fields["rho"] is None else float(fields["rho"])
         model = cls(KERNEL.validate_python(fields["kernel"]), k, rho, **dict[str, Any](arrays))
-        consistent = k >= 1 and (model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,))
+        consistent = isinstance(k, int) and k >= 1 and (rho is None or 0 < rho < math.inf)
+        consistent &= model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,)
         consistent &= model.without_multipliers_ is None or model.without_multipliers_.shape == (k,)
         if not consistent:
             raise ValueError("shapes")

@@ -140,9 +140,12 @@ class CatchingUpGrid(ResumableGrid):
             for reply in replies
             if not reply.has_error()
         }
-        for number in exchange.nodes:
-            if (answer := exchange.answer_of(number)) not in id_of:
+        answers = {number: exchange.answer_of(number) for number in exchange.nodes}
+        for number, answer in answers.items():
+            if answer not in id_of:
                 raise StrayError(f"{self.called(number)} does not say again who it is, as it is recorded")
+        # of all or of none: the run begins anew with these nodes where one is not known again
+        for number, answer in answers.items():
             self._ids[number - 1] = id_of[answer]
 
     def _ask_again(self, bundles: Mapping[int, Sequence[_Answered]], deadline: float) -> None:
