@@ -113,18 +113,6 @@ def test_a_restarted_process_is_asked_again_for_all_of_the_run(before, monkeypat
     assert [second.end(), b.end()] == [None, None]
 
 
-def test_a_process_that_is_restarted_at_once_waits_for_its_seat():
-    """Its predecessor's stream has not ended yet: that of a process that was killed may take a moment."""
-    with server("a") as (hub, port):
-        with raw_stream(port, []) as call:
-            hub.wait_for_all()
-            threading.Timer(0.5, call.cancel).start()
-            second = Process("a", port)
-            until(lambda: any(line.startswith("a is back, restarted") for line in hub.messages))
-        assert count(hub).model == [3.0]
-    assert second.end() is None
-
-
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, SystemExit])
 def test_a_server_that_was_stopped_and_started_again_finds_the_same_processes(stopped):
     """They look for it as long as their patience lasts, which begins when it is gone."""
