@@ -13,7 +13,6 @@ import pytest
 from sklearn.datasets import load_iris
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
-from experiments.claims.verdicts import Check
 from experiments.config import Experiment, read_config
 from experiments.results import Failure, Run, read_runs
 from experiments.running import carrying_out, plan, run_experiment
@@ -312,7 +311,7 @@ class Bare(VFedPCA):
 
 def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of the run that would come next."""
-    text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "")
+    text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "") + BARE
     failed = failures_of(tmp_path / "out", text)
     assert {failure.id for failure in failed} == {"DKPCA__seed=0", "DKPCA__seed=1"}
     assert failed[0].cause.startswith(
@@ -325,7 +324,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
             yield run
 
     monkeypatch.setattr(carrying_out, "ENGINES", {"local": losing})
-    (first, *_) = failures_of(tmp_path / "lost", TINY)
+    (first, *_) = failures_of(tmp_path / "lost", TINY + BARE)
     assert (first.id, first.kind) == ("DKPCA__seed=0", "InputError")
     assert re.fullmatch(r"there is no model file .*DKPCA__seed=0/model.npz", first.cause)
 
@@ -434,17 +433,6 @@ def test_a_folder_holds_what_the_file_says_in_its_order(tmp_path: Path) -> None:
     experiment, runs = read_folder(tmp_path / "out")
     assert experiment.settings == [{"strategy.DKPCA.local_components": 1}]
     assert {run.id for run in runs} == {run.id for run in plan(experiment)}
-
-
-def test_an_experiment_is_validated_once_and_its_claims_are_judged_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    for owner, name in ((Experiment, "model_validate"), (Check, "judge")):
-        method = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *of, method=method, name=name: calls.append(name) or method(*of))
-    carry_out(tmp_path / "out", CLAIM, "seeds=[0]")
-    assert calls == ["model_validate", "judge"]
 
 
 def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) -> None:

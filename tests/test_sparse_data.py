@@ -99,11 +99,6 @@ def test_documents_look_like_text():
     assert 35 < words.mean() < 60  # different ones among about 60
     assert words.min() >= 1
     assert words.max() > words.min() + 10
-    sizes = np.bincount(data.y, minlength=20)
-    assert sizes[0] > 700
-    assert 0 < sizes[sizes > 0].min() < 20  # rare topics
-    of_words = np.sort(np.bincount(data.X.indices, minlength=5000))[::-1]
-    assert of_words[0] > 20 * np.median(of_words[:1000])  # a few words are everywhere
     # documents of one topic are more like each other than like those of others
     similar = (data.X @ data.X.T).toarray()
     same = data.y[:, None] == data.y
