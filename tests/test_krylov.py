@@ -329,14 +329,3 @@ def test_as_many_columns_as_copies_find_repeated_eigenvalues(b):
         copies = np.isclose(pairs.values, value, atol=1e-9).sum()
         assert min(b, 4) <= copies <= 4  # rounding may show more than the start block does
     assert (pairs.values > 0.7).all()
-
-
-@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-8, 1e-12])
-def test_the_pairs_above_are_as_good_as_asked(tol):
-    A = symmetric(SPECTRA["flat"])
-    start = np.random.default_rng(5).standard_normal((N, 1))
-    pairs, blocks = drive_above(A, start, 1.945, tol=tol)
-    residual = np.linalg.norm(A @ pairs.vectors - pairs.vectors * pairs.values, axis=0)
-    assert residual.max() <= 2 * tol + 1e-14  # the size of A is 2
-    assert len(blocks) <= len(drive_above(A, start, 1.945, tol=tol / 100)[1])
-    assert len(pairs.values) == 4  # 2, 1.983, 1.966, 1.949

@@ -8,16 +8,13 @@ from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError
 from fedkernel.peers.graph import Topology, neighbours
 from fedkernel.peers.keys import PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.run import flower
 from fedkernel.run.answering import client_app
-from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.ledger import Posted
-from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 
@@ -92,24 +89,6 @@ def test_pins_and_identity_are_the_sites_own():
     np.testing.assert_allclose([outputs[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
     with pytest.raises(ProtocolError, match=r"GossipMean, round 2 \(TakeKeys\), client 0: .* is pinned"):
         on_engine(site=lambda number: {"pins": pins})
-
-
-def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
-    np.save(tmp_path / "X.npy", TABLES[0])
-    run = RunSpec(id="run", strategy="DKPCA", shards=[str(tmp_path / "X.npy")], clients=1)
-    job, own, peer = Job(runs=[run]).model_dump_json(), KeyPair.new(), KeyPair.new()
-    own.write(tmp_path / "own.pem")
-    (tmp_path / "peers.toml").write_text(f'7 = "{peer.fingerprint}"')
-
-    def site(**files):
-        node = {"partition-id": 0, "num-partitions": 1, **files}
-        return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "run"})
-
-    given = site(identity=str(tmp_path / "own.pem"), pins=str(tmp_path / "peers.toml"))
-    assert (given.identity, given.pins) == (own, {7: peer.fingerprint})
-    assert (site().identity, site().pins) == (None, {})
-    with pytest.raises(InputError, match="there is no identity file"):
-        site(identity="none.pem")
 
 
 class Impostor(GossipClient):

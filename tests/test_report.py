@@ -1,4 +1,4 @@
-"""Rows survive interruption, summaries say what the seeds say, the report shows it."""
+"""Rows survive interruption, summaries say what the seeds say, and the report shows it."""
 
 import html
 import io
