@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from clients.kmeans import CountClusters, KMeansClient, SharedRows
 from experiments.config import Experiment
 from experiments.results import recommendations
-from experiments.running import plan, run_experiment, study_of
+from experiments.running import run_experiment
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import (
@@ -453,14 +453,3 @@ def test_an_experiment_measures_recommends_a_width_and_says_how_stable_clusters_
     expected = adjusted_rand_score(*(model.predict(X) for model in models))
     assert scores[1, 0.02]["stability"] == pytest.approx(expected, abs=1e-12)
     assert scores[1, 50.0]["stability"] < 0.5 < expected
-
-
-def test_named_sites_are_told_of_the_measuring_before_and_only_where_it_is_asked_for():
-    def asked(evaluate):
-        table = {"data": {"sites": ["a", "b"]}, "partition": {}, "sweep": {}, "evaluate": evaluate, "engine": "grpc"}
-        named = experiment(**table)
-        run = study_of(named, plan(named)).runs[0]
-        assert run.evaluate is evaluate
-        return [planned.request for step in run.plan for planned in step.requests]
-
-    assert asked(True) == [*asked(False), "MeasureClusters", "CountClusters"]

@@ -8,7 +8,6 @@ from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 from fedkernel.errors import InputError
 from fedkernel.numerics import krylov
 from fedkernel.numerics.estimates import components_by_gap
-from fedkernel.numerics.growing import GrowingColumns
 from fedkernel.numerics.krylov import block_krylov, block_krylov_above, block_krylov_gap
 from fedkernel.numerics.linalg import leading_eigenpairs
 from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
@@ -62,23 +61,6 @@ def test_the_search_ends_within_the_tolerance_and_not_long_after(name, wide, tol
     assert np.sqrt(sin_theta_error(pairs.vectors, exact)) <= tol
     fewer, _ = drive(A, start, k, tol=0.0, max_steps=len(blocks) - 5)
     assert np.sqrt(sin_theta_error(fewer.vectors, exact)) > tol
-
-
-@pytest.mark.parametrize("asymmetry", [0.0, 1e-12])
-@pytest.mark.parametrize("b", [1, 4])
-@pytest.mark.parametrize("search", SEARCHES)
-def test_vectors_are_formed_in_few_steps_and_the_search_ends_as_if_in_all(monkeypatch, search, b, asymmetry):
-    A, start = symmetric(np.r_[5, 4, 3, 2, np.linspace(0, 0.2, N - 4)]), RANDOM.standard_normal((N, b))
-    A = A + asymmetry * RANDOM.standard_normal((N, N))  # as rounded on the wire
-    formed = []
-    combine = GrowingColumns.combine
-    monkeypatch.setattr(GrowingColumns, "combine", lambda self, S: formed.append(S) or combine(self, S))
-    pairs, blocks = answer(A, SEARCHES[search](start))
-    assert len(formed) <= 2 * len(blocks) + 4  # each block is orthogonalised twice
-    monkeypatch.setattr(krylov, "_outside", lambda Q, AQ, S, scale: np.zeros(S.shape[1]))
-    expected, as_many = answer(A, SEARCHES[search](start))
-    assert len(blocks) == len(as_many)
-    assert all(np.array_equal(*arrays) for arrays in zip(pairs, expected, strict=True))
 
 
 def test_the_gap_is_not_believed_before_its_lower_end_has_settled():

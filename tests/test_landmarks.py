@@ -18,9 +18,7 @@ from fedkernel.data import GeneratedTable
 from fedkernel.models.comparing import kmeans_objective
 from fedkernel.models.components import LandmarkPCA
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
-from fedkernel.simulate import through_files
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
 from strategies.landmarks import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
 
@@ -335,17 +333,6 @@ def test_a_table_that_is_wrong_is_named(table, sentence):
         SpectralKMeans(3, components=table)
     assert sentence in str(caught.value)
     assert "DisKPCA" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "components", [DisKPCA(5, KERNEL, n_adaptive=30, share_rows=True), uniform(), uniform(solver="batch")], ids=repr
-)
-def test_a_run_through_files_is_the_run_on_arrays(components):
-    """Where the strategy goes as a table, its components inside."""
-    strategy = SpectralKMeans(4, components)
-    result = through_files(SpectralKMeans, strategy.hyperparameters, SHARDS, "local", RunSettings(seed=2))
-    assert result.model.centers_.tobytes() == strategy.fit(SHARDS, seed=2).model.centers_.tobytes()
-    assert isinstance(result.model, KernelKMeans)
 
 
 def test_faults_of_spectral_clustering_are_named():

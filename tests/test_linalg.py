@@ -1,8 +1,5 @@
 """Eigenpairs, power iteration and centring against full decompositions, on ordinary and on hard cases."""
 
-from itertools import chain, count
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -16,7 +13,6 @@ from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 from fedkernel.numerics import linalg
-from fedkernel.numerics.block_lanczos import block_lanczos
 from fedkernel.numerics.kernels import RBF
 from fedkernel.numerics.linalg import (
     center_gram,
@@ -153,23 +149,6 @@ def test_few_products_settle_a_kernel_matrix(lanczos, monkeypatch):
     operator, products = counting(A)
     assert_leading(leading_eigenpairs(operator, 10), A, 10)
     assert sum(products) < 120  # of which 10 check the pairs
-
-
-@pytest.mark.parametrize("k", [1, 3, 12])
-@pytest.mark.parametrize("name", SPECTRA)
-def test_blocks_need_one_vector_of_the_start_to_meet_an_eigenvector(monkeypatch, name, k):
-    A = symmetric(np.r_[SPECTRA[name], np.full(M - N, min(SPECTRA[name]))])
-    vectors = scipy.linalg.eigh(A)[1][:, ::-1]
-    rng = np.random.default_rng(0)
-    start = rng.standard_normal((4, M))
-    start[1:] -= (start[1:] @ vectors[:, :1]) @ vectors[:, :1].T
-    draws = chain([start], (rng.standard_normal((4, M)) for _ in count()))
-    redrawn = SimpleNamespace(standard_normal=lambda shape: next(draws)[: shape[0]])
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: redrawn)
-    values, rows = block_lanczos(lambda rows: rows @ A, M, k, width=4, products=40 * M)
-    np.testing.assert_allclose(A @ rows.T, rows.T * values, atol=1e-13)
-    np.testing.assert_allclose(rows @ rows.T, np.eye(k), atol=1e-13)
-    np.testing.assert_allclose(values[0], max(SPECTRA[name]), atol=1e-13)
 
 
 def test_the_matrix_is_kept(solver):

@@ -253,21 +253,15 @@ def test_an_error_that_is_rounding_has_no_digits(
     assert tables(path)["Answer"][1][1] == cell.removesuffix(" ± 0.0e+00")
 
 
-def test_the_table_of_metrics_says_which_have_orders_of_magnitude_and_which_may_lead() -> None:
-    orders = [name for name, metric in METRICS.items() if metric.axis == "orders"]
-    assert orders == ["error", "worst_error", "recover_error"]
+def test_errors_have_orders_of_magnitude_and_what_a_run_took_leads_no_report() -> None:
     assert metric_of("my_error").axis == "orders"
     assert (metric_of("mine").axis, metric_of("mine").better) == ("from 0", None)
     for name, log in (("error", True), ("recover_error", True), ("nmi", False)):
         assert value_scale([Spread.of([0.4]), Spread.of([0.8])], name).log is log
         assert value_scale([Spread.of([0.004]), Spread.of([0.8])], name).log is True, "which spans decades"
-    # what is counted of a whole run, or is what it took, leads no report
     counted = {name: metric for name, metric in METRICS.items() if metric.counted}
     assert counted.keys() <= Run.model_fields.keys()
-    assert {(metric.better, metric.leads, metric.cost) for metric in counted.values()} == {("lower", False, True)}
-    took = {name: metric.leads for name, metric in METRICS.items() if metric.cost and not metric.counted}
-    names = ["local_components", "floats_up_per_iteration", "lanczos_iterations", "parallel_seconds"]
-    assert took == dict.fromkeys(names, False)
+    assert not any(metric.leads for metric in METRICS.values() if metric.cost)
     assert check_metric("rounds", counted=True) == "rounds"
     with pytest.raises(ValueError, match="'rounds' is not known"):
         ReportOptions(metric="rounds")

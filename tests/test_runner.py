@@ -19,7 +19,7 @@ from experiments.running import carrying_out, plan, run_experiment
 from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import InputError
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import Linear
@@ -287,18 +287,6 @@ def test_a_run_that_was_stopped_between_rounds_is_resumed(
     resumed = [row.model_copy(update={"findings": told}) for row, told in zip(rows, others, strict=True)]
     assert numbers(resumed) == numbers(whole[1])
     assert not list(folder.rglob("journal*"))
-
-
-def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(job: Job) -> Iterator[str]:
-        yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
-        raise ProtocolError("client 1 is gone")
-
-    monkeypatch.setattr(carrying_out, "ENGINES", {"local": failing})
-    finished = f"1 of {len(IDS)} runs are finished: fedkernel report {tmp_path}/out"
-    with pytest.raises(ProtocolError, match=f"^run VFedPCA__seed=0: client 1 is gone; {finished}$"):
-        carry_out(tmp_path / "out")
-    assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
 
 
 @value_object()
