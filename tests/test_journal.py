@@ -26,7 +26,7 @@ from fedkernel.protocol.messages import Summed
 from fedkernel.run import catching_up, flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.journal import ASIDE, NAME, Exchange, Journal, StrayError, content_to_bytes
+from fedkernel.run.journal import ASIDE, NAME, Journal
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.result import Result
 from fedkernel.settling import WidthClient
@@ -249,13 +249,6 @@ def exchanges_of(data, place):
     """Return what the record there says of its exchanges."""
     described = HEAD.unpack_from(data, place)[1]
     return json.loads(data[place + HEAD.size :][:described])["exchanges"]
-
-
-@pytest.mark.parametrize("contents", [[content_to_bytes(RecordDict())], []], ids=["replies", "a sum"])
-def test_neither_an_error_nor_silence_is_a_reply_again(contents):
-    for reply in (None, SimpleNamespace(content=RecordDict(), has_error=lambda: True)):
-        with pytest.raises(StrayError, match="does not answer again what it had answered"):
-            Exchange("", [7], {}, contents).check_again(7, "site 'a'", reply)
 
 
 def other_run(job, **update):

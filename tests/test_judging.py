@@ -267,34 +267,6 @@ def test_bounds_of_dkpca_hold_without_data(load, center):
         assert local < len(X) or bound == pytest.approx(share, rel=1e-9), "nothing is left out"
 
 
-@pytest.mark.parametrize("upload", ["kernel", "inner products"])
-@pytest.mark.parametrize("rank", [1, 3])
-def test_the_number_of_components_is_where_eigenvalues_fall_the_most(rank, upload):
-    rng = np.random.default_rng(2)
-    X = np.linalg.qr(rng.standard_normal((60, rank)))[0] @ rng.standard_normal((rank, 9)) * 3
-    columns = np.array_split(X + 0.01 * rng.standard_normal(X.shape), 3, axis=1)
-    kernel = Linear() if upload == "kernel" else RBF(gamma=1e-3)
-    strategy = DKPCA("auto", kernel, center=True, upload=upload, max_components=6)
-    reference = strategy.central(columns)
-    result = strategy.fit(columns, reference=reference)
-    assert result.model.n_components == result.metrics["n_components"] == rank
-    assert result.findings[0].startswith(f"n_components = {rank}: of 1 to 6 the eigenvalues fall the most")
-    assert naive.sin_theta(result.model.eigenvectors_, reference.eigenvectors_[:, :rank]) < 1e-6
-    assert result.metrics["error"] < 1e-6
-    assert result.ledger.floats_up == DKPCA(6, kernel, center=True, upload=upload).fit(columns).ledger.floats_up
-    with pytest.raises(InputError, match="max_components = 6 has a meaning only with"):
-        DKPCA(3, max_components=6)
-
-
-@pytest.mark.parametrize(("local", "most"), [(2, 5), (1, 2)])
-def test_where_columns_end_or_what_was_sent_of_them_is_no_gap(local, most):
-    """Eigenvalues 16, 4, 3, 2, 1.5, 1.2 of two columns at each client, or, of one pair from each, 16, 3, 1.5."""
-    X = np.linalg.qr(np.random.default_rng(3).standard_normal((60, 6)))[0] * np.sqrt([16, 4, 3, 2, 1.5, 1.2])
-    result = DKPCA("auto", Linear(), local_components=local).fit(np.array_split(X, 3, axis=1))
-    assert result.model.n_components == 1
-    assert result.findings[0].startswith(f"n_components = 1: of 1 to {most} the eigenvalues")
-
-
 # No figure reads better for a worse answer
 
 SHARDS = np.array_split(table(load_wine), 3)

@@ -237,23 +237,13 @@ def test_the_objective_of_plain_k_means_is_its_cost():
         clustering_objective(KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
 
 
-def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
-    rng = np.random.default_rng(0)
-    classes = rng.integers(0, 4, 3000)
+def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_is_unknown():
+    classes = np.random.default_rng(0).integers(0, 4, 300)
     names = np.array(["d", "a", "c", "b"])[classes]
-    for labels in (classes, 3 - classes, names):
-        assert compare_classes(labels, classes) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
-    by_chance = compare_classes(rng.permutation(classes), classes)
-    assert abs(by_chance["ari"]) < 0.01
-    assert 0 <= by_chance["nmi"] < 0.01
-    for seed in range(30):
-        few = np.random.default_rng(seed).integers(0, 3, (2, 12))
-        agreement = compare_classes(*few)
-        assert 0 <= agreement["nmi"] <= 1
-        assert -0.5 <= agreement["ari"] <= 1
+    unknown = np.where(np.arange(300) % 7 == 0, None, names)
+    for labels in (3 - classes, names, unknown):
+        assert compare_classes(classes, labels) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
     assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
-    unknown = np.where(np.arange(3000) % 7 == 0, None, names)
-    assert compare_classes(classes, unknown) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
     assert compare_classes(classes[:2], [None, None]) == {}
 
 

@@ -105,20 +105,6 @@ def test_documents_look_like_text():
     assert similar[same].mean() > 5 * similar[~same].mean()
 
 
-def test_documents_are_weighted_counts():
-    options = {"n": 40, "d": 6, "topics": 1, "length": 30.0}
-    X = load(DataSpec("documents", options=options, sparse=True)).X
-    idf = np.log(41 / (1 + np.bincount(X.indices, minlength=6))) + 1
-    counts = X.toarray() / idf  # proportional to log(1 + count), in each row
-    for row in counts:
-        models = [
-            scale
-            for scale in np.log1p(np.arange(1, 60)) / row[row > 0].min()
-            if np.allclose(np.expm1(row * scale), np.round(np.expm1(row * scale)), atol=1e-9)
-        ]
-        assert models
-
-
 @given(
     seed=st.integers(0, 99),
     kind=st.sampled_from(["horizontal", "vertical"]),
