@@ -405,6 +405,8 @@ def test_a_policy_of_a_study_names_the_replies_that_it_has_and_no_others(tmp_pat
     rules = read_policy(tmp_path / "own.toml")
     replies = {planned.reply for step in own["plan"] for planned in step.requests}
     assert rules.messages.keys() == replies - {*FREE}
+    if isinstance(strategy, DKPCA):  # 5 vectors of 178 rows, 5 values and what is left out
+        assert rules.messages["LocalSpectrum"].floats == 5 * 178 + 5 + 1
     with pytest.raises(RefusedError, match="is none of the replies that the policy names"):
         rules.rules_of("DrawnRows")
 
