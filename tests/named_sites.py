@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 from cases import PAIRS
-from flwr.app import RecordDict
 
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
@@ -62,19 +61,16 @@ def vertical(folder, held=HELD, **more):
 
 
 class Sites(LocalGrid):
-    """Nodes with these configurations; keeps all that crosses the wire, and may lose its memory before the rounds."""
+    """Nodes with these configurations; keeps all that crosses the wire."""
 
-    def __init__(self, run, nodes, restarts=False):
+    def __init__(self, run, nodes):
         super().__init__(client, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
         for context, node in zip(self._contexts.values(), nodes, strict=True):
             context.node_config = dict(node)
-        self.restarts, self.seen, self.wire = restarts, [], b""
+        self.seen, self.wire = [], b""
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
-        if self.restarts and messages[0].metadata.message_type == "train":
-            for context in self._contexts.values():
-                context.state = RecordDict()
         replies = list(super().send_and_receive(messages, timeout=timeout))
         self.seen += messages + replies
         self.wire += b"".join(flower.to_bytes(message) for message in messages + replies)

@@ -193,26 +193,6 @@ def broadcast(hub, data, kind="train"):
     return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in (1, 2)]))
 
 
-def test_memory_does_not_grow_with_the_rounds(hub):
-    streams = [hub.admit(caller(name)) for name in ("a", "b")]
-
-    def rounds(count):
-        for _ in range(count):
-            ids = broadcast(hub, bytes(1000))
-            for stream, message_id in zip(streams, ids, strict=True):
-                sent(hub, stream)
-                hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
-            assert len(hub.pull_messages(ids)) == 2
-
-    rounds(50)
-    tracemalloc.start()
-    rounds(300)
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 300 * 32  # bytes a round
-    assert hub._spool.size < 350 * 1600  # one content, two heads
-
-
 def test_requests_of_a_run_come_again_as_they_were_and_those_of_the_run_before_do_not(hub):
     first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
     for kind in ("query", "train", "train", "query", "train"):
@@ -244,14 +224,3 @@ def test_what_comes_after_the_deadline_is_not_kept(hub):
     frame = sent(hub, stream)[-1]
     hub.take(stream, frame)
     assert not hub._replies
-
-
-def test_a_site_that_is_gone_for_longer_than_it_may_be_is_named(hub, now):
-    stream, message_id = hub.admit(caller()), ask(hub)
-    hub.leave(stream)
-    for seconds, answered in ((hub._patience, False), (1.0, True)):
-        now[0] += seconds
-        hub._look_after()
-        replies = list(hub.pull_messages([message_id]))
-        assert bool(replies) == answered
-    assert replies[0].error.reason == f"site 'a' is no longer connected (waited {hub._patience:g} s)"

@@ -12,7 +12,6 @@ from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.flower_apps import APPS
 from fedkernel.run.job import Apps, Job, RunSpec
-from fedkernel.run.result import Result
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
@@ -88,14 +87,6 @@ def test_an_engine_starts_the_apps_that_the_job_names(apps: Apps | None, says: s
     with pytest.raises(InputError) as caught:
         list(ENGINES["local"](Job(runs=[RunSpec(**DKPCA, **IRIS)], apps=apps)))
     assert str(caught.value).startswith(says)
-
-
-def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -> None:
-    runs = [RunSpec(**DKPCA, **IRIS), RunSpec(**DKPCA | {"id": "two", "seed": 1}, **IRIS)]
-    job = Job(runs=runs, apps=APPS, out=str(tmp_path))
-    assert list(ENGINES["local"](job)) == ["one", "two"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
-    assert Result.load(tmp_path / "two").ledger.rounds == 1
 
 
 @pytest.mark.parametrize(

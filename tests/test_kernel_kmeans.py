@@ -1,14 +1,13 @@
 """Kernel k-means in one place against full decompositions, and the measures of how far a result is from it."""
 
 import dataclasses
-import itertools
 
 import naive
 import numpy as np
 import pytest
 import scipy.sparse
 from scipy.spatial.distance import cdist
-from sklearn.datasets import make_blobs, make_circles
+from sklearn.datasets import make_blobs
 
 from fedkernel.errors import InputError
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
@@ -27,6 +26,13 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 
 def rows(n, d=3, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def fitted(method, X, kernel, clusters, s, seed=0, m=20):
+    """Return the exact model, or the one of landmarks."""
+    if method == "exact":
+        return kernel_kmeans(X, kernel, clusters, s, seed)
+    return nystroem_kernel_kmeans(X, kernel, clusters, s, n_landmarks=m, seed=seed)
 
 
 def best_of_rank(K, s):
@@ -56,25 +62,11 @@ def test_the_embedding_is_the_leading_eigenvectors_times_their_roots(kernel, s):
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
 def test_training_rows_are_embedded_and_labelled_as_in_training(kernel, method):
     X, s = rows(60), 5
-    if method == "exact":
-        model = kernel_kmeans(X, kernel, 3, s)
-    else:
-        model = nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=20)
+    model = fitted(method, X, kernel, 3, s)
     np.testing.assert_allclose(model.transform(X), model.training_, atol=1e-10 * np.abs(model.training_).max())
     nearest = cdist(model.training_, model.centers_).argmin(axis=1)
     assert np.array_equal(model.predict(X), nearest)
     assert set(nearest) == {0, 1, 2}
-
-
-def test_the_kernel_finds_rings_that_no_straight_line_divides():
-    X, ring = make_circles(200, factor=0.2, noise=0.02, random_state=0)
-    for model in (
-        kernel_kmeans(X, RBF(gamma=4.0), 2, 3),
-        nystroem_kernel_kmeans(X, RBF(gamma=4.0), 2, 3, n_landmarks=60),
-    ):
-        assert compare_classes(model.predict(X), ring) == pytest.approx({"nmi": 1.0, "ari": 1.0})
-    linear = kernel_kmeans(X, Linear(), 2, 2)
-    assert compare_classes(linear.predict(X), ring)["ari"] < 0.05
 
 
 def test_the_linear_kernel_with_all_components_is_k_means():
@@ -93,23 +85,14 @@ def test_the_best_of_several_starts_counts(method):
     X, _ = make_blobs(300, 2, centers=12, cluster_std=0.5, random_state=0)
     best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
     for seed in range(4):
-        if method == "exact":
-            model = kernel_kmeans(X, Linear(), 12, 2, seed)
-        else:
-            model = nystroem_kernel_kmeans(X, Linear(), 12, 2, n_landmarks=20, seed=seed)
+        model = fitted(method, X, Linear(), 12, 2, seed)
         assert assign(model.training_, model.centers_)[1].sum() == pytest.approx(best, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
 def test_the_same_seed_gives_the_same_bits(method):
     X = rows(80)
-
-    def fitted(seed):
-        if method == "exact":
-            return kernel_kmeans(X, RBF(gamma=0.2), 5, 4, seed)
-        return nystroem_kernel_kmeans(X, RBF(gamma=0.2), 5, 4, n_landmarks=30, seed=seed)
-
-    first, second, other = fitted(0), fitted(0), fitted(1)
+    first, second, other = (fitted(method, X, RBF(gamma=0.2), 5, 4, seed) for seed in (0, 0, 1))
     for name in ("centers_", "eigenvalues_", "training_"):
         assert np.array_equal(getattr(first, name), getattr(second, name))
     assert np.array_equal(first.embedding.coefficients, second.embedding.coefficients)
@@ -121,20 +104,7 @@ def test_the_same_seed_gives_the_same_bits(method):
 
 
 @every_kernel
-@pytest.mark.parametrize("s", [1, 5])
-def test_all_rows_as_landmarks_are_exact(kernel, s):
-    X = rows(40)
-    exact, model = kernel_kmeans(X, kernel, 3, s), nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=40)
-    scale = exact.eigenvalues_[0]
-    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, atol=1e-10 * scale)
-    np.testing.assert_allclose(
-        model.training_ @ model.training_.T, exact.training_ @ exact.training_.T, atol=1e-9 * scale
-    )
-    assert np.array_equal(np.unique(model.embedding.landmarks, axis=0), np.unique(X, axis=0))
-
-
-@every_kernel
-@pytest.mark.parametrize(("m", "s"), [(1, 1), (8, 3), (20, 20)])
+@pytest.mark.parametrize(("m", "s"), [(1, 1), (8, 3), (20, 20), (50, 5)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_landmarks_give_the_best_of_their_rank_of_the_approximation(kernel, m, s, seed):
     X = rows(50)
@@ -148,24 +118,6 @@ def test_landmarks_give_the_best_of_their_rank_of_the_approximation(kernel, m, s
     scale = np.linalg.eigvalsh(approximation)[-1]
     np.testing.assert_allclose(model.training_ @ model.training_.T, best_of_rank(approximation, s), atol=1e-9 * scale)
     np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(approximation)[::-1][:s], atol=1e-9 * scale)
-
-
-@pytest.mark.parametrize("kernel", [RBF(gamma=0.2), Laplacian(gamma=0.3)], ids=repr)
-def test_more_landmarks_are_better(kernel):
-    X, s = rows(150, 4), 5
-    E = kernel_kmeans(X, kernel, 1, s).training_
-    errors = [
-        np.mean(
-            [
-                recover_error(nystroem_kernel_kmeans(X, kernel, 1, s, n_landmarks=m, seed=seed).training_, E)
-                for seed in range(10)
-            ]
-        )
-        for m in (5, 15, 45, 135, 150)
-    ]
-    assert (np.diff(errors) < 0).all()
-    assert errors[0] < np.linalg.norm(E @ E.T) ** 2 / 150**2, "better than nothing"
-    assert errors[-1] < 1e-20
 
 
 # Kernel matrices of low rank
@@ -184,10 +136,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("m", [None, 12])
 @pytest.mark.parametrize("s", [1, 12])
 def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
-    if m is None:
-        model = kernel_kmeans(X, kernel, 3, s)
-    else:
-        model = nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=m)
+    model = fitted("exact" if m is None else "landmarks", X, kernel, 3, s, m=m)
     K = kernel.gram(X)
     scale = max(np.linalg.norm(K, 2), 1e-300)
     for array in (model.centers_, model.eigenvalues_, model.training_, model.embedding.coefficients):
@@ -234,16 +183,6 @@ def test_landmarks_out_of_range_are_refused(m, text):
         nystroem_kernel_kmeans(rows(8), RBF(width="columns"), 2, 3, n_landmarks=m)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_rows_that_are_not_finite_are_refused(bad):
-    X = rows(8)
-    X[3, 1] = bad
-    with pytest.raises(InputError, match="not finite"):
-        kernel_kmeans(X, RBF(width="columns"), 2, 3)
-    with pytest.raises(InputError, match="not finite"):
-        nystroem_kernel_kmeans(X, RBF(width="columns"), 2, 3, n_landmarks=8)
-
-
 # How far a result is
 
 
@@ -254,14 +193,6 @@ def test_the_recover_error_is_that_of_the_matrices(n, r, s):
     explicit = sum((H[i] @ H[j] - E[i] @ E[j]) ** 2 for i in range(n) for j in range(n)) / n**2
     assert recover_error(H, E) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
     assert recover_error(E, H) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
-
-
-def test_the_recover_error_does_not_see_rotations():
-    H, E = rows(30, 4), rows(30, 3, seed=1)
-    Q = np.linalg.qr(rows(4, 4, seed=2))[0]
-    assert recover_error(H @ Q, E) == pytest.approx(recover_error(H, E), rel=1e-12)
-    assert recover_error(H @ Q, H) <= 1e-28
-    assert recover_error(np.hstack([H, np.zeros((30, 2))]), H) <= 1e-28
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9, 1e-12])
@@ -306,44 +237,13 @@ def test_the_objective_of_plain_k_means_is_its_cost():
         clustering_objective(KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
 
 
-def entropy(counts):
-    shares = counts[counts > 0] / counts.sum()
-    return -(shares * np.log(shares)).sum()
-
-
-def test_classes_are_compared_by_counts_of_pairs_and_by_information():
-    rng = np.random.default_rng(0)
-    labels, classes = rng.integers(0, 3, 40), rng.integers(0, 4, 40)
-    labels[:20] = classes[:20] % 3
-    agreement = compare_classes(labels, classes)
-    pairs = list(itertools.combinations(range(40), 2))
-    together = np.array([labels[i] == labels[j] for i, j in pairs])
-    same = np.array([classes[i] == classes[j] for i, j in pairs])
-    chance = together.sum() * same.sum() / len(pairs)
-    ari = ((together & same).sum() - chance) / ((together.sum() + same.sum()) / 2 - chance)
-    assert agreement["ari"] == pytest.approx(ari, rel=1e-12)
-    joint = np.array([[((labels == a) & (classes == b)).sum() for b in range(4)] for a in range(3)])
-    both = [entropy(joint.sum(axis=1)), entropy(joint.sum(axis=0))]
-    assert agreement["nmi"] == pytest.approx((sum(both) - entropy(joint.ravel())) / np.mean(both), rel=1e-12)
-
-
-def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
-    rng = np.random.default_rng(0)
-    classes = rng.integers(0, 4, 3000)
+def test_a_division_is_compared_whatever_the_names_and_without_rows_whose_class_is_unknown():
+    classes = np.random.default_rng(0).integers(0, 4, 300)
     names = np.array(["d", "a", "c", "b"])[classes]
-    for labels in (classes, 3 - classes, names):
-        assert compare_classes(labels, classes) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
-    by_chance = compare_classes(rng.permutation(classes), classes)
-    assert abs(by_chance["ari"]) < 0.01
-    assert 0 <= by_chance["nmi"] < 0.01
-    for seed in range(30):
-        few = np.random.default_rng(seed).integers(0, 3, (2, 12))
-        agreement = compare_classes(*few)
-        assert 0 <= agreement["nmi"] <= 1
-        assert -0.5 <= agreement["ari"] <= 1
+    unknown = np.where(np.arange(300) % 7 == 0, None, names)
+    for labels in (3 - classes, names, unknown):
+        assert compare_classes(classes, labels) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
     assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
-    unknown = np.where(np.arange(3000) % 7 == 0, None, names)
-    assert compare_classes(classes, unknown) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
     assert compare_classes(classes[:2], [None, None]) == {}
 
 

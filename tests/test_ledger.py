@@ -101,13 +101,6 @@ def test_sums_are_those_of_the_entries(strategy):
     assert all(f"{kind} {total[kind]}" in text for kind in KINDS)
 
 
-def test_a_ledger_survives_its_table():
-    result, _ = recorded_run(VFedPCA(merge="eigenvalue", rounds=2))
-    table = result.ledger.to_table()
-    assert Ledger.from_table(table) == result.ledger
-    assert Ledger.from_table(table[:-1]) != result.ledger
-
-
 def test_an_empty_ledger_is_zero():
     assert Ledger().totals() == dict.fromkeys(("rounds", *KINDS), 0)
 
@@ -130,12 +123,6 @@ def test_letters_survive_the_table_and_a_table_without_them_is_read():
     table = json.loads(json.dumps(WITH_LETTERS.to_table()))
     assert Ledger.from_table(table) == WITH_LETTERS
     assert Ledger.from_table(table[:3]) == Ledger(WITH_LETTERS.entries)
-
-
-@each
-def test_a_pair_with_a_coordinator_writes_no_letters(strategy):
-    ledger = recorded_run(strategy)[0].ledger
-    assert (ledger.letters, ledger.edges, ledger.peer_to_peer) == ([], {}, Load())
 
 
 # Of a run of many rounds, the last rows are in memory and those before on disk.

@@ -7,20 +7,14 @@ import pytest
 from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
-from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.components import PeerComponents
+from fedkernel.errors import ProtocolError
 from fedkernel.peers.graph import Topology, neighbours
 from fedkernel.peers.keys import PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.run import flower
 from fedkernel.run.answering import client_app
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.ledger import Ledger, Load, Posted
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.result import Result
+from fedkernel.run.ledger import Posted
 from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 
@@ -97,24 +91,6 @@ def test_pins_and_identity_are_the_sites_own():
         on_engine(site=lambda number: {"pins": pins})
 
 
-def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
-    np.save(tmp_path / "X.npy", TABLES[0])
-    run = RunSpec(id="run", strategy="DKPCA", shards=[str(tmp_path / "X.npy")], clients=1)
-    job, own, peer = Job(runs=[run]).model_dump_json(), KeyPair.new(), KeyPair.new()
-    own.write(tmp_path / "own.pem")
-    (tmp_path / "peers.toml").write_text(f'7 = "{peer.fingerprint}"')
-
-    def site(**files):
-        node = {"partition-id": 0, "num-partitions": 1, **files}
-        return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "run"})
-
-    given = site(identity=str(tmp_path / "own.pem"), pins=str(tmp_path / "peers.toml"))
-    assert (given.identity, given.pins) == (own, {7: peer.fingerprint})
-    assert (site().identity, site().pins) == (None, {})
-    with pytest.raises(InputError, match="there is no identity file"):
-        site(identity="none.pem")
-
-
 class Impostor(GossipClient):
     """Client 1 posts a letter in the name of another, or of another round."""
 
@@ -156,30 +132,3 @@ def test_the_ledger_has_every_letter_once():
                     counted += [Posted(s.header[2], *s.header[:2], D, OVERHEAD + 8 * D) for s in unpack(array)]
     assert result.ledger.letters == counted
     assert len(counted) == 4 * 2 * N, "every node, in four rounds, to both neighbours"
-
-
-def test_the_ledger_sums_up_by_edge_and_sets_the_two_networks_side_by_side():
-    ledger = on_engine()[0].ledger
-    assert ledger.edges == {
-        (a, b): Load(4, 4 * D, 4 * (OVERHEAD + 8 * D)) for a, others in enumerate(RING) for b in others
-    }
-    assert ledger.peer_to_peer == Load(32, 32 * D, 32 * (OVERHEAD + 8 * D))
-    # sealed letters count as the floats that they hold: once up, once down, keys not at all
-    assert ledger.floats_up == ledger.floats_down == 32 * D
-    assert ledger.star == Load(2 * N * (1 + ledger.rounds), 2 * 32 * D, ledger.bytes_up + ledger.bytes_down)
-    assert ledger.bytes_up > ledger.peer_to_peer.bytes < ledger.bytes_down
-    # the parts that letters belong to
-    assert sum((ledger.of_client(j).peer_to_peer for j in range(N)), Load()) == ledger.peer_to_peer
-    assert {letter.sender for letter in ledger.of_client(2).letters} == {2}
-    assert (ledger.of_round(2).letters, len(ledger.of_round(3).letters)) == ([], 2 * N)
-
-
-def test_letters_survive_the_ledger_s_table_and_the_result_s_file(tmp_path):
-    result = on_engine()[0]
-    table = result.ledger.to_table()
-    assert Ledger.from_table(table) == result.ledger
-    old = [row for row in table if "sender" not in row]
-    assert Ledger.from_table(old) == Ledger(result.ledger.entries, [])
-    copy = Result(PeerComponents(Linear(), 1), result.ledger, result.history)
-    copy.save(tmp_path)
-    assert '"sender": 0' in (tmp_path / "result.json").read_text()

@@ -14,7 +14,7 @@ from named_sites import LENIENT, refused
 from test_consent import rows_of_their_own
 from typer.testing import CliRunner
 
-from clients.fk_kmeans import ROWS, FKKMeansClient, MultiplyColumns
+from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from experiments.cli import app
 from fedkernel import RBF
 from fedkernel.engines.grpc.frames import Welcome
@@ -48,13 +48,6 @@ def test_a_small_request_that_takes_much_is_refused_before_anything_is_allocated
             client.fit(arrays, scalars)
 
     assert peak_of(refused)[0] < 1_000_000
-
-
-def test_half_of_a_small_machine_is_enough_for_the_largest_table_and_ten_times_its_columns():
-    """MNIST's, at D = 7840: the products' D^2 floats, 784 D frequencies and a block of rows' features."""
-    half_of_4_gb, floats = 2 * GIGABYTE, 7840 * (7840 + 784 + ROWS)
-    largest = MultiplyColumns(features=RandomFeatures(kernel=RBF(0.1), n_features=7840), t=1, columns=7840)
-    assert floats / 2 < largest.takes(60_000, 784) < 2 * floats < half_of_4_gb / 8
 
 
 def test_what_takes_too_long_ends_and_leaves_nothing_behind(monkeypatch):

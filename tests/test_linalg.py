@@ -1,8 +1,5 @@
 """Eigenpairs, power iteration and centring against full decompositions, on ordinary and on hard cases."""
 
-from itertools import chain, count
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -16,7 +13,6 @@ from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 from fedkernel.numerics import linalg
-from fedkernel.numerics.block_lanczos import block_lanczos
 from fedkernel.numerics.kernels import RBF
 from fedkernel.numerics.linalg import (
     center_gram,
@@ -83,17 +79,6 @@ def test_the_same_call_gives_the_same_bits_and_fixed_signs(solver, kind):
     assert np.array_equal(first.vectors, fix_signs(first.vectors))
 
 
-def test_the_solver_follows_size_and_number(monkeypatch):
-    used = []
-    monkeypatch.setattr(linalg, "_lanczos", lambda A, *numbers: used.append((len(A), *numbers)))  # None: not converged
-    monkeypatch.setattr(linalg, "LANCZOS_SIZE", 40)
-    monkeypatch.setattr(linalg, "LANCZOS_PART", 10)
-    for n, k in [(39, 1), (40, 4), (40, 5)]:
-        A = symmetric(np.arange(n))
-        assert_leading(leading_eigenpairs(A, k), A, k, tol=1e-12)
-    assert used == [(40, 4, 20)]
-
-
 @pytest.mark.parametrize("kind", [np.asarray, aslinearoperator])
 def test_lapack_decides_where_lanczos_does_not_converge(lanczos, monkeypatch, kind):
     calls = []
@@ -156,17 +141,6 @@ def counting(A):
     ), products
 
 
-def test_lanczos_gives_way_to_lapack_after_half_of_the_rows_in_products(monkeypatch):
-    monkeypatch.setattr(linalg, "LANCZOS_SIZE", 10)
-    monkeypatch.setattr(linalg, "_dense", lambda operator: A)
-    A = symmetric(np.linspace(1, 0, M))
-    operator, products = counting(A)
-    monkeypatch.setattr(linalg, "LANCZOS_PART", 10)
-    assert_leading(leading_eigenpairs(operator, 30), A, 30)
-    blocks, rest = divmod(M // 2, linalg.LANCZOS_WIDTH)
-    assert products == [linalg.LANCZOS_WIDTH] * (blocks + bool(rest))
-
-
 def test_few_products_settle_a_kernel_matrix(lanczos, monkeypatch):
     # Ten clusters: what is left of such a spectrum is far smaller than its first eigenvalues.
     monkeypatch.setattr(linalg, "LANCZOS_WIDTH", 8)
@@ -175,23 +149,6 @@ def test_few_products_settle_a_kernel_matrix(lanczos, monkeypatch):
     operator, products = counting(A)
     assert_leading(leading_eigenpairs(operator, 10), A, 10)
     assert sum(products) < 120  # of which 10 check the pairs
-
-
-@pytest.mark.parametrize("k", [1, 3, 12])
-@pytest.mark.parametrize("name", SPECTRA)
-def test_blocks_need_one_vector_of_the_start_to_meet_an_eigenvector(monkeypatch, name, k):
-    A = symmetric(np.r_[SPECTRA[name], np.full(M - N, min(SPECTRA[name]))])
-    vectors = scipy.linalg.eigh(A)[1][:, ::-1]
-    rng = np.random.default_rng(0)
-    start = rng.standard_normal((4, M))
-    start[1:] -= (start[1:] @ vectors[:, :1]) @ vectors[:, :1].T
-    draws = chain([start], (rng.standard_normal((4, M)) for _ in count()))
-    redrawn = SimpleNamespace(standard_normal=lambda shape: next(draws)[: shape[0]])
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: redrawn)
-    values, rows = block_lanczos(lambda rows: rows @ A, M, k, width=4, products=40 * M)
-    np.testing.assert_allclose(A @ rows.T, rows.T * values, atol=1e-13)
-    np.testing.assert_allclose(rows @ rows.T, np.eye(k), atol=1e-13)
-    np.testing.assert_allclose(values[0], max(SPECTRA[name]), atol=1e-13)
 
 
 def test_the_matrix_is_kept(solver):
@@ -217,17 +174,6 @@ def test_memory_is_one_more_matrix_for_lapack_and_none_for_lanczos_and_a_factor(
     assert peak(leading_eigenpairs_of_factor, A[:, :4]) < 0.1
     monkeypatch.setattr(linalg, "LANCZOS_SIZE", 500)
     assert peak(leading_eigenpairs, A) < 0.3  # some 130 vectors
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("copies", [2, 30, N])
-def test_repeated_eigenvalues_in_any_rotation(solver, seed, copies):
-    """Whether a solver loses a copy depends on the last bits, so many rotations are tried."""
-    values = np.where(np.arange(N) < copies, 1.0, 0.5)
-    Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((N, N)))[0]
-    A = (Q * values) @ Q.T
-    for k in (1, 2, 5):
-        assert_leading(leading_eigenpairs(A, k), A, k)
 
 
 def test_pairs_that_lapack_leaves_rough_are_not_believed(monkeypatch):
@@ -348,19 +294,6 @@ def test_adaptive_number_is_the_smallest_allowed(solver, name, ratio):
         assert_leading(eigenpairs_of_factor_above(root, ratio), A, D)
         wide = np.hstack([root, np.zeros((N, 5))])
         assert len(eigenpairs_of_factor_above(wide, ratio).values) == D
-
-
-def test_adaptive_number_doubles_before_it_asks_for_all(monkeypatch):
-    blocks = []
-    solve = leading_eigenpairs
-    monkeypatch.setattr(linalg, "leading_eigenpairs", lambda A, k: (blocks.append(k), solve(A, k))[1])
-    monkeypatch.setattr(linalg, "LANCZOS_SIZE", 10)
-    monkeypatch.setattr(linalg, "LANCZOS_PART", 2)
-    A = symmetric(SPECTRA["decaying"])
-    for ratio, expected in [(0.5, [8]), (0.04, [8, 16]), (1e-6, [8, 16, N])]:
-        blocks.clear()
-        eigenpairs_above(A, ratio)
-        assert blocks == expected
 
 
 def test_ratio_out_of_range_is_refused():

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counting import Counting
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
-from threadpoolctl import ThreadpoolController
 
 from fedkernel.engines.local import LocalGrid
 
@@ -59,17 +57,6 @@ def test_a_task_identity_that_is_set_stays(monkeypatch, before, after):
     with LocalGrid(app_of(echo), clients=1) as grid:
         assert list(grid.send_and_receive([ask(1)], timeout=30))
     assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == after
-
-
-def test_threads_are_limited_once_for_all_rounds(monkeypatch):
-    limits, limit = [], ThreadpoolController.limit
-    monkeypatch.setattr(
-        ThreadpoolController, "limit", lambda self, **counts: limits.append(counts) or limit(self, **counts)
-    )
-    strategy = Counting()
-    strategy.rounds = 20
-    strategy.fit([np.zeros((2, 1))] * 3)
-    assert len(limits) < 20
 
 
 def test_what_is_changed_after_sending_does_not_reach_the_client():

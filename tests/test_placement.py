@@ -6,7 +6,7 @@ import named_sites
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from named_sites import NAMES, TABLE, Sites, find, refused, run_on, settings_of, spec, vertical
+from named_sites import NAMES, TABLE, Sites, find, run_on, settings_of, spec, vertical
 from refusals import refusing
 
 from fedkernel.errors import InputError, ProtocolError
@@ -17,7 +17,7 @@ from fedkernel.run.job import RunSpec
 from fedkernel.run.journal import Journal, StrayError
 from fedkernel.run.keeping import keeper
 from fedkernel.run.memory import Memory
-from strategies import DKPCA, PeerVFedPCA, VFedPCA
+from strategies import PeerVFedPCA, VFedPCA
 
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
@@ -83,17 +83,6 @@ def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, sentence):
         find({key: value for key, value in node.items() if value is not None})
 
 
-def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tmp_path, caplog):
-    nodes = vertical(tmp_path)
-    nodes[1]["label"] = "diagnosis"
-    message = refused(nodes, DKPCA(2), ProtocolError)
-    assert message == (
-        'DKPCAClient, joining: node 2: "'
-        "client 1 (site 'east') cannot read its data (its log has the details under E-0)\""
-    )
-    assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
-
-
 def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_run_s_is_replaced(tmp_path, caplog):
     for k in (1, 2):
         run_on(vertical(tmp_path), VFedPCA(merge="eigenvalue", n_components=k, rounds=2))
@@ -115,16 +104,6 @@ def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_
     }
     assert {place.name for place in earlier.glob("*.npz")} == {"trial-2.npz", "trial-3.npz"}
     assert f"{path} is of another run of that name, and now {earlier / 'trial-2.npz'}" in caplog.text
-
-
-def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
-    run = spec(sites=NAMES, plan=DKPCA(2).plan(3, 0))
-    with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
-        DKPCA(2).run(grid, settings_of(run))
-    assert str(caught.value) == (
-        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): \"it knows nothing of run 'trial': it was "
-        'restarted after the run had begun" (and 2 more)'
-    )
 
 
 class Meddling(Sites):

@@ -114,21 +114,6 @@ def test_any_recover_error_can_be_drawn(errors: list[float], tmp_path: Path) -> 
     assert ("c / t is a straight line" in figure.caption) == any(error > 0 for error in errors)
 
 
-def test_each_setting_of_a_sweep_has_a_panel_and_all_the_same_guide() -> None:
-    runs = [
-        run
-        for clients, factor in ((2, 1.0), (5, 3.0))
-        for run in curved("A", [factor, factor / 2], point={CLIENTS: clients})
-    ]
-    caption, canvas = drawn(runs, "recover_error")
-    assert [axes.get_title() for axes in canvas.axes] == [f"{CLIENTS} = 2", f"{CLIENTS} = 5"]
-    for panel, factor in enumerate((1.0, 3.0)):
-        (curve, guide) = lines(canvas, panel)
-        assert curve == ([1, 2], [factor, factor / 2])
-        assert guide == ([1, 2], [3.0, 1.5])
-    assert "One panel per setting." in caption
-
-
 def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_panel() -> None:
     def swept(sets: str) -> list[Run]:
         points = [{"data.name": name, CLIENTS: clients} for name in sets for clients in (2, 5)]

@@ -6,7 +6,6 @@ import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.errors import InputError
-from fedkernel.numerics.linalg import leading_eigenpairs_of_factor
 from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 
@@ -78,16 +77,6 @@ def test_in_a_factors_coordinates_power_iteration_finds_the_same(singular_values
     assert sin_theta_error(pairs.vectors, expected.vectors) < 1e-24
     if singular_values[0] > singular_values[-1]:  # of equal values no vectors are told apart
         np.testing.assert_allclose(pairs.vectors, expected.vectors, atol=1e-10)
-
-
-def test_a_factor_is_multiplied_twice_however_often_it_is_iterated():
-    F, products = factor(0.8 ** np.arange(8)), []
-    low = low_rank(F.T @ F, 3, lambda S: (products.append(S), F @ S)[1], lambda V: (products.append(V), F.T @ V)[1])
-    pairs = power_iteration(low, RANDOM.standard_normal((200, 3)), 400)
-    assert len(products) == 2
-    expected = leading_eigenpairs_of_factor(F, 3)
-    np.testing.assert_allclose(pairs.values, expected.values, rtol=1e-12)
-    assert sin_theta_error(pairs.vectors, expected.vectors) < 1e-24
 
 
 @pytest.mark.parametrize(

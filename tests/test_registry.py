@@ -7,7 +7,6 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-import test_protocols_alone
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
 
@@ -69,13 +68,6 @@ def test_its_plan_asks_what_its_client_answers(name):
         assert plan is not None  # test_pairs.py holds the runs to it
         requests = {planned.request for step in (*plan, *strategy.evaluation_plan()) for planned in step.requests}
         assert requests <= strategy.client.handlers.keys()
-
-
-@each
-def test_its_protocol_is_driven_alone(name):
-    tests = [test.replace("_", "") for test in vars(test_protocols_alone)]
-    driven = any(test.startswith(f"test{name.lower()}") for test in tests)
-    assert driven, f"tests/test_protocols_alone.py has no test whose name begins with {name}"
 
 
 @each

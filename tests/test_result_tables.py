@@ -7,11 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import Result
+from test_report import a_run
 from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.report import Layout, as_csv, as_latex, as_markdown, in_full, lay_out
-from experiments.results import Run, append_run, read_runs, summarise
+from experiments.results import append_run, read_runs, summarise
 
 TINY = """
 name = "tiny"
@@ -34,25 +35,6 @@ n_components = 2
 plots = false
 """
 NAME = 'one | round, "50% & [red]_$1"'
-ROW = {
-    "kind": "strategy",
-    "method": "DKPCA",
-    "parameters": {},
-    "engine": "local",
-    "clients": 2,
-    "rounds": 1,
-    "floats_up": 604,
-    "floats_down": 0,
-    "bytes_up": 5000,
-    "bytes_down": 100,
-    "seconds": 0.12,
-}
-
-
-def a_run(name: str, seed: int, metrics: dict[str, float | None], **changed: object) -> Run:
-    return Run.model_validate(
-        {**ROW, "id": f"{name}-{seed}", "name": name, "seed": seed, "metrics": metrics, **changed}
-    )
 
 
 def call(*arguments: str) -> Result:
@@ -75,8 +57,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_csv_keeps_every_digit_and_every_name() -> None:
     point = {"partition.clients": 4, "data.name": 'a "set", of lines'}
     errors = [1 / 3, 2 / 7, 1e-17]
-    runs = [a_run(NAME, seed, {"error": error, "bound": None}, point=point) for seed, error in enumerate(errors)]
-    runs += [a_run("näive", seed, {"nmi": 0.1 if seed else None}, floats_up=10**16 + 1) for seed in range(3)]
+    runs = [a_run(NAME, seed, error, point=point) for seed, error in enumerate(errors)]
+    runs += [a_run("näive", seed, metrics={"nmi": 0.1 if seed else None}, floats_up=10**16 + 1) for seed in range(3)]
     summaries = summarise(runs)
     written = as_csv(*in_full(summaries))
     table, text = pd.read_csv(io.StringIO(written)), pd.read_csv(io.StringIO(written), dtype=str)
@@ -101,7 +83,7 @@ def test_csv_keeps_every_digit_and_every_name() -> None:
 
 
 def test_one_seed_has_no_deviation_in_csv() -> None:
-    table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", 0, {"error": 0.5})])))))
+    table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", error=0.5)])))))
     assert table.error_mean[0] == 0.5
     assert pd.isna(table.error_std[0])
 
@@ -110,14 +92,14 @@ def test_one_seed_has_no_deviation_in_csv() -> None:
 
 
 def test_markdown_has_the_cells_of_the_console() -> None:
-    runs = [a_run(NAME, seed, {"error": 1e-3 * (1 + seed)}, point={"a.b": 1, "c.b": "x\\y"}) for seed in range(2)]
+    runs = [a_run(NAME, seed, 1e-3 * (1 + seed), point={"a.b": 1, "c.b": "x\\y"}) for seed in range(2)]
     layout = lay_out(summarise(runs))
     heading, rule, row, *rest = as_markdown(layout).splitlines()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in (heading, rule, row)]
     shown = [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in line] for line in cells]
     assert shown[0] == layout.headings == ["Method", "a.b", "c.b", *layout.headings[3:]]
     assert shown[1] == ["---", *["---:"] * (len(layout.headings) - 1)]
-    assert shown[2] == layout.rows[0] == [NAME, "1", "x\\y", "1.50e-03 ± 7.1e-04", "604", "0", "1", "0.120"]
+    assert shown[2] == layout.rows[0] == [NAME, "1", "x\\y", "1.50e-03 ± 7.1e-04", "14,250", "0", "1", "0.120"]
     assert rest == ["", "mean ± standard deviation over 2 seeds"]
 
 

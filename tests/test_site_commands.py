@@ -100,21 +100,6 @@ def test_what_sites_are_not_served_with(place, monkeypatch):
     assert "`fedkernel serve run.toml` waits for them" in told("run", "run.toml")
 
 
-def test_a_width_by_rule_is_in_the_plan_and_open_there(place, monkeypatch):
-    monkeypatch.chdir(place)
-    (place / "run.toml").write_text(CONFIG.replace("gamma = 0.05", 'width = "median", factor = 0.5'))
-    text = told("study", "show", "run.toml", code=0)
-    assert "MeasurePairs" in text
-    assert "width = 'median', factor = 0.5" in text
-    assert "kernel.type = 'rbf'" in text
-    assert "kernel.gamma" not in text
-    (run,) = read_study(place / "run.toml").runs
-    assert [planned.request for step in run.plan for planned in step.requests] == [
-        "MeasurePairs",
-        "FindLocalEigenpairs",
-    ]
-
-
 DISKPCA = {"pair": "clients.diskpca:DisKPCAClient", "align": False}
 
 

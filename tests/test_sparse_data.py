@@ -99,29 +99,10 @@ def test_documents_look_like_text():
     assert 35 < words.mean() < 60  # different ones among about 60
     assert words.min() >= 1
     assert words.max() > words.min() + 10
-    sizes = np.bincount(data.y, minlength=20)
-    assert sizes[0] > 700
-    assert 0 < sizes[sizes > 0].min() < 20  # rare topics
-    of_words = np.sort(np.bincount(data.X.indices, minlength=5000))[::-1]
-    assert of_words[0] > 20 * np.median(of_words[:1000])  # a few words are everywhere
     # documents of one topic are more like each other than like those of others
     similar = (data.X @ data.X.T).toarray()
     same = data.y[:, None] == data.y
     assert similar[same].mean() > 5 * similar[~same].mean()
-
-
-def test_documents_are_weighted_counts():
-    options = {"n": 40, "d": 6, "topics": 1, "length": 30.0}
-    X = load(DataSpec("documents", options=options, sparse=True)).X
-    idf = np.log(41 / (1 + np.bincount(X.indices, minlength=6))) + 1
-    counts = X.toarray() / idf  # proportional to log(1 + count), in each row
-    for row in counts:
-        models = [
-            scale
-            for scale in np.log1p(np.arange(1, 60)) / row[row > 0].min()
-            if np.allclose(np.expm1(row * scale), np.round(np.expm1(row * scale)), atol=1e-9)
-        ]
-        assert models
 
 
 @given(

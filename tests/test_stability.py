@@ -58,16 +58,6 @@ def test_of_rounded_overlaps_the_index_is_no_further_off_than_is_said(clusters, 
             assert rounded_off > 0.1 > 3 * abs(likely_off)
 
 
-@pytest.mark.parametrize(("rows", "most"), [(600, 0.15), (3000, 0.03), (30_000, 0.003)])
-def test_a_tenth_of_the_rows_elsewhere_is_seen_as_well_as_is_said(rows, most):
-    """What docs/experiments.md says of 3 sites and 3 clusters."""
-    for seed in range(10):
-        first, second, table = overlaps(np.random.default_rng(seed), rows, 3, 0.1)
-        rounded = (table - table % STEP).sum(axis=0)
-        estimate, error = adjusted_rand_within(rounded, rows - rounded.sum(), 3 * (STEP - 1))
-        assert 2 * abs(estimate - adjusted_rand_score(first, second)) <= error < most
-
-
 def test_a_site_tells_overlaps_in_steps_and_of_fewer_rows_nothing():
     labels = np.repeat([0, 1, 2], [14, 9, 4])
     centers = np.arange(3.0)[:, None]

@@ -35,8 +35,6 @@ ADDRESSES = {
 }
 SHORT = {"PAIR": "Centre", "KERNEL": "rational", "METRIC": "eccentricity", "DATA": "skewed"}
 WIDTH = 2.0
-RAY = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
-GRPC, SIMULATED = pytest.param("grpc", marks=pytest.mark.slow), pytest.param("ray", marks=RAY)
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ for arguments in json.loads(sys.argv[1]):
 SHARDS = np.split(np.random.default_rng(0).exponential(size=(30, 4)), [8, 17])
 
 
-@pytest.mark.parametrize("engine", ["local", SIMULATED])
+@pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.slow)])
 def test_from_python(lab, engine):
     pairs, kernels = importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
     strategy = pairs.WeightedCentre(kernel=kernels.Rational(width=WIDTH))
@@ -100,10 +98,9 @@ def test_from_python(lab, engine):
     assert result.ledger.floats_up == 3 * (4 + 1)
 
 
-@pytest.mark.parametrize("engine", ["local", GRPC])
-def test_from_a_configuration_file(lab, engine):
+def test_from_a_configuration_file(lab):
     """Nothing is installed: the command finds what lies in the folder where it is called."""
-    code, printed = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
+    code, printed = fedkernel("run", "strange.toml", "--out", "out", cwd=lab)
     assert code == 0, printed
     rows = read_runs(lab / "out" / "runs.jsonl")
     methods = {place: f"{place} {ADDRESSES['PAIR']}" for place in ("central", "isolated")}

@@ -26,7 +26,7 @@ RECORDS = st.one_of(
 CONTENTS = st.dictionaries(NAMES, RECORDS, max_size=4).map(RecordDict)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(CONTENTS)
 def test_content(content):
     parts = flower.content_to_parts(content)
