@@ -167,6 +167,14 @@ UNFIT = {
 }
 
 
+def test_an_array_that_the_header_names_and_no_model_has(saved):
+    arrays = contents(saved) | {"surplus": np.ones(3)}
+    header = json.loads(str(arrays["header"]))
+    header["arrays"].append("surplus")
+    np.savez(saved, **arrays | {"header": np.array(json.dumps(header))})
+    assert "damaged" in refused(saved)
+
+
 @pytest.mark.parametrize("change", [{name: array} for name, arrays in UNFIT.items() for array in arrays], ids=list)
 def test_arrays_that_do_not_fit(saved, change):
     arrays = {name: array for name, array in (contents(saved) | change).items() if array is not None}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from test_report import a_run as run_of_report
 
 from experiments.config import ReportOptions
-from experiments.report.axes import looks
+from experiments.report.axes import Scale, looks
 from experiments.report.iterations import value_by_iteration
 from experiments.report.plots import draw
 from experiments.results import Run, by_iteration, summarise
@@ -181,3 +181,9 @@ def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_diffe
     ticks = [float(text) for text in re.findall(r"<!-- (\d\.\d+) -->", svg)]
     assert any(9 < tick < 9.1 for tick in ticks)
     assert any(0.2 < tick < 0.3 for tick in ticks)
+
+
+@pytest.mark.parametrize(("value", "end"), [(0.0, 0.1), (5.0, 5.5), (-5.0, -4.5)])
+def test_an_axis_of_a_single_value_has_a_length(value: float, end: float) -> None:
+    scale = Scale.around([value, value], log=False)
+    assert (scale.low, scale.high) == (value, end)

@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import SparseTable
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.comparing import same_kernel
+from fedkernel.models.comparing import is_telling, same_kernel
 from fedkernel.numerics import KERNELS, RandomFeatures, mean_of_landmarks, width_finding, with_width
 from fedkernel.numerics.kernels import kernel_from
 from fedkernel.protocol import Guards, Member
@@ -162,6 +162,11 @@ def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_
 
 def pairs_of(K):
     return K[np.triu_indices(len(K), 1)]
+
+
+def test_nothing_is_to_be_found_in_rows_without_lengths():
+    assert not is_telling(0.0, 0.0, 1, 5)
+    assert is_telling(3.0, 4.0, 1, 5)
 
 
 def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
