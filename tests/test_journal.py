@@ -251,6 +251,31 @@ def exchanges_of(data, place):
     return json.loads(data[place + HEAD.size :][:described])["exchanges"]
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped", "doubled"])
+def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop, caplog):
+    reference = carry_out(job_of("FKKMeans", tmp_path, "whole", journals=False))
+    job, path = recorded_up_to("FKKMeans", tmp_path, stop, 12)
+    data = bytearray(path.read_bytes())
+    places = places_in(data)
+    if damage == "cut":
+        data = data[:-3]
+    elif damage == "flipped":
+        data[places[8] + 200] ^= 1
+    else:  # a record that is whole, and not where it was
+        data += data[places[3] : places[4]]
+    path.write_bytes(data)
+    whole = {"cut": 11, "flipped": 8, "doubled": 12}[damage]
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
+        assert_same(carry_out(job), reference)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is damaged or was cut off after {whole} recorded exchanges; what follows is left out",
+        f"run: resumed at round {whole}, after {whole} recorded exchanges",
+    ]
+    caplog.clear()
+    assert_same(carry_out(job), reference)
+    assert "damaged" not in caplog.text, "what was left out is gone"
+
+
 def other_run(job, **update):
     return job.model_copy(update={"runs": [job.runs[0].model_copy(update=update)]})
 
