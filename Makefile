@@ -10,7 +10,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 # One that this processor would not take by itself, and the tests where a last bit could decide what is a direction
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
-NUMERICAL = admm_steps dkpca guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
+NUMERICAL = admm_steps dkpca gate guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
 
 .PHONY: demo check test test-kernel test-processors mutants lint bench defaults performance clean
 

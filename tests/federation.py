@@ -111,14 +111,14 @@ class Running:
     def text(self):
         return self.log.read_text()
 
-    def until(self, words, seconds=30):
+    def until(self, words, seconds=150):
         give_up = time.monotonic() + seconds
         while words not in self.text:
             assert self.process.poll() is None, self.text
             assert time.monotonic() < give_up, self.text
             time.sleep(0.02)
 
-    def end(self, seconds=40):
+    def end(self, seconds=150):
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
