@@ -65,7 +65,7 @@ class Network:
             command += ["--auth-supernode-private-key", key]
         return self.process(name, "flower-supernode", *self.trust, *command)
 
-    def wait_for(self, nodes, seconds=60):
+    def wait_for(self, nodes, seconds=150):
         give_up = time.monotonic() + seconds
         statuses = []
         while time.monotonic() < give_up and statuses.count("online") < nodes:
@@ -94,7 +94,7 @@ def network(folder: Path, nodes: dict[str, str], *, secure: bool):
     try:
         with ExitStack() as running:
             running.enter_context(network.superlink())
-            give_up = time.monotonic() + 60
+            give_up = time.monotonic() + 150
             while not network.flwr("supernode", "list", NAME, "--format", "json").get("success"):
                 assert time.monotonic() < give_up, network.logs()
             for name, config in nodes.items():

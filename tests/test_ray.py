@@ -147,12 +147,12 @@ def test_a_terminated_command_keeps_what_is_finished_and_ends_what_it_started(tm
     (tmp_path / ("long" * 10)).mkdir()
     environment = {**os.environ, "FEDKERNEL_TEST": str(tmp_path), "TMPDIR": str(tmp_path / ("long" * 10))}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    rows, give_up = tmp_path / "out" / "runs.jsonl", time.monotonic() + 90
+    rows, give_up = tmp_path / "out" / "runs.jsonl", time.monotonic() + 150
     while not (rows.exists() and len(read_runs(rows)) > 2) and time.monotonic() < give_up:
         time.sleep(0.1)
     assert len(started_here()) > 3  # the command, the SuperLink, the simulation, Ray's
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=150)
     assert process.returncode == 128 + signal.SIGTERM
     assert not started_here()
     finished = read_runs(rows)

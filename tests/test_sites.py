@@ -239,7 +239,7 @@ def test_a_site_whose_columns_do_not_fit_comes_back_mended_while_the_others_wait
     np.testing.assert_array_equal(result.model.centers_, clean.model.centers_)
 
 
-def until_folder(path, seconds=30):
+def until_folder(path, seconds=150):
     give_up = time.monotonic() + seconds
     while not path.exists():
         assert time.monotonic() < give_up

@@ -149,7 +149,7 @@ def test_simulated_sites_share_the_folder_and_a_run_can_be_stopped_resumed_or_fa
         default = submit(flower.flwr, bundle(tmp_path / "app"), NAME)
         finished = superlink.run_job(Job(runs=runs, apps=APPS, out=str(out), journals=True))
         assert next(finished) == "first", flower.logs()
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 150
         while not (out / "second" / NAME_OF_JOURNAL).exists() or recorded_in(out / "second") < 2:
             assert time.monotonic() < give_up, flower.logs()
             time.sleep(0.1)
@@ -160,7 +160,7 @@ def test_simulated_sites_share_the_folder_and_a_run_can_be_stopped_resumed_or_fa
         assert next(again) == "second", flower.logs()
         with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
             next(again)
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 150
         while not (status := status_of(flower.flwr, NAME, default)[0]).startswith("finished"):
             assert time.monotonic() < give_up, flower.logs()
         assert status == "finished:completed"
