@@ -13,6 +13,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "(first < len(data))",
     ): "a length at the very end is refused either way: as cut off, or as shorter than any letter",
     (
+        "fedkernel/peers/letters.py",
+        "end = first + (_LENGTH.unpack_from(data, start)[0] if first <= len(data) else 0)",
+        "1",
+    ): "where a length is cut off, the end is beyond the data with 0, too",
+    (
         "fedkernel/run/placement.py",
         "if run.prepare is None or preparation is None:",
         "(run.prepare is None and preparation is None)",

@@ -170,7 +170,7 @@ def test_nothing_is_to_be_found_in_rows_without_lengths():
 
 
 def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
-    said = [width_finding(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.0101, 0.9899, 0.9901)]
+    said = [width_finding(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
     assert [text is not None for text in said] == [False, True, True, False, False, True]
     assert width_finding(Sigmoid(), 0.0) is None, "its values may be of either sign"
     assert "rows hardly differ" in width_finding(Sigmoid(gamma=1.0), 1.0)

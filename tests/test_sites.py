@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from urllib.request import urlopen
 
 import grpc
+import model_files
 import numpy as np
 import pandas as pd
 import pytest
@@ -269,7 +270,7 @@ def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
         for name in "bc":
             assert f"{name} is back, restarted" in server.text
     result = Result.load(place / "out" / "results" / "letters__seed=0")
-    site_outputs = [dict(np.load(place / f"kept-{name}" / "letters__seed=0.npz")) for name in NAMES]
+    site_outputs = [model_files.contents(place / f"kept-{name}" / "letters__seed=0.npz") for name in NAMES]
     order = [int(patient[1:]) for patient in site_outputs[0]["ids"]]
     strategy = PeerVFedPCA(2, graph="ring")
     reference = strategy.fit([part[order] for part in PARTS], seed=drawn_seed(result))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from model_files import contents
 from named_sites import LENIENT, NAMES, Sites, settings_of
 from sklearn.metrics import adjusted_rand_score
 
@@ -154,7 +155,7 @@ def test_three_sites_find_the_stability_of_three_seeds_that_the_same_rows_have_i
     expected = [row.metrics.get("stability") for row in run_experiment(local, federation.folder / "local").rows]
     labels = []
     for seed in SEEDS:
-        parts = [np.load(federation.folder / name / f"RFK__seed={seed}.npz")["labels"] for name in NAMES]
+        parts = [contents(federation.folder / name / f"RFK__seed={seed}.npz")["labels"] for name in NAMES]
         labels.append(np.concatenate(parts))
     assert [row.seed for row in federation.rows] == SEEDS
     assert federation.rows[0].metrics.get("stability") is expected[0] is None
