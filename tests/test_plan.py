@@ -210,6 +210,13 @@ def replies_are_within_what_was_foreseen(recording, strategy, shards):
                 )
 
 
+def test_an_iteration_of_fk_k_means_has_as_many_columns_as_features_and_those_it_moves():
+    plan = FKKMeans(3, n_components=4, n_features=10, iterations=4, solver="gram").plan(3, 0)
+    asked = [planned for step in plan for planned in step.requests if planned.request == "MultiplyColumns"]
+    assert [planned.sizes["map"] for planned in asked] == [(0, 0), (10, 5), (15, 15), (25, 25)]
+    assert [planned.fields["columns"]["at most"] for planned in asked] == [10, 15, 25, 35]
+
+
 SPREAD = spread(3)
 CHANGED = [
     (DKPCA(2, RBF(gamma=0.05)), {"kernel": RBF(gamma=5.0)}, COLUMNS, "has kernel.gamma = 0.05, but the plan 5.0"),

@@ -8,6 +8,8 @@ import sklearn.datasets
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.preprocessing import normalize
 from sklearn.utils import Bunch
 
 from clients import fk_kmeans
@@ -103,6 +105,16 @@ def test_documents_look_like_text():
     similar = (data.X @ data.X.T).toarray()
     same = data.y[:, None] == data.y
     assert similar[same].mean() > 5 * similar[~same].mean()
+
+
+def test_documents_are_weighted_counts():
+    options = {"n": 40, "d": 6, "topics": 1, "length": 30.0}
+    counts, X = (
+        load(DataSpec("documents", options=options | more, sparse=True)).X.toarray()
+        for more in ({"weights": "counts"}, {})
+    )
+    expected = normalize(np.log1p(counts) * TfidfTransformer().fit(counts).idf_)
+    np.testing.assert_allclose(X, expected, rtol=1e-12)
 
 
 @given(
