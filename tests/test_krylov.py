@@ -1,8 +1,12 @@
 """The block Krylov search, driven as a protocol drives it."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import scipy.linalg
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import scale
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.errors import InputError
@@ -311,3 +315,17 @@ def test_as_many_columns_as_copies_find_repeated_eigenvalues(b):
         copies = np.isclose(pairs.values, value, atol=1e-9).sum()
         assert min(b, 4) <= copies <= 4  # rounding may show more than the start block does
     assert (pairs.values > 0.7).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rounding_becomes_no_direction_where_the_rank_is_used_up(seed):
+    """Two directions of the start, and as many as the table has columns: every third search went on to one more."""
+    X = scale(load_wine().data)
+    start = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(X), 2)))[0]
+    search, spanned = block_krylov(start, 2, tol=0.0, max_steps=100), 0
+    with contextlib.suppress(StopIteration):
+        block = next(search)
+        while True:
+            spanned += block.shape[1]
+            block = search.send(X @ (X.T @ block))
+    assert spanned == 2 + X.shape[1]
