@@ -49,6 +49,18 @@ def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
     assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_results_come_in_the_order_of_their_blocks_and_no_more_are_begun_than_fit(monkeypatch, ahead):
+    for count in (1, 2, 4):
+        monkeypatch.setattr(cores, "_cores", cores._Cores(count))
+        with cores.at_work():
+            blocks = iter(range(20))
+            results = cores.in_order(lambda block: block**2, blocks, ahead=ahead)
+            assert next(results) == 0
+            assert next(blocks) == (ahead * count if count > 1 else 1)
+            assert list(cores.in_order(lambda block: block**2, range(7), ahead=ahead)) == [n**2 for n in range(7)]
+
+
 def test_helpers_are_as_many_as_cores_are_idle(monkeypatch):
     together = threading.Barrier(2)
     monkeypatch.setattr(cores, "_cores", cores._Cores(2))

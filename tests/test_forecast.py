@@ -151,6 +151,13 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
     assert max(peaks) / 3 < strategy.forecast(cohort(shards)).memory < 3 * max(peaks)
 
 
+def test_features_that_a_site_keeps_are_of_its_memory(monkeypatch):
+    strategy, shards = FKKMeans(3, n_features=20), cohort(ROWS)
+    with_them = strategy.forecast(shards).memory
+    monkeypatch.setattr("strategies.fk_kmeans.KEPT", 0)
+    assert with_them - strategy.forecast(shards).memory == 8 * 20 * max(map(len, ROWS))
+
+
 def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
     members = [Member(client, client, 1000, 5, 0) for client in range(3)]
     without, with_them = (DisKPCA(4, share_rows=True, embed=embed) for embed in (False, True))

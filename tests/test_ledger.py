@@ -183,11 +183,15 @@ def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeyp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
+    tried = []
+
     def full(**options):
+        tried.append(options)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(rows_module, "TemporaryFile", full)
     assert Rows(range(100)) == list(range(100))
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("engine", ["local", "grpc"])

@@ -13,10 +13,11 @@ from test_report import a_run as run_of_report
 from experiments.config import ReportOptions
 from experiments.report.axes import Scale, looks
 from experiments.report.iterations import value_by_iteration
-from experiments.report.plots import draw
+from experiments.report.plots import _by_method, _shown, draw
 from experiments.results import Run, by_iteration, summarise
 
 CLIENTS = "partition.clients"
+ROWS = (("best", 0.1), ("worst", 0.2))
 
 
 def a_run(name: str, seed: int, rounds: list[dict[str, float | None]], **changed: Any) -> Run:
@@ -82,6 +83,7 @@ def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band(
     for t, mean, std in ((1, 3, math.sqrt(2)), (2, 6, math.sqrt(8)), (3, 9, 0)):
         assert {(t, round(mean - std, 9)), (t, round(mean + std, 9))} <= ends
     assert "The band is one standard deviation over seeds." in caption
+    assert "The band" not in drawn(curved("A", [2.0, 4.0], value="rank"), "rank")[0]
     assert (canvas.axes[0].get_xscale(), canvas.axes[0].get_yscale()) == ("linear", "linear")
     assert labels(canvas) == ["A", "B"]
     for highest, scale in ((99.0, "linear"), (101.0, "log")):
@@ -112,6 +114,18 @@ def test_any_recover_error_can_be_drawn(errors: list[float], tmp_path: Path) -> 
     assert figure.name == "recover_error_by_iteration"
     assert figure.png.stat().st_size > 5_000
     assert ("c / t is a straight line" in figure.caption) == any(error > 0 for error in errors)
+
+
+def test_settings_of_a_method_share_its_row_the_first_on_top() -> None:
+    points = [{CLIENTS: clients} for clients in (2, 5, 10)]
+    runs = [a_run(name, 0, [], metrics={"error": error}, point=point) for point in points for name, error in ROWS]
+    summaries = summarise(runs)
+    (axes,) = _by_method(_shown(summaries, "error"), "error", looks(summaries))[2].axes
+    heights = [float(line.get_ydata()[0]) for line in axes.lines if len(line.get_ydata()) == 1]
+    assert heights == [-0.25, 0.0, 0.25, 0.75, 1.0, 1.25]
+    bottom, top = axes.get_ylim()
+    assert bottom > 1.25 > -0.25 > top
+    assert bottom + top == pytest.approx(len(ROWS) - 1, abs=0.25), "about as much room above as below"
 
 
 def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_panel() -> None:

@@ -108,6 +108,8 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     for total in ("rounds", "floats_up", "floats_down"):
         before = getattr(result.ledger, total) - getattr(expected.ledger, total)
         assert before == getattr(took, total)
+    alone = width_forecast([kernel], strategy.partition, cohort[:1])
+    assert alone.floats_up * len(cohort) >= took.floats_up
 
 
 @pytest.mark.parametrize("rule", ["mean", "median"])
