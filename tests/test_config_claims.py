@@ -78,7 +78,6 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ("report.by_iteration=['t', 't']", "report.by_iteration: 't' stands twice, but the values must differ"),
         ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
         ('claim=[{text = "x"}]', "check is required in the 1st claim"),
-        ('claim=[{text = "x", chek = "y"}]', "claim.0.chek is not a known name here (did you mean check"),
         (
             claim("equal", RATIO),
             "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded, rise)",
