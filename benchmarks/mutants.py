@@ -219,7 +219,8 @@ def main() -> None:
             file.flush()
             print(f"{verdict['seconds']:6.1f} s  {_shown(mutant, sources)}")
             print(f"          {verdict['killer'] or 'survived'}", flush=True)
-    for red in sorted({red for verdict in verdicts.values() for red in verdict["red"]}):
+    ours = [verdict for mutant in sample if (verdict := verdicts.get(mutant.key(sources)))]
+    for red in sorted({red for verdict in ours for red in verdict["red"]}):
         print(f"fails without any mutant: {red}")
     enough = _report(sample, sources, verdicts)
     sys.exit(arguments.strict and not enough)

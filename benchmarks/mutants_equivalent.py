@@ -17,6 +17,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "end = first + (_LENGTH.unpack_from(data, start)[0] if first <= len(data) else 0)",
         "1",
     ): "where a length is cut off, the end is beyond the data with 0, too",
+    ("fedkernel/protocol/guards.py", "columns = vectors.reshape(len(vectors), -1)", "2"): (
+        "NumPy takes any negative number for the size that is left"
+    ),
     (
         "fedkernel/run/placement.py",
         "if run.prepare is None or preparation is None:",

@@ -28,13 +28,14 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     settings.load_profile("quick" if config.getoption("quick") else "whole")
+    config.option.loadscopereorder = False  # by pytest-xdist, which would begin with the groups of most tests
 
 
 def pytest_collection_modifyitems(config, items):
     """Put the long groups first; choose the quick tests by a rule, so that there is no list to keep."""
-    # one process runs a group from end to end, and mostly waits: begun last, it would leave the other nothing to do
-    first = {"ray": 0, "sites": 1}
-    items.sort(key=lambda item: first.get(_group(item), len(first)))
+    # one process runs a group from end to end, and mostly waits: begun last, it would leave the others nothing to do
+    groups = ["superlink", "sites", "ray"]
+    items.sort(key=lambda item: groups.index(group) if (group := _group(item)) in groups else 4 - _is_long(item))
     if not config.getoption("quick"):
         return
     cases = {}
@@ -42,8 +43,7 @@ def pytest_collection_modifyitems(config, items):
         cases.setdefault(_test(item), []).append(item)
     # by a test's name, so that those that share a table of cases do not all take the same one
     chosen = [those[zlib.crc32(name.encode()) % len(those)] for name, those in cases.items()]
-    left_out = {"slow", "ray", "xdist_group"}  # tests that are kept together start processes
-    quick = [item for item in chosen if left_out.isdisjoint(mark.name for mark in item.iter_markers())]
+    quick = [item for item in chosen if not _is_long(item)]
     config.hook.pytest_deselected(items=list(set(items).difference(quick)))
     items[:] = quick
 
@@ -58,6 +58,11 @@ def _group(item):
     """The name of the group that a test belongs to."""
     mark = item.get_closest_marker("xdist_group")
     return mark and mark.args[0]
+
+
+def _is_long(item):
+    """Whether it is not of the quick tests: those that are kept together start processes."""
+    return not {"slow", "ray", "xdist_group"}.isdisjoint(mark.name for mark in item.iter_markers())
 
 
 @pytest.fixture

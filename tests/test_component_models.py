@@ -53,6 +53,17 @@ def test_saved_components_are_loaded_bit_for_bit(tmp_path, kernel, form):
     assert again.transform(X).tobytes() == clusters.transform(X).tobytes()
 
 
+def test_components_that_depend_on_each_other_are_made_orthonormal_and_others_left():
+    """Or what they capture would be counted twice."""
+    model = landmark_model()
+    twice = dataclasses.replace(model, coefficients_=np.hstack([model.coefficients_, 2 * model.coefficients_]))
+    once = twice.orthonormal()
+    np.testing.assert_allclose(once.inner_products(once), np.eye(3), rtol=0, atol=1e-9)
+    assert once.orthonormal() is once
+    X = np.random.default_rng(2).standard_normal((20, 5))
+    assert once.captured(X)[1] == pytest.approx(model.orthonormal().captured(X)[1], rel=1e-9)
+
+
 @FORMS
 def test_components_take_tables_of_all_kinds(tmp_path, form):
     """Coordinates are k(X, Y) C, and what is captured their squares."""

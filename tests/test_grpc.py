@@ -98,6 +98,16 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
     assert not list(tmp_path.glob("fedkernel-*"))
 
 
+def test_where_the_usual_folder_is_too_deep_for_a_socket_another_is_taken(tmp_path, monkeypatch):
+    for usual, taken in ((tmp_path, tmp_path), (tmp_path / ("d" * 100), Path("/tmp"))):  # noqa: S108
+        usual.mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(usual))
+        monkeypatch.setattr(carrying, "SOCKET_BYTES", len(f"{tmp_path}/fedkernel-{8 * 'x'}/{carrying.SOCKET}"))
+        with carrying._private_folder() as folder:
+            assert folder.parent == taken
+        assert not folder.exists()
+
+
 def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():
     strategy, shards = VFedPCA(merge="eigenvalue", rounds=3), np.array_split(WINE, 2, axis=1)
     one, two = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))

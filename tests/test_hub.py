@@ -32,12 +32,17 @@ from fedkernel.run.ledger import Account
 
 
 def test_memory_lasts_and_the_end_is_told():
-    with gathered("a", "b") as (hub, port):
+    with server("a", "b") as (hub, port):
+        sites = [Process(name, port) for name in "ab"]
+        hub.wait_for_all()
         assert hub.names_of(hub.get_node_ids()) == ["a", "b"]
-        assert count(hub).model == [3.0, 3.0]
+        run = count(hub)
+        assert run.model == [3.0, 3.0]
+        assert {site.node._stands.taken for site in sites} == {run.ledger.rounds + 1}, "and how it began"
         assert count(hub).model == [3.0, 3.0]  # a new run begins with an empty memory
         with health(port) as check:
             assert check() == health_pb2.HealthCheckResponse.SERVING
+    assert [site.end() for site in sites] == [None, None]
     assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.messages)
 
 

@@ -95,6 +95,14 @@ def test_lanczos_needs_no_help_with_ordinary_spectra(lanczos, monkeypatch, name)
     assert_leading(leading_eigenpairs(A, 3), A, 3)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_is_above_where_all_was_found_and_a_copy_that_was_missed_is(seed):
+    A = symmetric(np.r_[[1.0, 1.0, 0.6], 0.3 * 0.5 ** np.arange(N - 3)])
+    found, start = scipy.linalg.eigh(A)[1][:, :-4:-1].copy(), np.random.default_rng(seed).standard_normal((1, N))
+    for V, is_above in ((found, False), (found[:, 1:], True)):
+        assert linalg._something_above(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
+
+
 def test_a_missed_copy_of_an_eigenvalue_is_noticed(lanczos, monkeypatch):
     A = symmetric(np.r_[[1.0] * 6, 0.9, np.linspace(0.5, 0, N - 7)])
     missing = scipy.linalg.eigh(A)[1][:, [-1, -2, -3, -4, -7]]
