@@ -50,6 +50,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.storage import read_secret
 
 KEY, SEALING, TAG = 32, 64, 16
 """Bytes of an X25519 key, of what letters are sealed with, and of the tag that authenticates one."""
@@ -87,7 +88,7 @@ class KeyPair:
     def read(cls, path: str | os.PathLike[str]) -> "KeyPair":
         """Read what `write` wrote, or ``openssl genpkey -algorithm x25519``: PKCS#8 as PEM, without a password."""
         try:
-            key = load_pem_private_key(Path(path).read_bytes(), password=None)
+            key = load_pem_private_key(read_secret(Path(path)), password=None)
         except FileNotFoundError:
             raise InputError(f"there is no identity file {path}") from None
         except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:

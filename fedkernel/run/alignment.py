@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedkernel.arrays import Positions
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, ProtocolError, TellableError
-from fedkernel.storage import write_whole
+from fedkernel.storage import read_secret, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def read_key(path: str) -> bytes:
         If the file is missing or holds less than 16 bytes.
     """
     with readable(path, "a file with the sites' key"):
-        key = Path(path).expanduser().read_bytes().strip()
+        key = read_secret(Path(path).expanduser()).strip()
     if len(key) < SIZE:
         raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {SIZE}")
     return key

@@ -267,7 +267,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            check_folder(out)
+            check_folder(out, 0o700)
             check_record(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
