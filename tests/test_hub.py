@@ -25,7 +25,7 @@ from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.streams import RefusedError
-from fedkernel.errors import EngineError, ProtocolError
+from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.protocol.messages import VERSION
 from fedkernel.run.cohort import RunSettings, join
 from fedkernel.run.ledger import Account
@@ -201,6 +201,12 @@ def test_where_no_server_can_be():
 
 
 # --- what is too much
+
+
+def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
+    Hub(["a"], job="x" * 2_000_000)
+    with pytest.raises(InputError, match=r"^the work has 2,200,\d{3} bytes as it is told to sites.*allowed: 2,096,128"):
+        Hub(["a"], job="x" * 2_200_000)
 
 
 def test_messages_over_the_limit_are_not_sent():

@@ -5,7 +5,6 @@ has a name, such as ``study.min_sites``, by which refusals and the record of wha
 """
 
 import dataclasses
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +29,7 @@ from fedkernel.run.limits import (
     USUAL_SECONDS,
 )
 from fedkernel.run.resources import PROC
+from fedkernel.toml import parse_toml
 from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
@@ -395,9 +395,7 @@ def read_policy(path: str | Path) -> Policy:
 def _parsed(path: Path, text: str) -> Policy:
     """Return what the text of a policy says; cached, since a site is built anew for every message."""
     try:
-        return Policy.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is no TOML: {error}") from None
+        return Policy.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
         inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
         inner["guards"] = [field.name for field in dataclasses.fields(Guards)]

@@ -29,6 +29,9 @@ TAKEN = "fedkernel-taken"
 
 CHUNK = 1 << 20
 
+MOST_NOTE = 2 * CHUNK - 1024
+"""Bytes of a note, at most: what gRPC carries at a time, less its own."""
+
 OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 2 * CHUNK),
