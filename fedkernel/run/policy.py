@@ -59,8 +59,9 @@ class TableRules(_Table):
     row_share : float
         Of the site's own rows all sites must have so large a share in common, where rows are aligned.
     rows_apart : int
-        The rows that two runs work on are the same, or differ by so many either way: by fewer, the difference between
-        their answers would be about these. 0: they may differ by any.
+        The rows that two runs work on are the same, with the same values, or differ by so many either way: by fewer,
+        the difference between their answers would be about these. By ids, or else places, and by what stands in them,
+        of which the site keeps hashes under its secret. 0: they may differ by any.
     columns, hidden : tuple of str
         Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
     sha256 : str, optional
