@@ -97,6 +97,17 @@ def test_another_version_is_refused():
         assert caught.value.details() == "it speaks transport version 0, the server 2"
 
 
+def test_a_frame_that_is_compressed_is_refused():
+    """It could be a thousand times as large as what gRPC counts before it is unpacked."""
+    packed = grpc.Compression.Gzip
+    with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
+        metadata = ((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "2"))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(channel.stream_stream(METHOD)(iter([bytes(2000)]), metadata=metadata))
+        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert "'gzip' is disabled" in caught.value.details()
+
+
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
