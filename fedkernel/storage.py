@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from fedkernel.archives import open_npz
 from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
+
+log = logging.getLogger(__name__)
 
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
@@ -93,10 +96,11 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
     mode : int
         Who may read and write it, less what the process's umask takes away; 0o600: its owner only.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        partial.unlink(missing_ok=True)  # what is there now must be this process's: no link to another's file
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
         partial.replace(path)
     except OSError as error:
@@ -113,6 +117,13 @@ def owner_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def read_secret(path: Path) -> bytes:
+    """Read a file that nobody else should: the log has a warning where others can."""
+    if (mode := path.stat().st_mode & 0o777) & 0o077:
+        log.warning("%s can be read or written by other users (mode %o): chmod 600 %s", path, mode, path)
+    return path.read_bytes()
+
+
 def synchronise(folder: Path) -> None:
     """Have the names of a folder's files outlive a power cut, as `os.fsync` has their content."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -122,10 +133,10 @@ def synchronise(folder: Path) -> None:
         os.close(place)
 
 
-def check_folder(folder: Path) -> None:
-    """Make a folder if it is not there, and raise InputError if no file can be written into it."""
+def check_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder if it is not there, with this mode, and raise InputError if no file can be written into it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +26,13 @@ from named_sites import (
     vertical,
     write_csv,
 )
+from scipy import sparse
 
 from clients.dkpca import FindLocalEigenpairs
 from fedkernel import Linear
+from fedkernel.data import Prepare, RawTable
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.preparing import TableToPrepare
 from fedkernel.run import alignment, answering, flower
 from fedkernel.run.alignment import (
     SIZE,
@@ -40,6 +44,7 @@ from fedkernel.run.alignment import (
     own_rows,
     read_key,
 )
+from fedkernel.run.contents import row_contents
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
@@ -276,6 +281,39 @@ def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
             check_rows_apart(tmp_path / "0", named(rows), 10)
 
 
+def test_a_run_on_other_values_than_the_last_is_refused(tmp_path):
+    """Of the same patients, in any order: the difference of two sums would be that row."""
+    nodes = vertical(tmp_path)
+    run_on(nodes, DKPCA(2))
+    path = Path(nodes[1]["data"])
+    path.write_text("\n".join([*(lines := path.read_text().splitlines())[:1], *lines[:0:-1]]) + "\n")
+    run_on(nodes, DKPCA(2), id="in-another-order")
+    before = next(line for line in lines if IDS[min(COMMON_ROWS)] in line)
+    numbers = [cell for cell in before.split(",") if cell != IDS[min(COMMON_ROWS)]]
+    path.write_text(path.read_text().replace(before, before.replace(numbers[0], "0.125")))
+    message = refused(nodes, DKPCA(2), ProtocolError, id="one-changed")
+    assert "the run would work on other values in 1 rows than an earlier one" in message
+    assert "allowed: the same values, or at least 20 others (table.rows_apart)" in message
+
+
+def test_the_content_of_a_row_is_known_again_wherever_it_stands(tmp_path):
+    X = np.array([[1.0, 0.0], [2.0, 5.0], [1.0, -0.0], [3.0, 0.0]])
+    names = [name.tobytes() for name in row_contents(X, None, KEY)]
+    assert len(set(names)) == 4, "equal rows are counted"
+    assert {name.tobytes() for name in row_contents(X[::-1].copy(), None, KEY)} == set(names)
+    assert {name.tobytes() for name in row_contents(X, np.array([0, 1]), KEY)} == set(names[:2])
+    assert {name.tobytes() for name in row_contents(X, np.array([2, 1]), KEY)} == set(names[:2])
+    assert not set(names) & {name.tobytes() for name in row_contents(X, None, KEY[::-1])}, "under the site's secret"
+    raw = TableToPrepare(RawTable.of_array(X), Prepare())
+    np.testing.assert_array_equal(row_contents(raw, None, KEY), row_contents(X, None, KEY))
+    sheet = RawTable({"sex": np.array(["f", None, "m"], object), "age": np.array([1.0, np.nan, 3.0])})
+    prepare = Prepare(missing="mean", categories={"sex": ("f", "m")})
+    assert len(set(map(bytes, row_contents(TableToPrepare(sheet, prepare), None, KEY)))) == 3
+    full, changed = (sparse.csr_array(entries) for entries in (X, np.where(X == 5, 6, X)))
+    same = [a.tobytes() == b.tobytes() for a, b in zip(*(row_contents(x, None, KEY) for x in (full, changed)))]  # noqa: B905
+    assert same == [True, False, True, True]
+
+
 def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not(tmp_path):
     """With ids; and without, where the site's file has got a row more."""
     run_on(vertical(tmp_path), DKPCA(2))
@@ -291,6 +329,9 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     write_csv(tmp_path / "north.csv", IDS[:13], TABLE[:13, :2], ("age", "weight"))
     message = refused(nodes, strategy, ProtocolError, id="with-more")
     assert "the run would work on 1 rows more than an earlier one" in message
+    write_csv(tmp_path / "north.csv", IDS[1:13], TABLE[1:13, :2], ("age", "weight"))
+    message = refused(nodes, strategy, ProtocolError, id="with-another")
+    assert "the run would work on other values in 1 rows than an earlier one" in message
     (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0")
     for node in nodes:
         node |= {"policy": str(tmp_path / "site.toml")}

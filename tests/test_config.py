@@ -221,12 +221,28 @@ def test_what_is_missing_or_mistyped_is_named(tmp_path: Path, right: str, wrong:
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
     bad, binary = write(tmp_path, "name = "), tmp_path / "binary.toml"
     binary.write_bytes(b'name = "\xff"')
+    deep, deeper = (tmp_path / f"{levels}.toml" for levels in (51, 20_000))
+    for path in (deep, deeper):
+        levels = int(path.stem)
+        path.write_text(f"x = {'[' * levels}{']' * levels}")
     for path, says in (
         (tmp_path / "none.toml", f"there is no configuration file {tmp_path / 'none.toml'}"),
         (tmp_path, f"{tmp_path} cannot be read: Is a directory"),
         (binary, f"{binary} is not a text file in UTF-8 (byte 8)"),
         (bad, f"{bad} is not valid TOML: Invalid value (at end of document)"),
+        (deep, f"{deep} has tables or lists nested too deeply; allowed: 50 levels"),
+        (deeper, f"{deeper} has tables or lists nested too deeply; allowed: 50 levels"),
     ):
         with pytest.raises(InputError) as caught:
             read_config(path)
         assert str(caught.value) == says
+
+
+def test_a_number_of_6000_digits_and_a_million_sites_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "digits.toml").write_text(f"seed = {'7' * 6000}")
+    with pytest.raises(InputError, match=r"digits.toml is not valid TOML: Exceeds the limit \(4300 digits\)"):
+        read_config(tmp_path / "digits.toml")
+    sites = ", ".join(f'"s{number}"' for number in range(1_000_000))
+    assert "data.sites = " in (said := refusal(tmp_path, text=TINY.replace('name = "iris"', f"sites = [{sites}]")))
+    assert "at most 10000" in said
+    assert len(said) < 1000

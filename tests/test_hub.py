@@ -25,7 +25,7 @@ from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.streams import RefusedError
-from fedkernel.errors import EngineError, ProtocolError
+from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.protocol.messages import VERSION
 from fedkernel.run.cohort import RunSettings, join
 from fedkernel.run.ledger import Account
@@ -100,6 +100,17 @@ def test_another_version_is_refused():
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
         assert caught.value.details() == "it speaks transport version 0, the server 2"
+
+
+def test_a_frame_that_is_compressed_is_refused():
+    """It could be a thousand times as large as what gRPC counts before it is unpacked."""
+    packed = grpc.Compression.Gzip
+    with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
+        metadata = ((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "2"))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(channel.stream_stream(METHOD)(iter([bytes(2000)]), metadata=metadata))
+        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert "'gzip' is disabled" in caught.value.details()
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +217,12 @@ def test_where_no_server_can_be():
 
 
 # --- what is too much
+
+
+def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
+    Hub(["a"], job="x" * 2_000_000)
+    with pytest.raises(InputError, match=r"^the work has 2,200,\d{3} bytes as it is told to sites.*allowed: 2,096,128"):
+        Hub(["a"], job="x" * 2_200_000)
 
 
 def test_messages_over_the_limit_are_not_sent():

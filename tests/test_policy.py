@@ -452,7 +452,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
         ("[guards]\nleverages = 1", "guards.leverages is not a known name here (did you mean leverage? allowed:"),
         ("[study.kernels]\nrbff = {}", "rbff is not a known name here (did you mean rbf? allowed: "),
         ("[study.kernels]\nrbf = { gamma = [2, 1] }", "gamma = [2, 1], but must be the least and the most"),
-        ("[table", "is no TOML: "),
+        ("[table", "is not valid TOML: "),
         ("[table]\nsha256 = 'abc'", "table.sha256 = 'abc'"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_schema_without_ranges_is_rehearsed_too(tmp_path):
         ('rows = 3\n[columns]\na = { type = "text", from = 2 }', 'type = "text", but unit, from, to and whole are for'),
         ('[columns]\na = { levels = ["f"] }', 'type = "number", but levels are for text'),
         ("rows = 0\n[columns]\na = { from = 1, to = 2 }", "rows = 0"),
-        ("rows", "is no TOML"),
+        ("rows", "is not valid TOML"),
     ],
 )
 def test_a_schema_that_is_none_is_refused_in_one_sentence(tmp_path, text, sentence):

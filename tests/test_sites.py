@@ -81,6 +81,8 @@ def test_three_sites_with_their_own_rows(place, tls):
             assert text in (place / "a.log").read_text()
             assert text in (place / "a-own.log").read_text()
 
+        own = [place / "kept-a", *(place / "kept-a").rglob("*"), place / "a-own.log"]
+        assert not [path for path in own if path.stat().st_mode & 0o077], "what a site keeps is for its owner only"
         with np.load(place / "kept-b" / "slow__seed=0.npz") as stored:
             assert sorted(stored["ids"]) == [f"p{row:03}" for row in COMMON]
             assert set(stored) > {"ids"}

@@ -72,7 +72,7 @@ def attend(
         least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
         raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
     fresh = _new_rows(file, new)
-    check_folder(out)
+    check_folder(out, 0o700)
     check_record(out)
     with grpc.report_failed_handshakes(lambda text: None, tell):  # the node tells what they mean here
         if guessed := how_read(file):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
@@ -74,7 +75,12 @@ class Lines(Unheard):
 
 
 class LogFile(Unheard, logging.FileHandler):
-    """Writes records to a file, whose disk may be full."""
+    """Writes records to a file that only its owner can read, whose disk may be full."""
+
+    def _open(self) -> TextIOWrapper:
+        from fedkernel.storage import owner_only  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=owner_only)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """Changes to a configuration by dotted path: what ``--set`` and sweeps do."""
 
 import copy
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from fedkernel.errors import InputError
+from fedkernel.toml import parse_toml
 
 
 def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
 def _toml_value(text: str) -> Any:
     """Read an override's value as TOML; what is not TOML is a plain string, as one would type it in a shell."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}", "--set")["value"]
+    except InputError:
         return text
 
 

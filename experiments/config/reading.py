@@ -1,7 +1,6 @@
 """From a configuration file, and what the command line changes of it, to an experiment."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from experiments.config.experiment import Experiment
 from experiments.config.overrides import with_override, with_value
 from fedkernel.data.sources import named_path
 from fedkernel.errors import InputError
+from fedkernel.toml import parse_toml
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:
@@ -33,15 +33,13 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
     """
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
+    table = parse_toml(text, path)
     if quick:
         table = _rehearsal(table, path)
         text = f"# A rehearsal: what [quick] says is changed.\n{text}"

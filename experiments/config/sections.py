@@ -12,6 +12,7 @@ import pydantic
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import check_metric
+from fedkernel.run.job import MOST_SITES
 
 T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -27,6 +28,9 @@ def differing(values: list[T], what: str = "") -> list[T]:
     if again := [value for place, value in enumerate(values) if value in values[:place]]:
         raise ValueError(f"{what}{again[0]!r} stands twice, but the values must differ")
     return values
+
+
+SiteName = Annotated[str, pydantic.AfterValidator(check_name)]
 
 
 class Method(pydantic.BaseModel):
@@ -137,7 +141,7 @@ class Sites(pydantic.BaseModel):
 
     model_config = STRICT
 
-    sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
+    sites: list[SiteName] = pydantic.Field(min_length=1, max_length=MOST_SITES)
     missing: Literal["drop", "refuse"] = "drop"
     share_model: bool = False
     joint_seed: bool | None = None
@@ -146,7 +150,7 @@ class Sites(pydantic.BaseModel):
     @pydantic.field_validator("sites")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
-        return differing(values)
+        return values if len(set(values)) == len(values) else differing(values)
 
 
 def _counted_too(metric: str) -> str:

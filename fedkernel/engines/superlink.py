@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import time
-import tomllib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError, one_line
 from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
+from fedkernel.toml import parse_toml
 
 STATUS_SECONDS = 3.0
 """How long to wait before a log that broke off is read again, or a SuperLink is asked that did not answer."""
@@ -96,10 +96,10 @@ def find_connection(name: str | None) -> tuple[str, str]:
     """Return a connection's name and address as the Flower configuration has them, the default without a name."""
     path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
-        known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
+        known = parse_toml(path.read_text(encoding="utf-8"), path).get("superlink", {})
     except FileNotFoundError:
         raise InputError(f"there is no Flower configuration {path}; deploy/README.md shows one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the Flower configuration {path} cannot be read: {error}") from None
     chosen = known.get("default") if name is None else name
     names = [key for key, value in known.items() if isinstance(value, dict)]

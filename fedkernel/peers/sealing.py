@@ -29,7 +29,6 @@ protects only the letters which that side writes.
 import os
 import re
 import struct
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,6 +49,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.storage import read_secret
+from fedkernel.toml import parse_toml
 
 KEY, SEALING, TAG = 32, 64, 16
 """Bytes of an X25519 key, of what letters are sealed with, and of the tag that authenticates one."""
@@ -87,7 +88,7 @@ class KeyPair:
     def read(cls, path: str | os.PathLike[str]) -> "KeyPair":
         """Read what `write` wrote, or ``openssl genpkey -algorithm x25519``: PKCS#8 as PEM, without a password."""
         try:
-            key = load_pem_private_key(Path(path).read_bytes(), password=None)
+            key = load_pem_private_key(read_secret(Path(path)), password=None)
         except FileNotFoundError:
             raise InputError(f"there is no identity file {path}") from None
         except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
@@ -131,7 +132,7 @@ def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
 def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a site's pins from a TOML file: a line ``name = "fingerprint"`` per peer, or with its number as name."""
     try:
-        table = tomllib.loads(Path(path).read_text())
+        table = parse_toml(Path(path).read_text(), "it")
         if not table:
             raise InputError('there is no pin in it; allowed: a line name = "fingerprint" for each peer')
         return check_pins({client: str(pin) for client, pin in table.items()})

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedkernel.arrays import Positions
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, ProtocolError, TellableError
-from fedkernel.storage import write_whole
+from fedkernel.storage import read_secret, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def read_key(path: str) -> bytes:
         If the file is missing or holds less than 16 bytes.
     """
     with readable(path, "a file with the sites' key"):
-        key = Path(path).expanduser().read_bytes().strip()
+        key = read_secret(Path(path).expanduser()).strip()
     if len(key) < SIZE:
         raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {SIZE}")
     return key
@@ -121,7 +121,21 @@ def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None,
     return hash_ids([names[row] for row in chosen], key, "", 0)
 
 
-def check_rows_apart(folder: Path, rows: Hashes, least: int, *, note: bool = True) -> None:
+class RowsApart(NamedTuple):
+    """How an error names rows that a run has and an earlier one had not, those that only that had, and what is kept."""
+
+    new: str
+    gone: str
+    same: str
+
+
+ROWS_APART = RowsApart("{} rows more", "{} rows fewer", "rows")
+VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "values")
+
+
+def check_rows_apart(
+    folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
+) -> None:
     """Raise InputError if rows (n, 16) differ from those of an earlier run by few; perhaps note them for later ones.
 
     The same rows again are allowed. What three runs say together about few rows is not seen.
@@ -131,11 +145,13 @@ def check_rows_apart(folder: Path, rows: Hashes, least: int, *, note: bool = Tru
     folder : Path
         Where the rows of earlier runs are noted.
     rows : ndarray of shape (n, 16)
-        As `own_rows` gives them.
+        As `own_rows` gives them, or `fedkernel.run.contents.row_contents`.
     least : int
         By how many they may differ.
     note : bool
         Whether something about them leaves.
+    said : RowsApart
+        What the error says of them.
     """
     keys = np.sort(_as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
@@ -143,11 +159,11 @@ def check_rows_apart(folder: Path, rows: Hashes, least: int, *, note: bool = Tru
         return
     for earlier in sorted(folder.glob("*.npy")):
         before = _as_keys(np.load(earlier, allow_pickle=False))
-        for what, differing in (("more", np.setdiff1d(keys, before)), ("fewer", np.setdiff1d(before, keys))):
+        for what, differing in ((said.new, np.setdiff1d(keys, before)), (said.gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise TellableError(
-                    f"the run would work on {len(differing)} rows {what} than an earlier one, whose difference would "
-                    f"be about these; allowed: the same rows, or at least {least} others (table.rows_apart)"
+                    f"the run would work on {what.format(len(differing))} than an earlier one, whose difference would "
+                    f"be about these; allowed: the same {said.same}, or at least {least} others (table.rows_apart)"
                 )
     if note:
         write_whole(path, lambda file: np.save(file, rows), 0o600)

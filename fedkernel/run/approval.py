@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.run.job import SHORT, Job
 from fedkernel.run.policy import Approval, Policy
-from fedkernel.storage import owner_only
+from fedkernel.storage import owner_only, read_secret
 
 APPROVED = "approved"
 """The file: a line for each study, its SHA-256 and when it was approved."""
@@ -41,7 +41,7 @@ def check_hash(sha256: str) -> str:
 def approve(folder: Path, sha256: str) -> None:
     """Approve a study, for as long as its line stands there."""
     check_hash(sha256)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}\n"
     with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
         file.write(line)
@@ -95,7 +95,7 @@ def sign(sha256: str, key: Path) -> str:
         If the file is missing or holds no such key.
     """
     try:
-        private = load_pem_private_key(key.read_bytes(), password=None)
+        private = load_pem_private_key(read_secret(key), password=None)
     except OSError as error:
         raise InputError(f"{key} cannot be read: {error.strerror}") from None
     except (TypeError, ValueError, UnsupportedAlgorithm):

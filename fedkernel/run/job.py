@@ -49,6 +49,9 @@ AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
 """What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
 
+MOST_SITES = 10_000
+"""Sites of a run that are named."""
+
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 """What a run is called: a part of the names of files at the sites, and so no path."""
 
@@ -136,7 +139,7 @@ class RunSpec(pydantic.BaseModel):
     partition: PartitionSpec | None = None
     shards: list[AnyFile] | None = None
     labels: list[Annotated[str, pydantic.AfterValidator(_absolute)] | None] | None = None
-    sites: list[str] | None = pydantic.Field(default=None, min_length=1)
+    sites: list[str] | None = pydantic.Field(default=None, min_length=1, max_length=MOST_SITES)
     clients: int | None = pydantic.Field(default=None, ge=1)
     missing: Missing = "drop"
     evaluate: bool = False

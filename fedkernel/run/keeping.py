@@ -43,10 +43,10 @@ def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Calla
             _set_aside([path, *([] if sheet is None else [sheet])], key)
             outputs = {**outputs, RUN: np.array(key)}
         if path is not None:
-            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
         few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
         if sheet is not None and {"labels", "embedding"} & few.keys():
-            write_rows(sheet, few)
+            write_rows(sheet, few, 0o600)
 
     return keep
 
@@ -62,7 +62,7 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
         if not any(place.exists() for place in places):
             break
     for path, place in zip(present, places, strict=True):
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(0o700, exist_ok=True)
         log.warning("%s is of another run of that name, and now %s", path, path.rename(place))
 
 

@@ -203,7 +203,7 @@ def _folder(node: Mapping[str, Any]) -> Path:
 @contextmanager
 def _opened(folder: Path) -> Iterator[FileIO]:
     """Open the record in a folder for reading and adding to it, with nobody else adding meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
         yield file

@@ -15,7 +15,7 @@ from flwr.app import Context
 from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
-from fedkernel.data.site_files import SiteFile
+from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import Opened, open_tables
 from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, OwnFileError, RefusedError, TellableError, called
@@ -23,8 +23,9 @@ from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
-from fedkernel.run.alignment import check_rows_apart, own_rows
+from fedkernel.run.alignment import VALUES_APART, check_rows_apart, own_rows
 from fedkernel.run.approval import check_approved
+from fedkernel.run.contents import row_contents
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
 from fedkernel.run.keeping import RunRows, keeper, kept_preparation, table_as_begun
@@ -34,7 +35,7 @@ from fedkernel.run.own_files import content_of, new_file, own_file, read_file, r
 from fedkernel.run.own_keys import kept_keys, read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import flag, own_policy
-from fedkernel.run.raw_sites import own_raw, raw_parts, raw_shard
+from fedkernel.run.raw_sites import OwnRaw, own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdict import check_run
@@ -267,16 +268,12 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            check_folder(out)
+            check_folder(out, 0o700)
             check_record(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
                     raise InputError(f"results of run {run.id!r} would replace {file}; choose another folder (--out)")
         clusters.check()
-
-    def apart(positions: Positions | None, note: bool) -> None:
-        if least := policy.table.rows_apart:
-            check_rows_apart(out / "rows", own_rows(own.ids, site.id_key, positions, own.X.shape[0]), least, note=note)
 
     def remember(positions: Positions | None, order: int) -> None:
         with _for_its_log(site.called, "note its rows"):
@@ -285,6 +282,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     if run.project is None:
         site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
+        apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
         site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
         with _for_its_log(site.called, "read its new rows"):
@@ -334,6 +332,16 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
     fresh, text = own_raw(file, version_of(str(file.path)), run.prepare), to_text(preparation)
     X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
+
+
+def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
+    own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
+) -> None:
+    """Hold the rows of a run, and what stands in them, to those of earlier runs."""
+    if least:
+        values = row_contents(own.X, positions, secret)
+        check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
+        check_rows_apart(folder / "values", values, least, note=note, said=VALUES_APART)
 
 
 def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:

@@ -5,7 +5,6 @@ has a name, such as ``study.min_sites``, by which refusals and the record of wha
 """
 
 import dataclasses
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +29,7 @@ from fedkernel.run.limits import (
     USUAL_SECONDS,
 )
 from fedkernel.run.resources import PROC
+from fedkernel.toml import parse_toml
 from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
@@ -59,8 +59,9 @@ class TableRules(_Table):
     row_share : float
         Of the site's own rows all sites must have so large a share in common, where rows are aligned.
     rows_apart : int
-        The rows that two runs work on are the same, or differ by so many either way: by fewer, the difference between
-        their answers would be about these. 0: they may differ by any.
+        The rows that two runs work on are the same, with the same values, or differ by so many either way: by fewer,
+        the difference between their answers would be about these. By ids, or else places, and by what stands in them,
+        of which the site keeps hashes under its secret. 0: they may differ by any.
     columns, hidden : tuple of str
         Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
     sha256 : str, optional
@@ -395,9 +396,7 @@ def read_policy(path: str | Path) -> Policy:
 def _parsed(path: Path, text: str) -> Policy:
     """Return what the text of a policy says; cached, since a site is built anew for every message."""
     try:
-        return Policy.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is no TOML: {error}") from None
+        return Policy.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
         inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
         inner["guards"] = [field.name for field in dataclasses.fields(Guards)]

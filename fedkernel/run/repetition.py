@@ -51,7 +51,7 @@ class Requests:
 
     def note(self, place: int, asking: Asking, letters: bytes) -> None:
         """Write down the hashes of the request in a place and of what stood in its letters."""
-        self._path.parent.mkdir(exist_ok=True)
+        self._path.parent.mkdir(0o700, exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=owner_only) as file:
             file.seek(SIZE * place)
             file.write(_whole(asking, letters))

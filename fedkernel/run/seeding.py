@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkernel.errors import InputError, RefusedError
-from fedkernel.storage import check_folder, owner_only
+from fedkernel.storage import check_folder, owner_only, read_secret
 
 NAME = "secret"
 """The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
@@ -36,14 +36,14 @@ def own_secret(folder: Path) -> bytes:
     """
     path = folder / NAME
     if not path.exists():
-        check_folder(folder)
+        check_folder(folder, 0o700)
         whole = folder / f".{NAME}.{secrets.token_hex(8)}"
         with open(whole, "xb", opener=owner_only) as file:
             file.write(secrets.token_bytes(SIZE))
         with suppress(FileExistsError):  # another process of the site's was first
             os.link(whole, path)
         whole.unlink()
-    if len(secret := path.read_bytes()) != SIZE:
+    if len(secret := read_secret(path)) != SIZE:
         raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
     return secret
 

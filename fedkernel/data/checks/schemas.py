@@ -20,7 +20,6 @@ Sites compare their files with it (`fedkernel check --against`), and rehearse a 
 """
 
 import importlib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,6 +33,7 @@ from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError
 from fedkernel.storage import write_whole
+from fedkernel.toml import parse_toml
 from fedkernel.validation import explain
 
 MOST_LEVELS = 20
@@ -180,9 +180,7 @@ def read_schema(path: Path) -> Schema:
     with readable(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
         text = path.read_text(encoding="utf-8")
     try:
-        return Schema.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is no TOML: {error}") from None
+        return Schema.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
         raise InputError(f"{path}: {explain(error, list(Schema.model_fields))}") from None
 

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedkernel.engines.grpc.limits import AUTHORITY_DAYS, DAYS
 from fedkernel.errors import InputError
-from fedkernel.storage import write_whole
+from fedkernel.storage import read_secret, write_whole
 
 SERVER = "server"
 """Name of the server's certificate and folder."""
@@ -305,7 +305,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_secret(path) if path.suffix == ".key" else path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; `fedkernel certs` writes it") from None
 

@@ -29,10 +29,14 @@ TAKEN = "fedkernel-taken"
 
 CHUNK = 1 << 20
 
+MOST_NOTE = 2 * CHUNK - 1024
+"""Bytes of a note, at most: what gRPC carries at a time, less its own."""
+
 OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 2 * CHUNK),
     ("grpc.max_send_message_length", 2 * CHUNK),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: 2 MiB could be a frame of a thousand times as many
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),

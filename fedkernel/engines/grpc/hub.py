@@ -12,6 +12,7 @@ from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
+    MOST_NOTE,
     NAME,
     STANDS,
     TAKEN,
@@ -27,7 +28,7 @@ from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.engines.grpc.telling import Tell, heedless
-from fedkernel.errors import EngineError, ProtocolError, shown
+from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.codes import CARRIERS, GONE, UNFIT
 from fedkernel.run.events import Happened, log_event
@@ -118,6 +119,11 @@ class Hub(MessageGrid):
         self._under_way = False
         self._over = False
         self._faults: list[str] = []  # to be told when the lock is free
+        if (size := len(self._welcome(0).frame)) > MOST_NOTE:
+            raise InputError(
+                f"the work has {size:,} bytes as it is told to sites, its runs, plans and signatures; allowed: "
+                f"{MOST_NOTE:,}, so fewer runs in one study"
+            )
 
     # What Flower's Grid does.
 
@@ -277,10 +283,7 @@ class Hub(MessageGrid):
         if seat.stream is not None:
             self._cut(seat.stream)
         restarted, again = seat.instance not in ("", stream.instance), seat.instance == stream.instance
-        welcome = Welcome(
-            client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
-        )
-        stream.queue.append(Note(welcome=welcome).frame)
+        stream.queue.append(self._welcome(seat.node - 1).frame)
         seat.behind = seat.complete and (restarted or seat.behind)
         taken = stream.taken if again else ""
         try:
@@ -294,6 +297,10 @@ class Hub(MessageGrid):
         self._arrived.notify_all()
         how = "is back" if again else "is back, restarted" if restarted else "is here"
         return f"{seat.name} {how}, from {stream.peer} ({self.present} of {len(self._nodes)})"
+
+    def _welcome(self, client: int) -> Note:
+        sites = len(self._nodes)
+        return Note(welcome=Welcome(client=client, clients=sites, job=self._job, limit=self._limit, files=self._files))
 
     def _cut(self, stream: Stream, refusal: RefusedError | None = None) -> None:
         stream.cut(refusal)
