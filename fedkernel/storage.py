@@ -182,12 +182,11 @@ FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
 """How a text begins that a spreadsheet computes; signs alone, or before a number, are none."""
 
 
-def write_new(path: Path, content: bytes) -> Path:
+def write_new(path: Path, content: bytes, mode: int = 0o666) -> Path:
     """Write a file under its name or, where that is taken, the first of name-2, name-3, ... that is free."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
     free = next(name for name in names if not name.exists() and not name.is_symlink())
-    return write_whole(free, lambda file: file.write(content))
+    return write_whole(free, lambda file: file.write(content), mode)
 
 
 def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -340,5 +340,6 @@ def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     assert not list(out.glob("rows/*"))
     (tmp_path / "site.toml").write_text("")
     assert not isinstance(target.ask(TakeRows(hashes=common), "query.align"), str)
+    assert not list(out.glob("rows/*")), "nothing about their values has left"
     assert not isinstance(target.ask(EIGENPAIRS), str)
-    assert len(list(out.glob("rows/*"))) == 1
+    assert len(list(out.glob("rows/*.npy"))) == len(list(out.glob("rows/values/*.npy"))) == 1

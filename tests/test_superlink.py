@@ -36,7 +36,7 @@ from fedkernel.run.result import Result
 from strategies import VFedAKPCA
 
 ROOT = Path(__file__).parent.parent
-SITES = ("north", "south")
+SITES = ("north", "south", "west")
 PATIENTS = 60
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=2), "clients": 2}
 
@@ -44,7 +44,7 @@ EXPERIMENT = """
 name = "across"
 engine = "superlink"
 [data]
-sites = ["north", "south"]
+sites = ["north", "south", "west"]
 [report]
 plots = false
 [[strategy]]
@@ -93,8 +93,8 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     nodes = {name: f'name="{name}" data="{name}.csv" {own}' for name in SITES}
     for name, (patients, values) in tables.items():
         write_table(tmp_path / "net" / name / f"{name}.csv", patients, values)
-    (tmp_path / "net" / "south" / "node.toml").write_text(nodes["south"].replace(" ", "\n"))
-    nodes["south"] = "node.toml"
+    (tmp_path / "net" / "west" / "node.toml").write_text(nodes["west"].replace(" ", "\n"))
+    nodes["west"] = "node.toml"
     out = tmp_path / "out"
     with network(tmp_path / "net", nodes, secure=True) as flower:
         command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]
@@ -113,7 +113,7 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     expected = strategy.fit(shards, seed=seed)
     np.testing.assert_allclose(result.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
-    assert result.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 2)).rounds
+    assert result.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
     assert result.ledger.floats_up == expected.ledger.floats_up
     for number, name in enumerate(tables):
         with np.load(tmp_path / "net" / name / "kept" / "components__seed=0.npz") as stored:
@@ -219,7 +219,7 @@ def test_no_connection_is_the_default_one_which_may_be_down(home, job, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(None, "there is no Flower conf"), ("[", "cannot be read"), ("", "has only none")]
+    ("text", "says"), [(None, "there is no Flower conf"), ("[", "is not valid TOML"), ("", "has only none")]
 )
 def test_a_configuration_that_is_none(home, tmp_path, text, says):
     home(text or "")

@@ -83,7 +83,7 @@ def apply_received(
         coordinates = fitted.model.embedding()
         if len(coordinates) != len(ids):
             raise InputError(f"it has coordinates of {len(coordinates)} rows, but run {run!r} worked on {len(ids)}")
-        return f"wrote {write_rows(out / f'{run}.csv', {'ids': ids, 'embedding': coordinates})}"
+        return f"wrote {write_rows(out / f'{run}.csv', {'ids': ids, 'embedding': coordinates}, 0o600)}"
     if new is None or not hasattr(fitted.model, "transform"):
         return None
     raw = read_raw(new)
@@ -92,7 +92,7 @@ def apply_received(
     if hasattr(fitted.model, "predict"):
         arrays["labels"] = fitted.predict(raw).values
     name = run if handed_out else f"{run}__{Path(new.path).stem}"
-    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_named(raw, applied) | arrays).encode())}"
+    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_named(raw, applied) | arrays).encode(), 0o600)}"
 
 
 def find_model(where: Path) -> Path:

@@ -61,7 +61,7 @@ class Receiving:
                 f"{self.quota:,} in all (--models-quota)"
             )
             return
-        path, run = write_new(folder / name, content), name.removesuffix(MODEL)
+        path, run = write_new(folder / name, content, 0o600), name.removesuffix(MODEL)
         self.tell(f"received {path}")
         if not self.apply:
             return

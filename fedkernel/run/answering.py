@@ -307,7 +307,8 @@ def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate:
 def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
     """Remember what a reply that is in the record has settled."""
     memory = Memory(context, asking.run)
-    if memory.settled and not memory.noted:  # only now, or what is refused could fill the disk
+    # only now, or what is refused could fill the disk; and a table that does not fit comes back mended after alignment
+    if memory.settled and not memory.noted and asking.request != TakeRows.__name__:
         site.check_rows_apart(memory.rows, True)
         if memory.order is not None:
             site.remember_order(memory.rows, memory.order)
