@@ -75,7 +75,7 @@ def join(  # noqa: PLR0917 - one option each
         Path | None,
         typer.Option(
             help="A file with a secret of all sites, which the server lacks, to hash ids with; one of them makes it: "
-            "openssl rand -hex 32 > FILE."
+            "(umask 77; openssl rand -hex 32 > FILE)."
         ),
     ] = None,
     ids_without_key: Annotated[
