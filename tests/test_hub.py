@@ -1,12 +1,17 @@
 """Flower's messages over gRPC streams: who may take a seat, how a run goes, what is too much."""
 
+import contextlib
 import datetime
+import re
 import resource
 import shutil
 import socket
 import ssl
-from contextlib import nullcontext
+import subprocess
+import sys
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -360,6 +365,48 @@ def test_as_many_connections_are_open_as_the_system_allows():
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+FLOODED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+sys.path.insert(0, sys.argv[1])
+from counting import count, server
+from fedkernel.engines.grpc.certificates import read_tls
+from pathlib import Path
+with server("a", tls=read_tls(Path(sys.argv[2]), "server")) as (hub, port):
+    print(port, flush=True)
+    sys.stdin.readline()
+    hub.wait_for_all(seconds=60)
+    print(count(hub).model, flush=True)
+print([line for line in hub.messages if "closed" in line][0])
+print(sum("refused" in line for line in hub.messages))
+"""
+
+
+def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certified):
+    """A server may open 400 files; a certificate that no site of the run has is shown over 600 connections."""
+    command = [sys.executable, "-c", FLOODED, str(Path(__file__).parent), str(certified / "ours" / "server")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        port = int(process.stdout.readline())
+        own = certified / "ours" / "b"
+        context = ssl.create_default_context(cafile=own / "ca.crt")
+        context.load_cert_chain(own / "tls.crt", own / "tls.key")
+        context.set_alpn_protocols(["h2"])
+        with ExitStack() as held:
+            for _ in range(600):
+                with contextlib.suppress(OSError):
+                    plain = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+                    held.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+            for _ in range(40):
+                assert "no site of this run is called 'b'" in Process("b", port, tls=read_tls(own, "site")).end()
+            site = Process("a", port, tls=read_tls(certified / "ours" / "a", "site"), patience=60.0)
+            out, _ = process.communicate("go on\n", timeout=120)
+            assert site.end() is None
+    model, closed, refusals = out.splitlines()
+    assert model == "[3.0]"
+    assert re.match(r"closed \d+ connections over which nothing was called; allowed: 64 at a time", closed)
+    assert 1 <= int(refusals) <= 25
 
 
 def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Error, Message, MessageType
 
 from fedkernel.engines.grpc.admission import check_caller
+from fedkernel.engines.grpc.connections import MOST
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
@@ -27,7 +28,7 @@ from fedkernel.engines.grpc.limits import LIMIT, SERVER_PATIENCE
 from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
-from fedkernel.engines.grpc.telling import Tell, heedless
+from fedkernel.engines.grpc.telling import Seldom, Tell, heedless
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.codes import CARRIERS, GONE, UNFIT
@@ -118,6 +119,8 @@ class Hub(MessageGrid):
         self._spool = Spool()
         self._under_way = False
         self._over = False
+        self._refusals: dict[str, Seldom] = {}  # by what certificates say
+        self._closings = Seldom(clock)
         self._faults: list[str] = []  # to be told when the lock is free
         if (size := len(self._welcome(0).frame)) > MOST_NOTE:
             raise InputError(
@@ -248,13 +251,19 @@ class Hub(MessageGrid):
             with self._arrived:
                 stream, text = self._place(self._seats[name], caller)
         except RefusedError as refusal:
+            seldom = self._refusals.setdefault(" ".join(caller.names), Seldom(self._clock))
             if not self._over:
                 cause = refusal.code.lower().replace("_", " ")
-                self._tell("refused", f"refused {shown(name)!r} from {caller.peer}: {refusal}", cause=cause)
+                self._tell("refused", f"refused {shown(name)!r} from {caller.peer}: {refusal}", seldom, cause=cause)
             raise
         self._tell("site here", text, site=name)
         self.on_ready()
         return stream
+
+    def tell_closed(self, connections: int) -> None:
+        """Tell that connections were closed over which nothing was called."""
+        text = f"closed {connections} connections over which nothing was called; allowed: {MOST} at a time"
+        self._tell("refused", text, self._closings, cause="idle")
 
     def _place(self, seat: Seat, caller: Caller) -> tuple[Stream, str]:
         instance = caller.metadata[INSTANCE]
@@ -423,14 +432,16 @@ class Hub(MessageGrid):
         """Tell that a seat was left, and perhaps who has it now; nothing where no text says so."""
         self._tell("site gone" if seat.stream is None else "site here", text, site=seat.name)
 
-    def _tell(self, happened: Happened, text: str, **known: Any) -> None:
+    def _tell(self, happened: Happened, text: str, seldom: Seldom | None = None, **known: Any) -> None:
         """Tell whoever is to be told, or the log, for people; and those that observe what happens, in any case."""
         self._tell_faults()
         if not text:
             return
-        if self._told is not None:
-            self._told(text)
-        log_event(happened, "%s", text, level=logging.INFO if self._told is None else logging.DEBUG, **known)
+        ending = "" if seldom is None else seldom.ending()
+        if self._told is not None and ending is not None:
+            self._told(text + ending)
+        level = logging.DEBUG if self._told is not None or ending is None else logging.INFO
+        log_event(happened, "%s", text, level=level, **known)
 
     def _tell_faults(self) -> None:
         with self._arrived:

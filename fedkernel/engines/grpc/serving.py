@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fedkernel.engines.grpc.certificates import TLS
+from fedkernel.engines.grpc.connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.frames import METHOD, OPTIONS
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.renewal import server_credentials
@@ -81,11 +83,12 @@ class _Carrier:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._woken: dict[Stream, asyncio.Event] = {}
+        self._calling = Counter[str]()
 
     async def serve(self, address: str, tls: TLS | None, started: "Future[int]") -> None:
         """Serve until `stop` is called."""
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        server = grpc.aio.server(options=[*OPTIONS, HANDSHAKE, CONCURRENT])
+        server = grpc.aio.server(options=[*OPTIONS, HANDSHAKE, CONCURRENT, IDLE])
         checks = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         service, name = METHOD.strip("/").split("/")
@@ -101,9 +104,12 @@ class _Carrier:
             return
         self._hub.on_ready = self._wake
         started.set_result(port)
+        idle = IdleConnections(port)
         try:
             while not self._stopped.is_set():
                 self._hub.tend()
+                if closed := idle.close_oldest([peer for peer, calls in self._calling.items() if calls]):
+                    self._hub.tell_closed(closed)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), LOOK)
         finally:
@@ -126,6 +132,15 @@ class _Carrier:
 
     async def _connect(self, incoming: AsyncIterator[bytes], context: Any) -> None:
         """Attend to a node as long as it is connected."""
+        peer = context.peer()
+        self._calling[peer] += 1
+        try:
+            await self._attend(incoming, context)
+        finally:
+            self._calling[peer] -= 1
+            self._calling += Counter()  # without those that have none left
+
+    async def _attend(self, incoming: AsyncIterator[bytes], context: Any) -> None:
         certificate = context.auth_context()
         caller = Caller(
             {key: str(value) for key, value in context.invocation_metadata()},

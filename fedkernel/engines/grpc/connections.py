@@ -1,0 +1,93 @@
+"""Connections over which nothing is called: how many a server keeps, and for how long."""
+
+import ipaddress
+import os
+import resource
+import socket
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from urllib.parse import unquote
+
+IDLE = ("grpc.max_connection_idle_ms", 20_000)
+"""How long a connection may stay without a call."""
+
+MOST = 64
+"""How many there may be at a time: the oldest are closed first. A site calls as soon as it is connected."""
+
+Peer = tuple[str, int]
+"""An address and a port."""
+
+
+class IdleConnections:
+    """Those to a port of this process.
+
+    gRPC tells nobody of a connection before something is called over it, so that they are found among the files that
+    the process has open.
+
+    Parameters
+    ----------
+    port : int
+    """
+
+    def __init__(self, port: int):
+        self._port = port
+        self._known: dict[Peer, None] = {}  # in the order in which they were seen first
+
+    def close_oldest(self, calling: Collection[str]) -> int:
+        """Close those beyond `MOST`; returns how many.
+
+        Parameters
+        ----------
+        calling : collection of str
+            Peers over whose connections something is called, as gRPC names them.
+        """
+        busy = set(map(_peer_of, calling))
+        here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}
+        self._known = dict.fromkeys([*(peer for peer in self._known if peer in here), *here])
+        beyond = list(self._known)[: max(0, len(here) - MOST)]
+        return sum(self._close(here[peer], peer) for peer in beyond)
+
+    def _peer(self, file: int) -> Peer | None:
+        """Return who is at the other end of an open file, if that is a connection to the port."""
+        try:
+            connection = socket.socket(fileno=file)
+        except OSError:  # it is a file of another kind
+            return None
+        try:
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == self._port:
+                return _peer(*connection.getpeername()[:2])
+        except OSError:  # it listens, or has ended
+            pass
+        finally:
+            connection.detach()  # it is gRPC's to close
+        return None
+
+    def _close(self, file: int, peer: Peer) -> bool:
+        if self._peer(file) != peer:  # it was closed meanwhile
+            return False
+        connection = socket.socket(fileno=file)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)  # which gRPC takes for the peer's end
+        connection.detach()
+        return True
+
+
+def _open_files() -> Iterable[int]:
+    try:
+        return map(int, os.listdir("/proc/self/fd"))
+    except OSError:  # another system; or so many are open that even this cannot be
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return range(2**16 if soft == resource.RLIM_INFINITY else min(soft, 2**16))
+
+
+def _peer(address: str, port: int) -> Peer:
+    with suppress(ValueError):
+        known = ipaddress.ip_address(address)
+        address = str(getattr(known, "ipv4_mapped", None) or known)
+    return address, port
+
+
+def _peer_of(name: str) -> Peer:
+    """Return the peer that gRPC names ``ipv4:127.0.0.1:80`` or ``ipv6:%5B::1%5D:80``."""
+    address, _, port = unquote(name.partition(":")[2]).rpartition(":")
+    return _peer(address.strip("[]"), int(port) if port.isdecimal() else 0)
