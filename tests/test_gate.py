@@ -257,8 +257,8 @@ def test_rows_that_are_refused_are_not_worked_on(tmp_path):
         hashes = from_content(HashedIds, target.ask(HashIds(), "query.ids", round=0)).hashes
         common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)[:rows]
         aligned = target.ask(TakeRows(hashes=common), "query.align", round=0)
+        reply = from_content(LocalSpectrum, target.ask(PLANNED))
     assert "would work on 1 rows fewer than an earlier one" in aligned
-    reply = from_content(LocalSpectrum, target.ask(PLANNED))
     assert reply.vectors.shape == (40, 2), "but on all, as the earlier one did"
 
 
