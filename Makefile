@@ -1,6 +1,7 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make test-lowest: the quick
-# tests with the lowest versions that pyproject.toml allows. make mutants: whether the tests find mistakes. Each sets up what it needs from Python >= 3.11 and nothing else.
+# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make test-lowest: the
+# quick tests with the lowest versions that pyproject.toml allows. make mutants: whether the tests find mistakes. Each
+# sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -63,7 +64,7 @@ performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VENV)-lowest runs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

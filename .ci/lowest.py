@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-TOOLS = {"click", "hypothesis", "pandas", "polars", "pytest", "pytest-timeout", "pytest-xdist", "pyyaml"}
+TOOLS = {"hypothesis", "pandas", "polars", "pytest", "pytest-timeout", "pytest-xdist", "pyyaml", "ruff"}
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
