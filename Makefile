@@ -1,6 +1,7 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make mutants: whether the
-# tests find mistakes. Each sets up what it needs from Python >= 3.11 and nothing else.
+# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make test-lowest: the
+# quick tests with the lowest versions that pyproject.toml allows. make mutants: whether the tests find mistakes. Each
+# sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -12,7 +13,7 @@ PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
 NUMERICAL = admm_steps dkpca gate guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
 
-.PHONY: demo check test test-kernel test-processors mutants lint bench defaults performance clean
+.PHONY: demo check test test-kernel test-processors test-lowest mutants lint bench defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -27,6 +28,11 @@ test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \
 		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadgroup || exit 1; \
 	done
+
+test-lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) .ci/lowest.py) --editable .
+	$(VENV)-lowest/bin/python -m pytest --quick -n 2 -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 mutants: $(VENV)/.dev
 	$(BIN)/python benchmarks/mutants.py --strict $(MUTANTS)
@@ -58,7 +64,7 @@ performance: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VENV)-lowest runs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
