@@ -108,7 +108,7 @@ class _Carrier:
         try:
             while not self._stopped.is_set():
                 self._hub.tend()
-                if closed := idle.close_oldest([peer for peer, calls in self._calling.items() if calls]):
+                if closed := idle.close_oldest(self._calling):
                     self._hub.tell_closed(closed)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), LOOK)
