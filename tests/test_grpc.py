@@ -122,17 +122,19 @@ def plain(value):
     return value.parts() if hasattr(value, "parts") else value
 
 
-@pytest.mark.parametrize("engine", ["grpc", pytest.param("ray", marks=pytest.mark.ray)])
-def test_a_model_has_the_same_fields_as_of_the_local_engine(engine):
-    """Also those that its file has not: what was chosen, and why, the points that centres were found from."""
+def test_a_model_has_the_same_fields_as_of_the_local_engine():
+    """Also those that its file has not: what was chosen, and why, the points that centres were found from.
+
+    In Flower's simulation: test_ray.py.
+    """
     rows, columns = np.array_split(WINE, 2), np.array_split(WINE, 2, axis=1)
     pairs = [
         (RFKKMeans("auto", 20, max_clusters=4), rows),
         (UniformKPCA("auto", n_samples=20, share_rows=True), rows),
         (VFedPCA(2, rounds=1), columns),
     ]
-    for strategy, shards in pairs[: 1 if engine == "ray" else None]:  # which takes 20 s to start
-        local, remote = (strategy.fit(shards, engine=name) for name in ("local", engine))
+    for strategy, shards in pairs:
+        local, remote = (strategy.fit(shards, engine=name) for name in ("local", "grpc"))
         assert local.metrics == remote.metrics
         assert local.findings == remote.findings
         assert type(local.model) is type(remote.model)

@@ -34,6 +34,7 @@ WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(c
 
 KERNEL = {"type": "rbf", "gamma": 0.05}
 CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2}
+CHOSEN = {"n_clusters": "auto", "n_features": 20, "max_clusters": 4}
 SPECTRAL = {"n_clusters": 3, "components": {"n_components": 4, "kernel": KERNEL, "n_adaptive": 20, "share_rows": True}}
 ADMM = {"n_components": 2, "kernel": KERNEL, "iterations": 4, "exchange": "features", "n_features": 50, "record": True}
 
@@ -75,6 +76,7 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
         RunSpec(id="one-shot", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **mine),
         RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **horizontal),
         RunSpec(id="spectral", strategy="SpectralKMeans", parameters=SPECTRAL, **horizontal),
+        RunSpec(id="chosen", strategy="RFKKMeans", parameters=CHOSEN, **horizontal),
         RunSpec(id="nodes", strategy="ADMMKPCA", parameters=ADMM, **horizontal),
         RunSpec(id="sparse", strategy="DisKPCA", parameters=landmarks, shards=files, clients=3, evaluate=True, seed=5),
         RunSpec(id="peers", strategy="PeerVFedPCA", parameters={"graph": "ring", "rounds": 2}, **WINE),
@@ -82,25 +84,29 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
         RunSpec(id="after", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
     names = [run.id for run in runs[:-2]]
-    finished = ray.run_job(Job(runs=runs, apps=APPS, out="ray"))
+    finished = ray.run_job(Job(runs=runs, apps=APPS, out="ray", whole=True))  # as `fit` asks for
     assert [next(finished) for _ in names] == names
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)
-    assert list(run_local(Job(runs=runs[:-2], apps=APPS, out=str(tmp_path / "local")))) == names
+    assert list(run_local(Job(runs=runs[:-2], apps=APPS, out=str(tmp_path / "local"), whole=True))) == names
     for name in names:
         one, two = (Result.load(tmp_path / engine / name) for engine in ("local", "ray"))
         assert one.ledger == two.ledger, name
         assert one.ledger.letters == two.ledger.letters
         assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
-        assert bool(one.metrics) == (name == "sparse")
+        assert bool(one.metrics) == (name in ("sparse", "chosen"))
         assert sorted(one.outputs) == sorted(two.outputs) == ([] if name == "one-shot" else [0, 1, 2])
         for client, outputs in one.outputs.items():
             assert outputs.keys() == two.outputs[client].keys()
             for output, expected in outputs.items():
                 np.testing.assert_allclose(two.outputs[client][output], expected, rtol=0, atol=1e-10)
-        arrays = {key: value for key, value in vars(one.model).items() if isinstance(value, np.ndarray)}
-        for key, expected in arrays.items():
-            np.testing.assert_allclose(getattr(two.model, key), expected, rtol=0, atol=1e-10)
+        for key, expected in vars(one.model).items():
+            assert type(getattr(two.model, key)) is type(expected), (name, key)
+            if isinstance(expected, np.ndarray):
+                np.testing.assert_allclose(getattr(two.model, key), expected, rtol=0, atol=1e-10)
+    chosen = Result.load(tmp_path / "ray" / "chosen").model
+    assert chosen.coreset_ is not None
+    assert chosen.choice_ is not None
     assert bool(one.ledger.letters), "the last ones wrote to each other"
 
 
