@@ -89,7 +89,7 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
         raise ProtocolError(
             f"the rows agreed on have shape {common.shape}, {common.dtype}; allowed: (n, {SIZE}), uint8"
         )
-    common_keys, own_keys = _as_keys(common), _as_keys(own)
+    common_keys, own_keys = as_keys(common), as_keys(own)
     order = np.argsort(own_keys)
     places = np.minimum(np.searchsorted(own_keys, common_keys, sorter=order), len(own_keys) - 1)
     positions = order[places]
@@ -153,12 +153,12 @@ def check_rows_apart(
     said : RowsApart
         What the error says of them.
     """
-    keys = np.sort(_as_keys(rows))
+    keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
     if path.exists():
         return
     for earlier in sorted(folder.glob("*.npy")):
-        before = _as_keys(np.load(earlier, allow_pickle=False))
+        before = as_keys(np.load(earlier, allow_pickle=False))
         for what, differing in ((said.new, np.setdiff1d(keys, before)), (said.gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise TellableError(
@@ -194,7 +194,7 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
     for site, hashes in hashed.items():
         if not _are_hashes(hashes):
             raise ProtocolError(f"{site} sent ids of shape {hashes.shape}, {hashes.dtype}; allowed: (n, {SIZE}), uint8")
-        keys[site] = np.unique(_as_keys(hashes))
+        keys[site] = np.unique(as_keys(hashes))
         if len(keys[site]) < len(hashes):
             raise ProtocolError(f"{site} sent the same id twice; allowed: each once")
     common = reduce(np.intersect1d, keys.values())
@@ -213,7 +213,7 @@ def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
     """Return the one site of three or more without which the others have rows in common; None: there is no such one."""
     if len(hashed) < 3:
         return None
-    keys = {site: _as_keys(hashes) for site, hashes in hashed.items()}
+    keys = {site: as_keys(hashes) for site, hashes in hashed.items()}
     others = {site: [own for other, own in keys.items() if other != site] for site in keys}
     strangers = [site for site, rest in others.items() if len(reduce(np.intersect1d, rest))]
     return strangers[0] if len(strangers) == 1 else None
@@ -251,6 +251,6 @@ def _are_hashes(array: npt.NDArray[Any]) -> bool:
     return array.dtype == np.uint8 and array.ndim == 2 and array.shape[1] == SIZE
 
 
-def _as_keys(hashes: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+def as_keys(hashes: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
     """Return hashes (n, 16) as n keys that numpy compares and sorts, byte after byte."""
     return np.ascontiguousarray(hashes).view(f"S{SIZE}").ravel()

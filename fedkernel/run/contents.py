@@ -1,7 +1,6 @@
 """By what a site knows the content of its rows again: hashes under its secret, which stay with it."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -11,14 +10,14 @@ from fedkernel.arrays import AnyArray, Positions, row_blocks
 from fedkernel.data import RawTable
 from fedkernel.data.tables import TableLike, as_table
 from fedkernel.preparing import TableToPrepare
-from fedkernel.run.alignment import SIZE, Hashes
+from fedkernel.run.alignment import SIZE, Hashes, as_keys
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
     """Return hashes of rows, the same wherever a row stands and whatever it is called: shape (n, 16).
 
-    Equal rows are told apart by how many came before. Takes one pass over the table, and is kept in memory until
-    another table is asked for; zeros have one sign.
+    Equal rows are told apart by how many came before; zeros have one sign. Takes one pass over the table, of which 16 N
+    bytes are kept in memory until another table is asked for.
 
     Parameters
     ----------
@@ -28,12 +27,16 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
     secret : bytes
     """
     hashes = _all_contents(_Same(X), secret)
-    seen = Counter[bytes]()
-    chosen = []
-    for row in hashes if positions is None else map(hashes.__getitem__, positions.tolist()):
-        again, seen[row] = seen[row], seen[row] + 1
-        chosen.append(_hash(row + again.to_bytes(8), secret) if again else row)
-    return np.frombuffer(b"".join(chosen), np.uint8).reshape(-1, SIZE)
+    chosen = hashes if positions is None else hashes[positions]
+    order = np.argsort(keys := as_keys(chosen), kind="stable")
+    again = np.append(False, keys[order[1:]] == keys[order[:-1]])
+    if again.any():
+        chosen, places = chosen.copy(), np.arange(len(order))
+        before = places - np.maximum.accumulate(np.where(again, 0, places))
+        for place in np.flatnonzero(again):
+            row = _hash(chosen[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
+            chosen[order[place]] = np.frombuffer(row, np.uint8)
+    return chosen
 
 
 class _Same:
@@ -49,10 +52,12 @@ class _Same:
         return isinstance(other, _Same) and other.X is self.X
 
 
-@lru_cache(maxsize=4)
-def _all_contents(table: _Same, secret: bytes) -> list[bytes]:
-    rows = _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X)
-    return [_hash(row, secret) for row in rows]
+@lru_cache(maxsize=1)
+def _all_contents(table: _Same, secret: bytes) -> Hashes:
+    hashes = bytearray()  # a list of as many small objects would take three times the memory
+    for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
+        hashes += _hash(row, secret)
+    return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)
 
 
 def _hash(content: bytes, secret: bytes) -> bytes:
