@@ -71,7 +71,12 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
         If their tables do not fit each other, or cannot be prepared as the settings say.
     """
     execution = join_sites(method, grid, settings, journal)
-    return Begun(execution, _settle(method, execution))
+    settled = _settle(method, execution)
+    sent = execution.account.ledger.floats_by_reader()
+    members = (
+        replace(member, left=max(sent.get(member.client, {None: 0}).values())) for member in execution.run.members
+    )
+    return Begun(replace(execution, run=replace(execution.run, members=tuple(members))), settled)
 
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
@@ -100,7 +105,9 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
         warnings = tuple(finding.text for finding in outcome.findings)
         for warning in warnings:
             log.warning("%s: %s", settings.run, warning)
-        run, preparation = replace(run, members=outcome.members), outcome.preparation
+        own = {member.client: member.columns for member in members}
+        prepared = tuple(replace(member, raw_columns=own[member.client]) for member in outcome.members)
+        run, preparation = replace(run, members=prepared), outcome.preparation
     _check_cohort(method, run.members)
     losses = Losses(
         *(method.on_missing == "continue", method.loses_first, method.hands_out),

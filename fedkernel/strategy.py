@@ -23,6 +23,7 @@ from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
+from fedkernel.protocol.table_share import TABLE_SHARE, greatest_share, share_text
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
 from fedkernel.run.journal import Journal
@@ -262,6 +263,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
         result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
+        result.findings += _beside_tables(account.ledger, execution.run.members)
         result.findings += _resumed(journal)
         return result
 
@@ -298,6 +300,18 @@ def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> 
             rows = f"{most.called} sent {many[most]} of its {most.rows}"
             sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")
     return sentences
+
+
+def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
+    """Say where more numbers left a site than sites let leave by default, for each entry of its table."""
+    floats = ledger.floats_by_reader()
+    shares = {
+        member: greatest_share(floats[member.client], member.entries) for member in members if member.client in floats
+    }
+    if not shares or (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
+        return []
+    takes = f"{share_text(share)} numbers for each entry of its table left {most.called}"
+    return [f"{takes}, of which rows may follow; a real site stops at {TABLE_SHARE:g} unless its operator allows more"]
 
 
 def _resumed(journal: Journal | None) -> list[str]:

@@ -20,6 +20,7 @@ Where this departs from the paper:
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -50,7 +51,9 @@ from fedkernel.numerics import (
     squared_move,
 )
 from fedkernel.protocol import (
+    AT_MOST,
     FLOAT,
+    TABLE_SHARE,
     AtMost,
     Forecast,
     Member,
@@ -60,6 +63,7 @@ from fedkernel.protocol import (
     Step,
     any_width,
     ask,
+    most_numbers,
     once,
     repeated,
     to_all,
@@ -70,9 +74,21 @@ from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
 from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
-from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
+from strategies.kmeans import CORESET, SHARE, KMeansStrategy, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
+
+MOST_ITERATIONS = 20
+"""T by default, at most."""
+
+FEW = 100
+"""Random features in all, below which the result says that they are few."""
+
+
+def few_features(drawn: int) -> str:
+    """Return the sentence of a run with few random features in all."""
+    why = f"since no more than {TABLE_SHARE:g} numbers are to leave a site for each entry of its table"
+    return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
 
 
 @value_object()
@@ -96,9 +112,12 @@ class FKKMeans(KMeansStrategy):
         penalty that is given, no more are found than there are eigenvalues above it.
     n_features : int, optional
         D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the paper's, or
-        2.5 s where that is more.
-    iterations : int
-        T, the most.
+        2.5 s where that is more; see ``iterations``.
+    iterations : int, optional
+        T, the most; by default 20. Where neither it nor ``n_features`` is given, and the smallest table is too small
+        for both, as many of each as no more than half as many numbers leave a site for as its table has entries
+        (`fedkernel.protocol.TABLE_SHARE`): of a small table features are drawn once. The result's ``findings`` say
+        where they are few. With either, nothing of that holds.
     kernel : RBF or Laplacian
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums over the
         clients' rows (d + 1 floats up and d down, each).
@@ -165,7 +184,7 @@ class FKKMeans(KMeansStrategy):
     n_clusters: NumberOfClusters
     n_components: Annotated[Annotated[int, Field(ge=1)] | None, no_choice(BY_EIGENGAP)] = None
     n_features: Annotated[int, Field(ge=1)] | None = None
-    iterations: Annotated[int, Field(ge=1)] = 20
+    iterations: Annotated[int, Field(ge=1)] | None = None
     kernel: ShiftInvariant = RBF()
     penalty: Annotated[float, Field(ge=0)] | None = None
     solver: Literal["gram", "lanczos"] = "gram"
@@ -217,10 +236,70 @@ class FKKMeans(KMeansStrategy):
         return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
 
     @property
+    def _most_drawn(self) -> int:
+        """The most features that an iteration may draw: of a small table, once, more than of a large one each time."""
+        return self._drawn if self._is_sized else max(self._drawn, 6 * (self.dimensions + 1))
+
+    @property
+    def _most_iterations(self) -> int:
+        return MOST_ITERATIONS if self.iterations is None else self.iterations
+
+    @property
+    def _is_sized(self) -> bool:
+        """Whether D and T do not follow from the tables."""
+        return self.n_features is not None or self.iterations is not None or not self.cem
+
+    @property
     def _usual(self) -> tuple[int, int]:
         """About r_t and Q, of what runs have taken; see `forecast`."""
         r = min(self._drawn, 3 * (self.dimensions + 1) // 2)
         return r, 2 * r + 5
+
+    def _numbers(self, p: int) -> int:
+        """Return how many numbers leave a site in an iteration with p columns: of Lanczos, about."""
+        return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._usual[1])
+
+    def _sized(self, cohort: Sequence[Member]) -> tuple["FKKMeans", list[Member], float]:
+        """Return the strategy with D and T, members with rows to be sampled, and what iterations leave a site at most.
+
+        Of half as many numbers as the smallest table has entries, what the width, the centres and the measurement take
+        is laid aside; the coreset has a quarter of what is left at most, and the products the rest.
+        """
+        if self._is_sized:
+            return self, list(cohort), math.inf
+        k, s, columns = self.most_clusters, self.dimensions, cohort[0].columns
+        beside = s + k + 5 + k * k + 1 + k * (s + 1)
+        members, left = list(cohort), []
+        for place, member in enumerate(cohort):
+            most = most_numbers(member.entries) - (member.left or columns + 2) - beside
+            sampled = min(member.rows, self.coreset_size or CORESET)  # whatever sites allow, or D would hang on that
+            if self.coreset_size is None:
+                sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
+                allowed = sampled if member.sampled is None else min(sampled, member.sampled)
+                members[place] = replace(member, sampled=allowed)
+            left.append(most - min(sampled, CORESET) * (s + 1))
+        drawn, iterations = self._most_features(min(left))
+        return replace(self, n_features=drawn, iterations=iterations), members, min(left)
+
+    def _most_features(self, numbers: int) -> tuple[int, int]:
+        """Return D and T: the usual ones, or of those that take no more than so many numbers the largest D sqrt(T).
+
+        By D T, features in all, many small draws would win, of which each finds its eigenpairs badly: digits, breast
+        cancer and satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
+        """
+        r, usual = self._usual[0], self._drawn
+        if self._numbers(usual) + (MOST_ITERATIONS - 1) * self._numbers(usual + r) <= numbers:
+            return usual, MOST_ITERATIONS
+        step = 2 if self.features == "pairs" else 1
+        least = self.most_clusters + 2 if self.n_components is None and self.penalty is None else self._number
+        least += -least % step
+        affordable = [
+            (D, T)
+            for T in range(1, MOST_ITERATIONS + 1)
+            for D in range(least, self._most_drawn + 1, step)
+            if self._numbers(D) + (T - 1) * self._numbers(D + r) <= numbers
+        ]
+        return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
         return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
@@ -233,7 +312,11 @@ class FKKMeans(KMeansStrategy):
         more on rows without clusters. There, where no few eigenvectors make up the kernel matrix, all T iterations may
         be made, too.
         """
-        M, n, D, T = len(cohort), [member.rows for member in cohort], self._drawn, self.iterations
+        own, members, _ = self._sized(cohort)
+        return own._forecast(members)
+
+    def _forecast(self, cohort: Sequence[Member]) -> Forecast:
+        M, n, D, T = len(cohort), [member.rows for member in cohort], self._drawn, self._most_iterations
         if self.accuracy:
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
         s, (r, usual) = self.dimensions, self._usual
@@ -267,11 +350,13 @@ class FKKMeans(KMeansStrategy):
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
-        D, T = self._drawn, self.iterations
+        D, T = self._most_drawn, self._most_iterations
         most = [D]
         for t in range(2, T + 1):
             most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
+        if not self._is_sized:
+            features |= {"n_features": {AT_MOST: D}}
 
         def iteration(t: int, p: int, before: int) -> Step:
             common: dict[str, Any] = {"features": features, "t": t, "precision": self.dtype}
@@ -284,7 +369,7 @@ class FKKMeans(KMeansStrategy):
 
         iterations = map(iteration, range(1, T + 1), most, [0, *most])
         s = {"p_before": most[-1], "r": self.dimensions}
-        last = AtMost(T + 1) if self.accuracy else T + 1
+        last = AtMost(T + 1) if self.accuracy or not self._is_sized else T + 1
         embed = once(EmbedRows, s, features=features, t=last, precision=self.dtype)
         if not self.cem:
             embed = once(TakeEmbedding, {"s": self.dimensions})
@@ -296,21 +381,27 @@ class FKKMeans(KMeansStrategy):
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
-        features = self._features(self.kernel.settled(run.columns), run.seed)
+        own, members, numbers = self._sized(run.members)
+        features = own._features(self.kernel.settled(run.columns), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
-        chain, values = yield from self._iterate(run, features)
+        chain, values = yield from own._iterate(run, features, numbers)
         # Line 19
-        clustered = yield from self.clusters(run)
+        clustered = yield from own.clusters(replace(run, members=tuple(members)))
+        drawn = own._drawn * len(chain.maps)
         return KernelKMeans(
             *(clustered.centers, chain, values),
+            findings_=(few_features(drawn),) if own is not self and drawn < FEW else (),
             coreset_=clustered.coreset,
             choice_=clustered.choice,
             kernel_mean_=mean_of_points(*clustered.coreset),
         )
 
-    def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
-        """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
-        D, T, s, penalty = self._drawn, self.iterations, self.dimensions, self.penalty
+    def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
+        """Return the embedding and its eigenvalues; the clients then have their rows' coordinates.
+
+        Iterations end before more than so many `numbers` would have left a site.
+        """
+        D, T, s, penalty = self._drawn, self._most_iterations, self.dimensions, self.penalty
         maps: list[FloatArray] = []
         finish: list[FloatArray] = []
         shrunk = np.empty(0)  # the eigenvalues of Z_t
@@ -348,19 +439,26 @@ class FKKMeans(KMeansStrategy):
             finish.append(np.sqrt(restored / shrunk[:s]))
             if t > 1:
                 moves.append(squared_move(before, shrunk, values, V[D:] / np.sqrt(1 - eta)))
-                if self.accuracy and mean_error(moves) <= self.accuracy * float(restored @ restored):
-                    log.info("the estimate of the kernel matrix is as good as accuracy demands after t = %d", t)
-                    break
+            numbers -= self._numbers(D + rank)
+            if self._is_accurate(moves, restored) or numbers < self._numbers(D + above):
+                log.info("iterations end after t = %d of %d", t, T)
+                break
         if restored.size < s and self.n_components is not None:
             log.warning("only %d of n_components = %d eigenvalues are above the penalty", restored.size, s)
         s = min(s, restored.size)
         if self.cem:
             M = maps[-1][:, :s] * finish[-1]
-            yield from to_all(EmbedRows(features=features, t=t + 1, precision=self.dtype, map=M))
+            yield from to_all(EmbedRows(features=features, t=len(maps) + 1, precision=self.dtype, map=M))
         else:
             parts = divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
         return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored
+
+    def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
+        """Tell whether the estimate of the kernel matrix is as good as ``accuracy`` demands."""
+        if not self.accuracy or not moves:
+            return False
+        return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))
 
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans

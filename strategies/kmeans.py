@@ -131,8 +131,8 @@ def check_coreset(cohort: Sequence[Member], coreset_size: int | None) -> None:
 def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int) -> Forecast:
     """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
     M, rows = len(cohort), [member.rows for member in cohort]
-    most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) for own in rows)
-    points = min(coreset_size or CORESET, most) + M * n_clusters
+    size, most = shares(cohort, coreset_size)
+    points = min(size, sum(rows) - M if coreset_size is not None else int(most.sum())) + M * n_clusters
     memory = 3 * FLOAT * max(rows) * dimensions
     return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
 

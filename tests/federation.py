@@ -156,6 +156,8 @@ def federation(place, tls):
         own += [*data, "--out", f"kept-{name}", *(["--take-models"] if take else [])]
         if not {"--approve", "--policy"} & set(more):
             own += ["--approve", "any"]
+        if not {"--table-share", "--policy"} & set(more):
+            own += ["--table-share", "1000"]  # of tables that are small so that tests are quick
         return start(log or name, "join", address, "--name", name, *own, *more, within=within)
 
     serve.address = address

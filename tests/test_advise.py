@@ -47,7 +47,7 @@ def command(*arguments, code=0):
         (situation(ROWS), "ADMM, features"),
         (situation(ROWS, share_rows=True), "disKPCA"),
         (situation(ROWS, goal="clusters"), "FK k-means"),
-        (situation(ROWS, goal="clusters", wait=600.0), "RFK k-means"),
+        (situation(ROWS, goal="clusters", wait=800.0), "RFK k-means"),
         (situation(COLUMNS, peers=True), "peers, exact merge"),
         (situation(ROWS, peers=True, share_rows=True), "ADMM, rows"),
         (situation(ROWS, peers=True), "ADMM, features"),

@@ -192,7 +192,7 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     nodes = []
     for name, columns in zip(NAMES, COLUMNS, strict=True):
         np.save(tmp_path / f"{name}.npy", TABLE[:, columns])
-        out = {"out": str(tmp_path / name), "approve": "any"}
+        out = {"out": str(tmp_path / name), "approve": "any", "table-share": 2}
         nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy"), **out})
     result, _ = run_on(nodes, DKPCA(2))
     plain = DKPCA(2).fit([TABLE[:, columns] for columns in COLUMNS])
@@ -239,7 +239,7 @@ class Aligning(Sites):
 @pytest.mark.parametrize("first", [None, FindLocalEigenpairs(kernel=Linear(), n_components=2)], ids=["twice", "late"])
 def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
     """Also where no plan says so."""
-    (tmp_path / "site.toml").write_text("[study]\nplan = false\njoint_seed = 'never'")
+    (tmp_path / "site.toml").write_text("[study]\nplan = false\njoint_seed = 'never'\n[guards]\ntable_share = 9")
     with Aligning(spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
         if first is not None:
             grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
@@ -332,10 +332,10 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     write_csv(tmp_path / "north.csv", IDS[1:13], TABLE[1:13, :2], ("age", "weight"))
     message = refused(nodes, strategy, ProtocolError, id="with-another")
     assert "the run would work on other values in 1 rows than an earlier one" in message
-    (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0")
+    (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0\n[guards]\ntable_share = 1000")
     for node in nodes:
         node |= {"policy": str(tmp_path / "site.toml")}
-        del node["min-rows"]
+        del node["min-rows"], node["table-share"]
     run_on(nodes, strategy, id="with-more")
 
 
@@ -411,7 +411,7 @@ def horizontal(folder, names=("age", "weight"), last=("age", "weight"), **more):
         rows = slice(number * 12, number * 12 + 12)
         path = write_csv(folder / f"{name}.csv", IDS[rows], TABLE[rows, :2], last if name == "south" else names)
         own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
-        nodes.append({**own, "min-rows": 12, "approve": "any", **more})
+        nodes.append({**own, "min-rows": 12, "approve": "any", "table-share": 1000, **more})
     return nodes
 
 

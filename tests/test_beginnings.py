@@ -328,7 +328,7 @@ def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     study = study_of(DKPCA(2), NAMES)
     node = vertical(tmp_path, [np.arange(40)] * 3, policy=str(tmp_path / "site.toml"), approve="by hash")[0]
     out = Path(node["out"])
-    approve(out, study.sha256)
+    approve(out, study.sha256, 2.0)
     (tmp_path / "site.toml").write_text("")
     target = Target(tmp_path, Job(runs=study.runs, study=study), **node)
     target.begin()

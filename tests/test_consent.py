@@ -36,7 +36,7 @@ def rows_of_their_own(folder, **more):
     for number, name in enumerate(NAMES):
         np.save(folder / f"{name}.npy", TABLE[number : number + 30, :4])
         own = {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), "approve": "any"}
-        nodes.append({**own, **more})
+        nodes.append({**own, "table-share": 1000, **more})
     return nodes
 
 

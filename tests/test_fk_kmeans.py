@@ -125,11 +125,12 @@ def test_the_embedding_ends_where_the_eigenvalues_fall_the_most(version, k, most
     assert strategy.central(shards).eigenvalues_.size == k + np.argmax(exact[k - 1 : -1] / exact[k:])
 
 
-@pytest.mark.parametrize("pair", [FKKMeans(3, iterations=2, solver="gram"), RFKKMeans(3)], ids=repr)
+@pytest.mark.parametrize("pair", [FKKMeans(3, iterations=2), RFKKMeans(3)], ids=repr)
 def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have(pair):
     X = DIGITS.data[:260]
     shards, weights = np.split(X, [60, 120]), []
-    sites = [FKKMeansClient(part, client=number, guards=Guards()) for number, part in enumerate(shards)]
+    guards = Guards(table_share=2)
+    sites = [FKKMeansClient(part, client=number, guards=guards) for number, part in enumerate(shards)]
     for site in sites:
         answer = site.sample_coreset
         site.sample_coreset = lambda ask, answer=answer: weights.append((ask.samples, (reply := answer(ask)))) or reply
@@ -151,7 +152,7 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
     is smaller by a third here, as much fewer.
     """
     shards = np.array_split(DIGITS.data[:600], 3)
-    strategy = FKKMeans(K, accuracy=accuracy, solver="gram")
+    strategy = FKKMeans(K, accuracy=accuracy, iterations=20)
     result, E = strategy.fit(shards, seed=1), strategy.central(shards).training_
     H = rows_of(result)
     error = recover_error(H, E) * len(H) ** 2 / np.linalg.norm(H.T @ H) ** 2
@@ -220,7 +221,7 @@ def test_lanczos_uploads_fewer_floats_only_of_few_dimensions(s, cheaper):
 def test_dimensions_and_features_follow_from_the_clusters(fields, s, D):
     strategy = FKKMeans(**fields)
     assert (strategy.dimensions, strategy._features(RBF(gamma=1.0)).n_features) == (s, D)
-    few = FKKMeans(2)  # of which 4 dimensions are wanted
+    few = FKKMeans(2, iterations=20)  # of which 4 dimensions are wanted
     assert few.fit([DIGITS.data[:3]]).model.embedding.width == few.central([DIGITS.data[:3]]).embedding.width == 3
 
 

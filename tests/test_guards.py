@@ -37,7 +37,7 @@ FEATURES = RandomFeatures(RBF(gamma=0.05), 20)
 
 
 def guarded(kind=VFedPCAClient, **more):
-    return kind(TABLE, guards=Guards(), **more)
+    return kind(TABLE, guards=Guards(table_share=1000), **more)
 
 
 def refusal(site, request):
@@ -107,7 +107,7 @@ def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
 
 
 def test_all_vectors_together_span_no_more_than_a_half_of_the_rows():
-    site, V = VFedPCAClient(TABLE, guards=Guards(leverage=1.0)), flat(N)
+    site, V = VFedPCAClient(TABLE, guards=Guards(table_share=1000, leverage=1.0)), flat(N)
     for first in range(0, 60, 20):
         asked(site, Multiply(block=V[:, first : first + 20]))
     assert refusal(site, Multiply(block=V[:, 60:61])) == (
@@ -367,7 +367,7 @@ HONEST = {
 def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, table):
     """Vectors of a rank that a table does not have would be rounding, scaled up: they may stand on a single row."""
     strategy = HONEST[pair]
-    monkeypatch.setattr(simulate, "Site", partial(Site, guards=Guards()))
+    monkeypatch.setattr(simulate, "Site", partial(Site, guards=Guards(table_share=1000)))
     shards = np.array_split(DEGENERATE[table], 4, axis=1)
     result = strategy.fit(shards)
     if pair in ("VFedPCA", "VFedPCA, auto"):

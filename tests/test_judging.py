@@ -160,7 +160,8 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
     assert result.metrics["site_nmi"] > 0.5
     assert "is at client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
     assert result.findings[0] in caplog.text
-    assert all("floats went up" in text for text in strategy.fit(parts, evaluate=True).findings)
+    for text in strategy.fit(parts, evaluate=True).findings:
+        assert "floats went up" in text or "for each entry" in text
 
 
 # A number that is chosen

@@ -259,7 +259,7 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
     (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(align=False, **own)]).text)
     took = result.ledger.of_client(1).floats_up
     for most, code in ((2 * took, 0), (2 * took - 1, 2)):
-        (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0")
+        (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0\n[guards]\ntable_share = 9")
         arguments = [tmp_path / "site.toml", tmp_path / "study.json", "--shape", f"{len(COMMON)}x3"]
         for out, ends in (([], 0), (["--out", tmp_path / "east"], code)):
             done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])

@@ -50,7 +50,7 @@ def policy_for(prepare, strategy, rows=0, without=""):
     steps = (*plan_of(prepare, strategy.partition, 3), *strategy.plan(3, 0))
     replies = dict.fromkeys(planned.reply for step in steps for planned in step.requests)
     tables = "".join(f"[messages.{reply}]\ntimes = 99\n" for reply in replies if reply != without)
-    return f"[limits.total]\nrows = {rows}\n{tables}"
+    return f"[limits.total]\nrows = {rows}\n{tables}[guards]\ntable_share = 1000\n"
 
 
 EVERYTHING = Prepare(scale="minmax", missing="median", indicator=True, categories=CATEGORIES)
@@ -180,7 +180,8 @@ def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables
 
 def guarded_site(values, min_rows=1, **prepare):
     raw = RawTable({"a": values})
-    return PrepareClient(raw, prepare=Prepare(**prepare), min_rows=min_rows, guards=Guards(), memory={})
+    guards = Guards(table_share=1000)
+    return PrepareClient(raw, prepare=Prepare(**prepare), min_rows=min_rows, guards=guards, memory={})
 
 
 def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_quantiles():

@@ -29,7 +29,9 @@ NEW = np.random.default_rng(7).standard_normal((6, 7))
 NEW_IDS = [f"new-{row}" for row in range(6)]
 EXACT = DKPCA(3, RBF(gamma=0.1), local_components=29, center=True)
 SUM = VFedAKPCA(3, "exact", kernel=RBF(gamma=0.1), tol=1e-12)
-FEW_ROWS = '[guards]\nprobed_share = 1.0\nleverage = 1.0\n[study]\napprove = "any"\njoint_seed = "never"\n'
+FEW_ROWS = (
+    '[guards]\ntable_share = 1000\nprobed_share = 1.0\nleverage = 1.0\n[study]\napprove = "any"\njoint_seed = "never"\n'
+)
 """A policy that lets 29 rows be multiplied with all vectors that the exact merge of kernels takes."""
 
 

@@ -18,9 +18,9 @@ from experiments.commands.studies import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol import once
+from fedkernel.protocol import Guards, once
 from fedkernel.protocol.plan import Step
-from fedkernel.run import Job, Policy, is_approved
+from fedkernel.run import Job, Policy, approved_guards, is_approved
 from fedkernel.run.approval import is_signed
 
 
@@ -55,6 +55,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--out", "a.csv"], "nothing can be written to a.csv: File exists; allowed: a folder"),
         (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line has no end; put the file aside"),
         (["--tls", "TLS/a", "--out", "kept", "--log", "none/log"], "log = none/log cannot be written: No such file"),
+        (["--tls", "TLS/a", "--table-share", "0"], "table_share = 0.0: input should be greater than 0"),
         (["--tls", "nowhere"], "nowhere/ca.crt cannot be read: No such file or directory"),
     ],
 )
@@ -110,6 +111,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda text: questions.append(text) or answer)
+    monkeypatch.setattr("typer.prompt", lambda text, usual, type: questions.append((text, usual)) or 2.5)
     attending.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
@@ -121,13 +123,21 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     attending.consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
     assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
-    attending.consider(Policy(), "ask", place, sentences.append, job)
-    assert questions == ["Take part in this study?"]
+    attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    asked = [("Numbers that may leave in each run, for each entry of the table", 0.5)] if answer else []
+    assert questions == ["Take part in this study?", *asked]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
-    attending.consider(Policy(), "ask", place, sentences.append, job)
-    assert len(questions) == (1 if answer else 2)
-    assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else [])
+    assert approved_guards(Guards(), place, study.sha256).table_share == (2.5 if answer else 0.5)
+    takes = (
+        "numbers for each of the 712 entries of the table: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
+    )
+    assert sentences.pop().startswith(f"{takes} 0.5 (join --table-share, ")
+    attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    assert len(questions) == 2
+    if answer:
+        assert sentences[1] == f"study {study.sha256[:12]} is approved: {study.sha256}"
+        assert f"{takes} 2.5" in sentences[2]
 
 
 def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):

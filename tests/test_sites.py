@@ -344,7 +344,7 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
             if name == "first":
                 sites[0].until(f"study {study[:12]} is not approved: fedkernel study approve {study} --out kept-a")
                 assert "Reveals the site's similarities between all pairs of rows" in sites[0].text
-                approve(place / "kept-a", study)
+                approve(place / "kept-a", study, 9.0)
             codes = [process.end() for process in (server, *sites)]
             if name == "second":
                 assert codes == [0, 0, 0, 0], server.text
@@ -357,7 +357,7 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
             assert refusal in sites[2].text
             (line,) = read_outbox(place / "kept-c").departures
             assert (line.rule, line.reply) == ("study.approve", "")
-            approve(place / "kept-c", study)
+            approve(place / "kept-c", study, 9.0)
     for name in NAMES:
         departures = [line for line in read_outbox(place / f"kept-{name}").departures if not line.refused]
         assert {line.study for line in departures} == {study}

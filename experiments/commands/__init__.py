@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from experiments.commands.forecast import read_shape, show_forecast
     from experiments.commands.metrics import serving_metrics
     from experiments.commands.outcomes import end, show_results
-    from experiments.commands.policies import forecast_of, messages_of
+    from experiments.commands.policies import forecast_of, messages_of, show_shares
     from experiments.commands.projecting import projection_of
     from experiments.commands.studies import answers_of, read_study, show_study
     from experiments.commands.tables import compare_folders, open_finished, print_summaries
@@ -40,6 +40,7 @@ __all__ = [
     "serving_metrics",
     "show_forecast",
     "show_results",
+    "show_shares",
     "show_study",
     "transform_rows",
 ]

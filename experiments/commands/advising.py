@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast, Member, pooled_floats, whole_table
+from fedkernel.protocol import TABLE_SHARE, Forecast, Member, forecast_share, pooled_floats, share_text, whole_table
 from fedkernel.protocol.forecast import FLOAT
 from fedkernel.protocol.messages import Receipt
 from fedkernel.protocol.plan import Plan, PlannedRequest
+from fedkernel.protocol.table_share import MORE
 from fedkernel.storage import write_whole
 
 
@@ -81,7 +83,8 @@ def print_advice(
         return forecast.rounds * round_time + megabits / bandwidth
 
     whole = whole_table(pooled_floats(cohort, divided))
-    _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), whole, goal is Aim.clusters)
+    fitting = [fit for fit in advice if fit.strategy is not None]
+    _show_fitting(fitting, lasts, cohort, whole, goal is Aim.clusters)
     refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
     for name, reason in refused.items():
         output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
@@ -148,26 +151,31 @@ CLUSTERS = "Clusters: k-means of the coordinates, model.embedding(), at the coor
 
 
 def _show_fitting(
-    fitting: Sequence[Advice], lasts: Callable[[Forecast], float], clients: int, whole: str, clusters: bool
+    fitting: Sequence[Advice],
+    lasts: Callable[[Forecast], float],
+    cohort: Sequence[Member],
+    whole: str,
+    clusters: bool,
 ) -> None:
     """Print what fits, what each takes, and of the recommended why, and all that it tells."""
     if not fitting:
         return
-    table = WideTable(1)
+    table, shares = WideTable(1), partial(forecast_share, cohort=cohort)
     table.add_column("Method", overflow="fold", min_width=NARROWEST)
-    for heading in ("rounds", "floats up", "floats down", "memory", "seconds"):
+    for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     table.add_column("what leaves a site", overflow="fold", min_width=NARROWEST)
     for fit in fitting:
-        cells = [fit.candidate.name, *_cells(fit.forecast, lasts), _leaves(fit, clients)]
+        cells = [fit.candidate.name, *_cells(fit.forecast, lasts, shares), _leaves(fit, len(cohort))]
         table.add_row(*map(Text, cells))
     show(table)
     best = fitting[0]
-    plan = best.strategy.plan(clients, 0) if best.strategy is not None else None
+    plan = best.strategy.plan(len(cohort), 0) if best.strategy is not None else None
     when = f" where {best.candidate.when}" if best.candidate.when else ""
     lines = [
         f"Of floats, {whole}.",
+        *_told_of_table(best, shares),
         f"Take {best.candidate.name}{when}: {best.candidate.because}.",
         f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
         *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),
@@ -179,11 +187,27 @@ def _show_fitting(
         output.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _cells(forecast: Forecast | None, lasts: Callable[[Forecast], float]) -> list[str]:
+def _told_of_table(best: Advice, shares: Callable[[Forecast], float]) -> list[str]:
+    """Say where what is recommended takes more of a site's table than sites allow by default."""
+    if best.forecast is None or (share := shares(best.forecast)) <= TABLE_SHARE:
+        return []
+    takes = f"{share_text(share)} numbers for each entry of a site's table"
+    return [f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({MORE})."]
+
+
+def _cells(
+    forecast: Forecast | None, lasts: Callable[[Forecast], float], shares: Callable[[Forecast], float]
+) -> list[str]:
     if forecast is None:
-        return ["unknown", "", "", "", "", ""]
+        return ["unknown", *[""] * 6]
     counts = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
-    return [*counts, decimal(forecast.memory), f"{lasts(forecast):,.1f}", forecast.meaning]
+    return [
+        *counts,
+        share_text(shares(forecast)),
+        decimal(forecast.memory),
+        f"{lasts(forecast):,.1f}",
+        forecast.meaning,
+    ]
 
 
 def _requests(plan: Plan) -> list[PlannedRequest]:

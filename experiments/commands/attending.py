@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from experiments.commands.policies import forecast_of
 from experiments.commands.reading import how_read
 from experiments.commands.receiving import Receiving
 from experiments.commands.studies import answers_of, show_study
@@ -18,11 +19,14 @@ from fedkernel.engines import grpc
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
 from fedkernel.peers.kept import forget_keys
+from fedkernel.protocol import Guards
 from fedkernel.run import (
     SHORT,
+    TABLE,
     Job,
     Policy,
     approve,
+    approved_guards,
     check_approved,
     check_record,
     foreseen,
@@ -118,6 +122,12 @@ def _runs_of(work: Job | None) -> Sequence[str]:
     return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
+def _asked_share(usual: float) -> float:
+    """Ask at the terminal how many numbers may leave for each entry of the table."""
+    share: float = typer.prompt("Numbers that may leave in each run, for each entry of the table", usual, type=float)
+    return Guards(table_share=share).table_share
+
+
 def consider(
     policy: Policy,
     approval: str,
@@ -131,18 +141,25 @@ def consider(
     if (study := job.study) is None:
         return
     known = f"study {study.sha256[:SHORT]}"
-    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of)]
-    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in held if verdict.allowed is False]:
+    policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
+    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecast_of)]
+    shares = [verdict for verdict in held if verdict.rule == TABLE and not verdict.allowed]
+    refused = [verdict for verdict in held if verdict.allowed is False and verdict.rule != TABLE]
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):
         check_approved({"approve": approval, "out": out}, policy, job)
         tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        for verdict in shares:
+            tell(f"{known}: {verdict.text}")
         return
     show_study(study)
+    for verdict in shares:
+        tell(verdict.text)
     if approval == "ask" and sys.stdin.isatty():
         if typer.confirm("Take part in this study?"):
-            approve(out, study.sha256)
+            approve(out, study.sha256, _asked_share(policy.guards.table_share) if shares else None)
         return
     tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}")
     if approval == "by hash":

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from experiments import commands
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Header, Id, Label, site_file
 from fedkernel import data, run
@@ -47,6 +48,10 @@ def check(  # noqa: PLR0917 - one option each
             "numbers only those are faults that lie beyond by more than it is wide.",
         ),
     ] = False,
+    study: Annotated[
+        Path | None,
+        typer.Option(metavar="STUDY", help="Say also how many numbers its runs take for each entry of the table."),
+    ] = None,
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
@@ -76,6 +81,9 @@ def check(  # noqa: PLR0917 - one option each
             size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
             size += "" if look.ids is None else ", ids"
         faults = _show(path, size, findings, show_values)
+        if study is not None:
+            shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
+            commands.show_shares(commands.read_study(study), shape)
         if schema is not None:
             from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 

@@ -13,11 +13,21 @@ from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
 from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast, Member, largest, pooled_floats, whole_table
+from fedkernel.protocol import (
+    TABLE_SHARE,
+    Forecast,
+    Member,
+    forecast_share,
+    largest,
+    pooled_floats,
+    share_text,
+    whole_table,
+)
 
 NOTE = (
     "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
-    "one client beside its rows, estimated. A line is one run, of the seed that takes most."
+    "one client beside its rows, estimated. Per entry: numbers that leave a site for each entry of its table, of which "
+    f"real sites allow {TABLE_SHARE:g} by default (join --table-share). A line is one run, of the seed that takes most."
 )
 
 
@@ -33,6 +43,8 @@ class Line:
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
     whole : list of int
         The floats of all sites' tables, of each seed whose shapes are known.
+    shares : list of float
+        Numbers that leave a site for each entry of its table, of each forecast.
     """
 
     name: str
@@ -40,6 +52,7 @@ class Line:
     clients: int
     forecasts: list[Forecast | None] = field(default_factory=list)
     whole: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
 
     @property
     def known(self) -> list[Forecast]:
@@ -83,9 +96,9 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
                 members = [Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
             line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
-            line.forecasts.append(
-                run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
-            )
+            forecast = run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
+            line.forecasts.append(forecast)
+            line.shares += [] if forecast is None else [forecast_share(forecast, members)]
             line.whole += [pooled_floats(members, run.strategy.partition)] if members else []
     return list(lines.values())
 
@@ -96,23 +109,23 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
     table = WideTable(2 if swept else 1)
     for heading in ("Method", *(["setting"] if swept else [])):
         table.add_column(heading, overflow="fold", min_width=NARROWEST)
-    for heading in ("clients", "rounds", "floats up", "floats down", "memory"):
+    for heading in ("clients", "rounds", "floats up", "floats down", "per entry", "memory"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
-        table.add_row(*map(Text, [*named, *_cells(most)]))
+        table.add_row(*map(Text, [*named, *_cells(most, share_text(max(line.shares, default=0.0)))]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)))]))
+        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), "")]))
     return table
 
 
-def _cells(forecast: Forecast | None) -> list[str]:
+def _cells(forecast: Forecast | None, share: str) -> list[str]:
     if forecast is None:
         return ["unknown"]
     floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
-    return [*floats, decimal(forecast.memory), forecast.meaning]
+    return [*floats, share, decimal(forecast.memory), forecast.meaning]

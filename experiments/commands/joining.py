@@ -26,6 +26,7 @@ from fedkernel import run
 from fedkernel.data import checks
 from fedkernel.engines import grpc
 from fedkernel.errors import InputError
+from fedkernel.protocol.table_share import TABLE_SHARE
 
 REHEARSAL = "rehearsal"
 """The folder in a site's own for what a rehearsal keeps."""
@@ -103,6 +104,13 @@ def join(  # noqa: PLR0917 - one option each
     share_rows: Annotated[
         bool, typer.Option("--share-rows", help="Let rows leave as they are, where a method sends some.")
     ] = False,
+    table_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Numbers that may leave in a run for each entry of the table, above 0; by default "
+            f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`.",
+        ),
+    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -186,7 +194,7 @@ def join(  # noqa: PLR0917 - one option each
             "new": new,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
             "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
-            "max-seconds": max_seconds,
+            "max-seconds": max_seconds, "table-share": table_share,
         }  # fmt: skip
         config: dict[str, str | int] = {**file.to_node()}
         config |= {key: str(value) for key, value in options.items() if value is not None}

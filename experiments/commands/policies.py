@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.commands.console import output
 from experiments.commands.studies import answers_of
 from fedkernel.addresses import find, own_names
 from fedkernel.errors import FedkernelError, InputError, one_line
-from fedkernel.protocol import Forecast, Member
-from fedkernel.run import FREE, ReplySize, RunSpec, Study, reply_sizes
+from fedkernel.protocol import Forecast, Guards, Member
+from fedkernel.run import FREE, Policy, ReplySize, RunSpec, Study, reply_sizes, table_shares
 from fedkernel.strategy import KernelStrategy
 
 
@@ -29,6 +30,27 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
         bounds = {name: getattr(size, name) for name in ("floats", "columns")}
         lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
     return "".join(f"{line}\n" for line in lines)
+
+
+def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> None:
+    """Print how many numbers the runs of a study take for each entry of a site's table, with what is allowed.
+
+    Parameters
+    ----------
+    study : Study
+    shape : (int, int) or None
+        Rows and columns of the table; None: unknown.
+    table_share : float, optional
+        What is allowed; by default what sites without a policy allow.
+
+    Raises
+    ------
+    InputError
+        If it is no number above 0.
+    """
+    guards = Guards() if table_share is None else Guards(table_share=table_share)
+    for verdict in table_shares(Policy(guards=guards), study, shape, answers_of, forecast_of):
+        output.print(one_line(verdict.text), highlight=False, markup=False, soft_wrap=True)
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:

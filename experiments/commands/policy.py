@@ -111,6 +111,9 @@ def explain(  # noqa: PLR0917 - one option each
             size, _ = run.own_shape({**file.to_node(), "policy": str(path)})
         before = [] if out is None else run.read_outbox(out).departures[-1:]
         left = sum(line.standing.total.floats for line in before)
+        if out is not None:
+            guards = run.approved_guards(policy.guards, out, read.sha256)
+            policy = policy.model_copy(update={"guards": guards})
         held = [
             *run.verdicts(policy, read),
             *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),

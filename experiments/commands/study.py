@@ -15,6 +15,10 @@ app = typer.Typer(
 )
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+Shape = Annotated[
+    str | None,
+    typer.Option(metavar="ROWSxCOLUMNS", help="How large the site's table is: how many numbers leave for each entry."),
+]
 
 
 @app.command(name="show")
@@ -27,11 +31,13 @@ def show_(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
     ] = None,
+    shape: Shape = None,
     debug: Debug = False,
 ) -> None:
     """Print what an experiment will ask of its sites, and the hash by which they approve it."""
     with errors(debug):
         read = commands.read_study(study, overrides or [])
+        commands.show_shares(read, None if shape is None else commands.read_shape(shape))
         commands.show_study(read)
         if out is not None:
             from fedkernel.storage import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
@@ -49,13 +55,24 @@ def approve_(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The folder that the site joins with.")],
+    shape: Shape = None,
+    table_share: Annotated[
+        float | None,
+        typer.Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""
     with errors(debug):
-        sha256 = commands.read_study(Path(study)).sha256 if study.endswith(".json") else fedkernel.run.check_hash(study)
-        fedkernel.run.approve(out, sha256)
-        output.print(f"study {sha256} is approved in {out}", highlight=False, markup=False, soft_wrap=True)
+        if study.endswith(".json"):
+            read = commands.read_study(Path(study))
+            commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+            sha256 = read.sha256
+        else:
+            sha256 = fedkernel.run.check_hash(study)
+        fedkernel.run.approve(out, sha256, table_share)
+        most = "" if table_share is None else f", with {table_share:g} numbers for each entry of the table"
+        output.print(f"study {sha256} is approved in {out}{most}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command(name="sign")

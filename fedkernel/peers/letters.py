@@ -199,6 +199,14 @@ class CarriesLetters(Message):
         """Floats that the arrays carry, those in sealed letters included."""
         return super().floats + sum(letter.floats for letter in self.sealed)
 
+    @property
+    def floats_by_reader(self) -> Mapping[int | None, int]:
+        """Floats that each reader gets: the coordinator those outside the letters, a peer those of its letters."""
+        floats: dict[int | None, int] = {None: super().floats}
+        for letter in self.sealed:
+            floats[letter.header.receiver] = floats.get(letter.header.receiver, 0) + letter.floats
+        return floats
+
     @pydantic.model_validator(mode="after")
     def _letters_are_whole(self) -> "CarriesLetters":
         _ = self.sealed

@@ -6,7 +6,15 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import FLOAT, Forecast, largest, leading_bytes, pooled_floats, whole_table
+    from fedkernel.protocol.forecast import (
+        FLOAT,
+        Forecast,
+        forecast_share,
+        largest,
+        leading_bytes,
+        pooled_floats,
+        whole_table,
+    )
     from fedkernel.protocol.guards import Guards
     from fedkernel.protocol.lanczos import distributed
     from fedkernel.protocol.messages import (
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
         lost_to_rounding,
     )
     from fedkernel.protocol.state import State
+    from fedkernel.protocol.table_share import TABLE_SHARE, most_numbers, share_text
 else:
     __getattr__ = lazily(__name__)
 
@@ -48,6 +57,7 @@ __all__ = [
     "FLOAT",
     "ROUNDING",
     "SEMIDEFINITE",
+    "TABLE_SHARE",
     "Answers",
     "AtMost",
     "CarriesRows",
@@ -77,13 +87,16 @@ __all__ = [
     "ask",
     "check_share",
     "distributed",
+    "forecast_share",
     "instead",
     "largest",
     "leading_bytes",
     "lost_to_rounding",
+    "most_numbers",
     "once",
     "pooled_floats",
     "repeated",
+    "share_text",
     "to_all",
     "to_each",
     "to_sum",

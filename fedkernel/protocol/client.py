@@ -101,6 +101,9 @@ class KernelClient(NumPyClient):
     most_memory: int | None = None
     """Bytes that a request may take by what it says of itself; None: any number."""
 
+    entries: int | None = None
+    """Of the site's own table, where what it works with is not that, as where it was prepared."""
+
     answers: ClassVar[Answers] = ()
     """The requests that it answers: all of them, and no others. Every class says so itself."""
 
@@ -209,6 +212,17 @@ class KernelClient(NumPyClient):
         """Let the method that answers a request do so; what a subclass does for every request stands around it."""
         return answer(request)
 
+    def _entries(self) -> int:
+        """Return the entries of the table; of a sparse one those that are stored."""
+        table, (rows, columns) = self.X, self.X.shape
+        if not (isinstance(table, Table) and table.sparse):
+            return int(rows * columns)
+
+        def stored() -> int:
+            return sum(int(np.count_nonzero(table.block(part.start, part.stop).data)) for part in row_blocks(rows))
+
+        return max(1, self.once("stored entries", stored))
+
     def _has_larger(self, bound: float) -> bool:
         """Tell whether a number of the table is beyond a bound."""
         blocks = row_blocks(self.X.shape[0])
@@ -278,6 +292,8 @@ class KernelClient(NumPyClient):
                 raise ProtocolError(f"{outline}: {error}") from None
             raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
+        if self.guards is not None:
+            self.guards.check_left(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)
         self.reply = reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars

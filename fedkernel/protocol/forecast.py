@@ -58,6 +58,15 @@ def whole_table(*floats: int) -> str:
     return f"the whole table is N d = {' to '.join(f'{own:,}' for own in sorted({min(floats), max(floats)}))}"
 
 
+def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
+    """Return the numbers that leave a site for each entry of its table: in the mean over sites, of the smallest table.
+
+    Letters to all peers of a site together count as if one read them.
+    """
+    entries: int = min(own.entries for own in cohort)
+    return forecast.floats_up / len(cohort) / max(1, entries)
+
+
 def largest(forecasts: Sequence[Forecast]) -> Forecast:
     """Return the most that any of some runs takes, which is at most what each does where they differ."""
     most = Forecast(

@@ -26,6 +26,7 @@ from fedkernel.numerics.widths import moments_of_blocks
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
 from fedkernel.protocol.state import State
+from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, share_text
 from fedkernel.validation import value_object
 
 OFF = 1e-6
@@ -74,6 +75,12 @@ class Guards:
 
     Parameters
     ----------
+    table_share : float
+        Numbers that may leave the site in a run for each entry of its table, to any one reader: the coordinator, or a
+        peer, whose letters count for itself. Of a sparse table the entries that are stored count. Numbers that follow
+        from the rows are equations for them: with as many as entries, known features or a few known rows give the
+        others (docs/privacy.md), and sums of all sites, which come site by site, count for each of them. Below, nothing
+        is proven: half as many leave room for what is known besides. Several runs on one table add up.
     probed_share : float
         Share of the rows that the dimension of all vectors together may have by which they are weighed in a run.
     leverage : float
@@ -111,6 +118,7 @@ class Guards:
     request with a kernel.
     """
 
+    table_share: Annotated[float, Field(gt=0)] = TABLE_SHARE
     probed_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     leverage: Annotated[float, Field(gt=0, le=1)] = 0.75
     coreset_share: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -180,6 +188,36 @@ class Guards:
                 f"{leverage:.3g} of its squared length there; allowed: at most {self.leverage:g} (guard: probes)"
             )
         state.save(memory)
+
+    def check_left(
+        self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
+    ) -> None:
+        """Raise TellableError if a reply makes too many numbers of what left in the run, for a table of that size.
+
+        Parameters
+        ----------
+        name : str
+            The request's.
+        floats : mapping of int or None to int
+            That each reader gets with the reply (`Message.floats_by_reader`).
+        entries : int
+            Of the table.
+        memory : mutable mapping
+            The client's, where they are added up.
+        """
+        for reader, number in floats.items():
+            if not number:
+                continue
+            key = "left" if reader is None else f"left.{reader}"
+            left = number + (int(memory[key][0]) if key in memory else 0)
+            if left > most_numbers(entries, self.table_share):
+                to = "" if reader is None else f" to client {reader}"
+                raise TellableError(
+                    f"with the reply to {name}, {left:,} numbers would have left{to}, {share_text(left / entries)} for "
+                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g}, or more where its "
+                    f"operator says so ({MORE}) (guard: table)"
+                )
+            memory[key] = np.array([left])
 
     def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
         """Raise TellableError if a local centre stands for too few rows; `rows` are those of each."""

@@ -196,6 +196,11 @@ class Message(pydantic.BaseModel):
         return sum(array.size for array in self.arrays().values() if array.dtype.kind == "f")
 
     @property
+    def floats_by_reader(self) -> Mapping[int | None, int]:
+        """Floats that each reader gets: the coordinator, None, and those to whom letters in it are written."""
+        return {None: self.floats}
+
+    @property
     def disclosed(self) -> int:
         """How many rows of the sender's table the message holds as they are."""
         return 0

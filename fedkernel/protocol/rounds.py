@@ -31,6 +31,10 @@ class Member:
         Whether it knows its rows by ids.
     sampled : int or None
         How many of its rows it lets be sampled into a coreset; None: any.
+    raw_columns : int or None
+        Columns of its own table, where `columns` are those of a prepared one.
+    left : int
+        Numbers that have left it before the method began, for its preparation and widths.
     """
 
     client: int
@@ -42,6 +46,13 @@ class Member:
     names: tuple[str, ...] = ()
     ids: bool = False
     sampled: int | None = None
+    raw_columns: int | None = None
+    left: int = 0
+
+    @property
+    def entries(self) -> int:
+        """Entries of its own table, of the rows that the run works on."""
+        return self.rows * (self.columns if self.raw_columns is None else self.raw_columns)
 
     @property
     def called(self) -> str:

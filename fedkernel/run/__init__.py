@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
+    from fedkernel.run.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
     from fedkernel.run.cohort import RunSettings
     from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
     from fedkernel.run.failure import NOT_RUN, FailedRun
-    from fedkernel.run.foresight import ReplySize, foreseen, reply_sizes
+    from fedkernel.run.foresight import TABLE, ReplySize, foreseen, reply_sizes, table_shares
     from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
     from fedkernel.run.journal import remove_journal
     from fedkernel.run.limits import LEAST_MEMORY, LEAST_MESSAGE, MIN_ROWS, MIN_SITES, MOST_MESSAGE, USUAL_SECONDS
@@ -34,6 +34,7 @@ __all__ = [
     "MOST_MESSAGE",
     "NOT_RUN",
     "SHORT",
+    "TABLE",
     "USUAL_SECONDS",
     "Departure",
     "FailedRun",
@@ -47,6 +48,7 @@ __all__ = [
     "Study",
     "allowed",
     "approve",
+    "approved_guards",
     "check_approved",
     "check_hash",
     "check_own_pin",
@@ -70,5 +72,6 @@ __all__ = [
     "sign",
     "simulated_partition",
     "simulated_raw",
+    "table_shares",
     "verdicts",
 ]

@@ -153,6 +153,7 @@ class _Call:
                 raise
             raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
+        client.entries = _own_entries(site, client)
         return client
 
     def hashes(self) -> AnyArray:
@@ -165,6 +166,15 @@ class _Call:
                 "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
             )
         return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
+
+
+def _own_entries(site: Site, client: KernelClient) -> int | None:
+    """Return the entries of what replies are about, where that is not the table that the client works with."""
+    if site.projects and client.new is not None:
+        return int(math.prod(client.new.shape))
+    if isinstance(site.X, TableToPrepare):  # whose prepared form has a column for each level
+        return int(client.X.shape[0]) * len(site.X.raw.names)
+    return None
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:

@@ -5,6 +5,7 @@ Or somebody whom the operator trusts with that, whose signature comes with the s
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -14,12 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedkernel.errors import InputError, OwnFileError, RefusedError
+from fedkernel.protocol.guards import Guards
 from fedkernel.run.job import SHORT, Job
 from fedkernel.run.policy import Approval, Policy
 from fedkernel.storage import owner_only, read_secret
 
 APPROVED = "approved"
-"""The file: a line for each study, its SHA-256 and when it was approved."""
+"""The file: a line for each study, its SHA-256, when it was approved, and maybe a `SHARE`."""
+
+SHARE = "table_share="
+"""What a line has before the share of the table that may leave in each of the study's runs."""
+
+
+UNREADABLE = "the site cannot read which studies are approved"
 
 
 def check_hash(sha256: str) -> str:
@@ -38,31 +46,39 @@ def check_hash(sha256: str) -> str:
     return sha256
 
 
-def approve(folder: Path, sha256: str) -> None:
-    """Approve a study, for as long as its line stands there."""
+def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
+    """Approve a study, for as long as its line stands there; perhaps with a `Guards.table_share` of its own."""
     check_hash(sha256)
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}\n"
+    share = "" if table_share is None else f" {SHARE}{table_share!r}"
+    line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}{share}\n"
     with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
         file.write(line)
 
 
 def is_approved(folder: Path, sha256: str) -> bool:
-    """Return whether a study has been approved.
+    """Return whether a study has been approved; OwnFileError if the file cannot be read."""
+    return bool(_approvals(folder, sha256))
 
-    Raises
-    ------
-    OwnFileError
-        If the file cannot be read.
-    """
+
+def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
+    """Return a policy's guards with the `table_share` that a study was approved with last, if with one."""
+    words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
+    try:
+        return replace(guards, table_share=float(words[0].removeprefix(SHARE))) if words else guards
+    except (InputError, ValueError):
+        raise OwnFileError(UNREADABLE, f"{folder / APPROVED}: {words[0]!r} is no number above 0") from None
+
+
+def _approvals(folder: Path, sha256: str) -> list[list[str]]:
+    """Return the words of each line that approves a study."""
     try:
         lines = (folder / APPROVED).read_text(encoding="ascii", errors="replace").splitlines()
     except FileNotFoundError:
-        return False
+        return []
     except OSError as error:
-        outline = "the site cannot read which studies are approved"
-        raise OwnFileError(outline, f"{folder / APPROVED} cannot be read: {error.strerror}") from None
-    return any(line.split(" ")[0] == sha256 for line in lines)
+        raise OwnFileError(UNREADABLE, f"{folder / APPROVED} cannot be read: {error.strerror}") from None
+    return [words for line in lines if (words := line.split(" "))[0] == sha256]
 
 
 def not_approved(sha256: str) -> str:

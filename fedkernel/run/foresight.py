@@ -11,6 +11,7 @@ from fedkernel.protocol.guards import known_requests
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import PlannedRequest, check_plan, most_of
 from fedkernel.protocol.rounds import Member
+from fedkernel.protocol.table_share import MORE, share_text
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import Limits, Policy
 from fedkernel.run.verdict import Verdict
@@ -20,6 +21,9 @@ Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
 
 Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
 """Gives what a run's strategy forecasts for such clients, if it is known."""
+
+TABLE = "guards.table_share"
+"""The rule about all numbers together that follow from a table."""
 
 UNKNOWN = "cannot be foreseen"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
@@ -56,6 +60,7 @@ def foreseen(
     yield from dict.fromkeys(_sizes(policy, study, shape, answers))
     amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
     yield from _limits(policy, amounts, shape, left)
+    yield from _held_to_table(policy.guards.table_share, amounts, shape)
     yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
 
 
@@ -230,6 +235,36 @@ def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
     for name in ("rows", "bytes", "seconds"):
         if getattr(limits, name):  # 0 rows is what `verdicts` holds
             yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
+
+
+def table_shares(
+    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+) -> Iterator[Verdict]:
+    """Hold what each run of a study takes for each entry of the site's table against `Guards.table_share`."""
+    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
+    return _held_to_table(policy.guards.table_share, amounts, shape)
+
+
+def _held_to_table(limit: float, amounts: Mapping[str, _Amount], shape: tuple[int, int] | None) -> Iterator[Verdict]:
+    """Hold what each run takes for each entry of the table against the guard; of runs that are alike once."""
+    alike: dict[_Amount, list[str]] = {}
+    for run, amount in amounts.items():
+        alike.setdefault(amount, []).append(run)
+    for amount, runs in alike.items():
+        what = f"run {runs[0]!r}{and_more(len(runs) - 1)}"
+        if shape is None:
+            yield Verdict(TABLE, f"how many numbers {what} takes for each entry of the table {NO_SIZE}", None)
+            continue
+        entries = math.prod(shape)
+        least, most, likely = (None if floats is None else floats / entries for floats in amount)
+        says = [f"{share_text(likely)} by its forecast"] if likely is not None and likely != most else []
+        says += [f"{share_text(most)} at most by its plan"] if most is not None else []
+        takes = f"{what} takes {' and '.join(says)}" if says else f"how many {what} takes {UNKNOWN}"
+        text = f"numbers for each of the {entries:,} entries of the table: {takes}; allowed: {limit:g} ({MORE})"
+        sure = True if most is not None and most <= limit else None
+        if least is not None and least > limit:
+            sure = False
+        yield Verdict(TABLE, text, sure)
 
 
 # --- guards by the number of rows

@@ -144,6 +144,21 @@ class Ledger:
         """What each client wrote to each other one, by (sender, receiver); an edge of the graph has two directions."""
         return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
 
+    def floats_by_reader(self) -> dict[int, dict[int | None, int]]:
+        """Return the floats that each client sent, by who reads them: the coordinator, None, or the peers it wrote to.
+
+        The coordinator forwards letters and does not read them.
+        """
+        sent: dict[int, dict[int | None, int]] = {}
+        for entry in self.entries:
+            floats = sent.setdefault(entry.client, {None: 0})
+            floats[None] += entry.floats_up
+        for (sender, receiver), load in self._edges.items():
+            floats = sent.setdefault(sender, {None: 0})
+            floats[receiver] = load[1]
+            floats[None] -= load[1]
+        return sent
+
     @property
     def peer_to_peer(self) -> Load:
         """What a network without a coordinator would carry: each letter once, from its sender to its receiver."""

@@ -24,7 +24,7 @@ from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
 from fedkernel.run.alignment import VALUES_APART, check_rows_apart, own_rows
-from fedkernel.run.approval import check_approved
+from fedkernel.run.approval import approved_guards, check_approved
 from fedkernel.run.contents import row_contents
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
@@ -196,6 +196,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Without a policy: whether letters are exchanged with peers that it has not pinned.
     ``given-seed``
         Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
+    ``table-share``
+        Without a policy: how many numbers may leave in a run for each entry of its table, see `Guards`.
     ``max-message``, ``max-memory``, ``max-seconds``
         Without a policy: what a request may take, see `fedkernel.run.policy.RequestLimits`.
     ``approve``
@@ -299,7 +301,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         peers_pinned=policy.study.peers == "pinned" or "pins" in node,
         has_pins="pins" in node,
         sites=run.sites or (),
-        guards=policy.guards,
+        guards=approved_guards(policy.guards, out, study),
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
         noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it

@@ -414,9 +414,9 @@ def flag(node: Mapping[str, Any], name: str) -> bool:
 def own_policy(node: Mapping[str, Any]) -> Policy:
     """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
 
-    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins``, ``allow`` and
-    ``max-message``, ``max-memory``, ``max-seconds`` (see `fedkernel.run.placement.site_of_job`); InputError where there
-    are both, since then one would be overlooked.
+    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins``, ``allow``,
+    ``table-share`` and ``max-message``, ``max-memory``, ``max-seconds`` (see `fedkernel.run.placement.site_of_job`);
+    InputError where there are both, since then one would be overlooked.
     """
     if "policy" not in node:
         pairs = node.get("allow")
@@ -429,6 +429,7 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
                 peers="any" if flag(node, "peers-without-pins") else "pinned",
             ),
             limits=_own_limits(node),
+            guards=Guards(table_share=float(node["table-share"])) if "table-share" in node else Guards(),
         )
     if both := [name for name in OPTIONS if name in node]:
         raise InputError(f"{both[0]} and policy are both given; allowed beside a policy: none of {', '.join(OPTIONS)}")
@@ -452,5 +453,5 @@ def _own_limits(node: Mapping[str, Any]) -> AllLimits:
 
 
 MAXIMA = ("max-message", "max-memory", "max-seconds")
-OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow", *MAXIMA)
+OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow", "table-share", *MAXIMA)
 """Of a node, which a policy says itself."""
