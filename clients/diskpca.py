@@ -52,8 +52,9 @@ class Products(Summed):
     """Upper triangle of products that are sums over all of the site's rows, row after row: c (c + 1) / 2 floats.
 
     Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. Where the number
-    of components is chosen also the sums of these values themselves, c floats more.
+    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum; of a table with
+    fewer entries than the triangle a search finds all rows. Where the number of components is chosen also the sums of
+    these values themselves, c floats more.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]

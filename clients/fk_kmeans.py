@@ -110,8 +110,9 @@ class PackedGram(Summed):
     """Upper triangle of the products of the site's columns, row after row: (D + r)(D + r + 1) / 2 floats.
 
     Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
-    gives the rows back (the paper's theorem 4), but a non-linear search does, up to their order: 20 rows of 13 columns
-    from the products of 50 features in seconds, more of them from more iterations.
+    gives the rows back (the paper's theorem 4), but a non-linear search does, up to their order, also from the sums of
+    all sites: it needs some more numbers than the table has entries, as of 178 rows of 13 columns ten iterations with
+    50 features, and seconds.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
@@ -151,7 +152,7 @@ class MultiplyColumns(Iteration[PackedGram]):
 class GramProduct(Summed):
     """The products of the site's columns times a vector: D + r floats.
 
-    Reveals what a `PackedGram` reveals, after D + r independent vectors; for 20 rows, half as many are enough.
+    Reveals what a `PackedGram` reveals, after D + r independent vectors.
     """
 
     product: Annotated[FloatArray, Shape("p")]

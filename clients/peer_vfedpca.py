@@ -91,9 +91,10 @@ class FinishAmongPeers(Merging[Finished]):
 class SubtreeProduct(Letter):
     """The matrices of the sender and of all below it in the tree, summed, times a block of vectors: N b floats.
 
-    Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them; after N
-    independent vectors the whole matrix, by which who knows d_m + 1 rows of its table has the others. Of another sender
-    the same of the sum over its subtree, from which who is below it can subtract its own part.
+    Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them; after as many
+    independent vectors as it has columns (of another kernel than a linear one after N) the whole matrix, by which who
+    knows d_m + 1 rows of its table has the others. Of another sender the same of the sum over its subtree, from which
+    who is below it can subtract its own part.
     """
 
     product: Annotated[FloatArray, Shape("N", "b")]

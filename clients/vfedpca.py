@@ -88,7 +88,8 @@ class LeadingVectors(Reply):
     """Approximate leading eigenpairs of the site's matrix: k (N + 1) floats.
 
     Reveals the directions over the rows along which the site's columns vary most, and how much they do; of a site with
-    no more than k columns, who knows k + 1 rows of its table has the others.
+    no more than k columns, who knows k + 1 rows of its table has the others. With a warm start a round shows k more
+    directions of whoever sends them: then no more columns than k times the rounds are enough.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "k"), Orthonormal()]
@@ -126,8 +127,9 @@ class IterateLocally(LocalIterations[LeadingVectors]):
 class Product(Summed):
     """The site's matrix times a block of vectors: N b floats.
 
-    Reveals combinations of the site's columns, summed over them; after N independent vectors, the whole matrix, by
-    which who knows d_m + 1 rows of the table has the others.
+    Reveals combinations of the site's columns, summed over them; after as many independent vectors as the site has
+    columns, which components times rounds come to, the whole matrix of inner products (of another kernel than a linear
+    one after N), by which who knows d_m + 1 rows of the table has the others.
     """
 
     product: Annotated[FloatArray, Shape("N", "b")]

@@ -23,7 +23,7 @@ from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
-from fedkernel.protocol.table_share import TABLE_SHARE, greatest_share, share_text
+from fedkernel.protocol.table_share import TABLE_SHARE, share_text, table_share
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
 from fedkernel.run.journal import Journal
@@ -305,10 +305,8 @@ def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> 
 def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
     """Say where more numbers left a site than sites let leave by default, for each entry of its table."""
     floats = ledger.floats_by_reader()
-    shares = {
-        member: greatest_share(floats[member.client], member.entries) for member in members if member.client in floats
-    }
-    if not shares or (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
+    shares = {member: table_share(floats, [member]) for member in members}
+    if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
         return []
     takes = f"{share_text(share)} numbers for each entry of its table left {most.called}"
     return [f"{takes}, of which rows may follow; a real site stops at {TABLE_SHARE:g} unless its operator allows more"]

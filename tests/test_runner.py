@@ -337,7 +337,7 @@ def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(t
     )
     rows = carry_out(tmp_path / "out", text=text)
     assert [(row.id, list(row.metrics)) for row in rows] == [
-        (f"bare__seed={seed}", ["parallel_seconds"]) for seed in (0, 1)
+        (f"bare__seed={seed}", ["table_share", "parallel_seconds"]) for seed in (0, 1)
     ]
 
 

@@ -19,7 +19,7 @@ from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import TABLE_SHARE, Guards, KernelClient, Member, forecast_share, most_numbers, share_text
 from fedkernel.protocol.messages import encode
-from fedkernel.protocol.table_share import greatest_share
+from fedkernel.protocol.table_share import table_share
 from fedkernel.run import approve, approved_guards
 from fedkernel.run.answering import _own_entries
 from fedkernel.run.site import Site
@@ -56,20 +56,19 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
     shards = case.shards()
     simulated = case.strategy.fit(shards)
     floats = simulated.ledger.floats_by_reader()
-    took = {client: greatest_share(floats[client], shard.size) for client, shard in enumerate(shards)}
+    took = table_share(floats, [Member(client, client, *shard.shape) for client, shard in enumerate(shards)])
     assert sum(sum(readers.values()) for readers in floats.values()) == simulated.ledger.floats_up
-    most = max(took, key=took.get)
-    assert any("for each entry of its table left" in text for text in simulated.findings) == (took[most] > TABLE_SHARE)
+    assert any("for each entry of its table left" in text for text in simulated.findings) == (took > TABLE_SHARE)
 
     def run(share):
         guards = OnlyTheShare(table_share=share, cell_rows=1)
         monkeypatch.setattr(simulate, "Site", partial(Site, guards=guards))
         return case.strategy.fit(shards)
 
-    assert run(took[most] + 1e-9).ledger.floats_up == simulated.ledger.floats_up
+    assert run(took + 1e-9).ledger.floats_up == simulated.ledger.floats_up
     refusal = r"numbers would have left.* for each of the [\d,]+ entries of the table; .*\(guard: table\)"
     with pytest.raises((InputError, ProtocolError), match=refusal):
-        run(took[most] - 1e-9)
+        run(took - 1e-9)
 
 
 def asked(client, request):
@@ -141,10 +140,10 @@ def test_fk_k_means_with_nothing_set_keeps_to_what_sites_allow(rows, columns, k)
     members = [Member(client, client, rows, columns) for client in range(3)]
     strategy = FKKMeans(k)
     result = strategy.fit(np.array_split(table, 3), evaluate=True)
-    shares = [greatest_share(floats, rows * columns) for floats in result.ledger.floats_by_reader().values()]
+    took = table_share(result.ledger.floats_by_reader(), members)
     smallest = k * k + (k + 2) ** 2 / 2 + 4 * k * k  # of k + 2 features, k centres, and what measures them
-    assert max(shares) <= TABLE_SHARE or smallest > most_numbers(rows * columns)
-    assert forecast_share(strategy.forecast_of_run(members), members) <= max(TABLE_SHARE, *shares)
+    assert took <= TABLE_SHARE or smallest > most_numbers(rows * columns)
+    assert forecast_share(strategy.forecast_of_run(members), members) <= max(TABLE_SHARE, took)
     chain = result.model.embedding
     few = chain.features.n_features * len(chain.maps) < 100
     assert any("random features in all" in text for text in result.findings) == few

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from experiments.baselines import Baseline, Duration, timed
+from experiments.baselines import Baseline, Duration, cohort, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
@@ -45,6 +45,7 @@ from fedkernel.models import (
     own_metrics,
     save_model,
 )
+from fedkernel.protocol.table_share import table_share
 from fedkernel.run import FailedRun, Job, Result, Study, remove_journal
 from fedkernel.threads import blas_threads
 
@@ -296,6 +297,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
+    if members := cohort(run.tables):
+        metrics["table_share"] = table_share(result.ledger.floats_by_reader(), members)
     if reference is not None:
         _add_errors(history, strategy.judge_steps(result, shards, reference.model))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]

@@ -165,6 +165,12 @@ _KNOWN = (
         leads=False,
         cost=True,
     ),
+    _LEVEL(
+        "table_share",
+        "numbers that left a site for each entry of its table, of the site where that is most: real sites allow 0.5",
+        leads=False,
+        cost=True,
+    ),
     _SHARE(
         "silhouette",
         "mean silhouette of the coreset's weighted points, in the embedding: from -1 to 1, 0 is no clusters; more than "

@@ -5,8 +5,8 @@ the others (docs/privacy.md); below nothing is proven.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 TABLE_SHARE: Final = 0.5
 """What a site lets leave by default, and what strategies that choose their own sizes keep to."""
@@ -29,6 +29,14 @@ def share_text(share: float) -> str:
     return f"{rounded:,.{max(digits, 0)}f}"
 
 
-def greatest_share(floats: Mapping[int | None, int], entries: int) -> float:
-    """Return the largest share that any one reader of a site's messages has: the coordinator, None, or a peer."""
-    return max(floats.values(), default=0) / max(1, entries)
+def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
+    """Return the most numbers for each entry of a site's table, of all sites, that any one reader has got.
+
+    Parameters
+    ----------
+    floats : mapping of int to mapping of int or None to int
+        That each site sent, by reader: the coordinator, None, or a peer (`Ledger.floats_by_reader`).
+    members : iterable of Member
+    """
+    readers = ((floats.get(member.client, {}), member.entries) for member in members)
+    return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)

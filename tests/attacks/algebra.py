@@ -1,10 +1,12 @@
 """What attacks compute of what they were told, away from the site."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import linear_sum_assignment, minimize
+from scipy.spatial.distance import cdist
 
 from fedkernel.numerics import RandomFeatures
 
@@ -64,28 +66,65 @@ def rows_of_features(values: Any, features: Callable[[Any], Any], d: int, gamma:
     return rows
 
 
-def rows_of_products(vectors: Any, products: Any, features: RandomFeatures, n: int, d: int) -> Any:
-    """Return rows (n, d), in some order, whose features A, pairs of the first draw, have A^T A vectors = products.
+def cosines_of(features: RandomFeatures, d: int, draw: int = 1) -> tuple[Any, Any]:
+    """Return frequencies W (d, D) and offsets b (D,), with which the features of a row x are sqrt(2) cos(x^T W + b)."""
+    W, b = features._draw(d, draw)
+    return (W, b) if features.form == "cosine" else (np.tile(W, 2), np.repeat([0, -np.pi / 2], W.shape[1]))
 
-    Newton's method of least squares in a trust region, from up to three random starts.
+
+def rows_of_products(products: Any, cosines: Sequence[tuple[Any, Any]], mix: Any, n: int, seconds: float = 60.0) -> Any:
+    """Return rows (n, d), in some order, of whose features E_t = cos(X W_t + b_t) L the products E_t^T E_t are these.
+
+    Searches by L-BFGS, from up to three random starts until rows fit, and returns those that fit best.
+
+    Parameters
+    ----------
+    products : array-like of shape (T, D, D)
+    cosines : sequence of (ndarray of shape (d, c), ndarray of shape (c,))
+        W_t and b_t.
+    mix : ndarray of shape (c, D)
+        L.
+    n : int
+    seconds : float
+        Processor time for all searches together.
     """
-    half = features.n_features // 2
-    features_of, frequencies = features.map(d), np.tile(features._draw(d)[0], 2)
+    W, b = np.stack([W for W, _ in cosines]), np.stack([b for _, b in cosines])[:, None]
+    P, rng = np.asarray(products), np.random.default_rng(0)
+    scale, latest = 1e6 / np.square(P).sum(), time.process_time() + seconds
 
-    def wrong(flat: Any) -> Any:
-        A = features_of(flat.reshape(n, d))
-        return (A.T @ (A @ vectors) - products).ravel()
+    def misfit(flat: Any) -> tuple[float, Any]:
+        angles = flat.reshape(n, -1) @ W + b
+        E = np.cos(angles) @ mix
+        R = E.transpose(0, 2, 1) @ E - P
+        slopes = (-4 * np.sin(angles) * (E @ R @ mix.T)) @ W.transpose(0, 2, 1)
+        return scale * float(np.square(R).sum()), scale * slopes.sum(axis=0).ravel()
 
-    def slopes(flat: Any) -> Any:
-        A = features_of(flat.reshape(n, d))
-        S = np.hstack([-A[:, half:], A[:, :half]])[:, :, None] * frequencies.T  # of each feature by its row's entries
-        slope = S[:, :, None] * (A @ vectors)[:, None, :, None]
-        slope += A[:, :, None, None] * np.einsum("npd,pq->nqd", S, vectors)[:, None]
-        return slope.transpose(1, 2, 0, 3).reshape(-1, n * d)
+    def end(_: Any) -> None:
+        if time.process_time() > latest:
+            raise StopIteration
 
-    rng = np.random.default_rng(0)
+    options = {"maxiter": 20_000, "maxfun": 40_000, "maxcor": 30, "ftol": 1e-18, "gtol": 1e-10}
+    searches: list[Any] = []
     for _ in range(3):
-        search = least_squares(wrong, rng.standard_normal(n * d), slopes, max_nfev=150)
-        if search.cost < EXACT:
+        start = 0.7 * rng.standard_normal(n * W.shape[1])
+        searches.append(minimize(misfit, start, jac=True, method="L-BFGS-B", callback=end, options=options))
+        if searches[-1].fun < EXACT or time.process_time() > latest:
             break
-    return search.x.reshape(n, d)
+    return min(searches, key=lambda search: search.fun).x.reshape(n, -1)
+
+
+def coordinates_of_products(blocks: Any, products: Any, d: int) -> Any:
+    """Return C (n, r), r <= d, of which C C^T is the best A of rank d that is known of A Q = P.
+
+    Products with directions Q (n, m) that span the image of A determine A = P (Q^T P)^+ P^T.
+    """
+    inner = blocks.T @ products
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    clear = np.flatnonzero(values > 1e-10 * values.max(initial=0))
+    U, lengths, _ = np.linalg.svd(products @ (vectors[:, clear] / np.sqrt(values[clear])), full_matrices=False)
+    return U[:, :d] * lengths[:d]
+
+
+def in_order_of(table: Any, rows: Any) -> Any:
+    """Return, for each row of a table, another one of these rows: those that are nearest, all together."""
+    return rows[linear_sum_assignment(cdist(table, rows))[1]]

@@ -1,10 +1,13 @@
 """docs/privacy.md: a card per pair, from the attacks and what they recover. ``cd tests && python -m attacks.cards``."""
 
+import inspect
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
+
+import numpy as np
 
 from attacks.algebra import EXACT
 from attacks.table import (
@@ -18,6 +21,10 @@ from attacks.table import (
     Attack,
     Outcome,
 )
+from fedkernel.addresses import find
+from fedkernel.errors import InputError
+from fedkernel.protocol import Member, forecast_share, share_text
+from fedkernel.strategy import KernelStrategy
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
 
@@ -34,14 +41,49 @@ cd tests && ../.venv/bin/python -m attacks.cards
 Which part of the table, or which figure, the attack is after, it says. First at a site that has approved everything and
 has no guards, but consents to rows only where the card says so; then, *guarded*, at one of `fedkernel join` with its
 defaults, a key for ids and pins for peers. There a malicious adversary has another study of the pair approved, to which
-it does not keep; of an honest-but-curious one just what it asks is approved. *What stops it* is what the site's record
-names: a rule of its policy, the plan of the study, or a guard. Tables are scikit-learn's wine and breast cancer,
-standardised.
+it does not keep, or to whose plan it keeps with vectors of its own; of an honest-but-curious one just what it asks is
+approved. *What stops it* is what the site's record names: a rule of its policy, the plan of the study, or a guard. Of a
+run that a guard ends, what came before counts. Tables are scikit-learn's wine and breast cancer, standardised.
 
 An *honest-but-curious* adversary follows the protocol and computes what it can of what it is sent; a *malicious* one
-asks for, or sends, whatever it likes. A pair is said to be safe against one only as far as these attacks go: there may
-be others. What preparing raw tables tells, before any pair begins, is in [preparing.md](preparing.md).
+asks for, or sends, whatever it likes. That attacks recover nothing for one of them is said only of those that are here:
+there may be others, and smaller ones than a guard refuses. What preparing raw tables tells, before any pair begins, is
+in [preparing.md](preparing.md).
 """
+
+ENTRIES = """
+## Numbers for each entry
+
+Numbers that follow from the rows are equations for them, whatever else guards say of each. A site lets no more of them
+leave in a run, to any one reader, than half as many as its table has entries (`guards.table_share`). What searches and
+equations find with how many of them, by rows, columns, D, T, k and rounds, and at the defaults below, is in
+[results/what-sums-tell.md](results/what-sums-tell.md): with half as many no row was found exactly, but PCA's products
+give inner products of correlated columns to about a tenth, and with known rows the others to about a third. **Below
+half as many nothing is proven.** Above are by nature sites of few columns where columns are divided: masks over all
+sites, and noise, are to come.
+
+At the defaults (3 components or clusters), by rows and columns of the whole table and number of sites: the numbers that
+are forecast to leave a site for each entry of the smallest table, letters to all peers together. Sites with fewer than
+20 rows answer nothing.
+
+"""
+
+SHAPES = ((178, 13), (4000, 16), (20000, 784))
+SITES = (3, 20)
+
+LESS: Mapping[str, str] = {
+    "ADMMKPCA": '`exchange = "features"` with few features, of wide tables; else no way: neighbours get rows',
+    "DKPCA": "`local_components` below half of a site's columns",
+    "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`; larger tables",
+    "FKKMeans": "by itself, but at sites of some ten rows",
+    "PeerVFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
+    "RFKKMeans": "fewer `n_features`, a smaller `coreset_size`; or `FKKMeans`",
+    "SpectralKMeans": "fewer landmarks; a smaller `coreset_size`",
+    "UniformKPCA": "fewer landmarks (`n_samples`)",
+    "VFedAKPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
+    "VFedPCA": "fewer `n_components`, fewer `rounds`; sites with more columns",
+}
+"""How a pair takes less."""
 
 COLUMNS = ("attack", "adversary", "recovered", "guarded", "what stops it", "what remains")
 
@@ -78,7 +120,7 @@ def card(pair: str, figures: Figures) -> str:
     lines = [
         f"## {pair}",
         "",
-        f"Safe, guarded, against: {', '.join(safe) or 'none of them'}.",
+        f"At a guarded site these attacks recover nothing for: {', '.join(safe) or 'none of them'}.",
         "",
         _line(*COLUMNS),
         _line(*["---"] * len(COLUMNS)),
@@ -92,7 +134,36 @@ def card(pair: str, figures: Figures) -> str:
 def page(figures: Figures) -> str:
     """Return the whole page."""
     pairs = sorted({pair for _, pair in CASES}, key=str.lower)
-    return "\n".join([HEAD, *(card(pair, figures) for pair in pairs)])
+    return "\n".join([HEAD + ENTRIES + shares_of(pairs), *(card(pair, figures) for pair in pairs)])
+
+
+def shares_of(pairs: Sequence[str]) -> str:
+    """Return a table of the numbers for each entry that are forecast at the defaults."""
+    settings = [(shape, sites) for shape in SHAPES for sites in SITES]
+    lines = [_line("pair", *(f"{n:,} x {d}, {sites} sites" for (n, d), sites in settings), "for less")]
+    lines.append(_line(*["---"] * (len(settings) + 2)))
+    for pair in pairs:
+        shares = (_share(pair, *shape, sites) for shape, sites in settings)
+        lines.append(_line(f"`{pair}`", *shares, LESS[pair]))
+    return "\n".join(lines) + "\n"
+
+
+def _share(pair: str, rows: int, columns: int, sites: int) -> str:
+    kind = find(pair, KernelStrategy, "pairs", "pair")
+    number = "n_clusters" if "n_clusters" in inspect.signature(kind).parameters else "n_components"
+    shares_rows = {"share_rows": True} if "share_rows" in inspect.signature(kind).parameters else {}
+    if pair == "SpectralKMeans":
+        shares_rows = {"components": {"share_rows": True}}
+    strategy = kind(**({} if pair == "ADMMKPCA" else {number: 3}), **shares_rows)
+    if strategy.partition == "vertical":
+        parts = [(rows, len(part)) for part in np.array_split(np.arange(columns), min(sites, columns))]
+    else:
+        parts = [(len(part), columns) for part in np.array_split(np.arange(rows), sites)]
+    members = [Member(number, number, *part) for number, part in enumerate(parts)]
+    try:
+        return share_text(forecast_share(strategy.forecast_of_run(members), members))
+    except InputError:
+        return "-"
 
 
 def written() -> Figures:

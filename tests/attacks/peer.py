@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attacks.algebra import relative, rows_of_features, unknown_error
-from attacks.coordinator import KNOWN
+from attacks.coordinator import KNOWN, leading_components
 from attacks.target import IDS, KEY, Target
 from clients.admm_kpca import Features, OwnRows, ShareRows
 from clients.peer_vfedpca import AddProducts, IterateAmongPeers, PeerVectors, SubtreeProduct
@@ -80,8 +80,9 @@ def letters_of_all_vectors(target: Target) -> float:
 
 
 def letters_of_leading_vectors(target: Target) -> float:
-    """Read the 5 vectors of a site with 4 columns, knowing 8 of its rows. Exact: they span its columns."""
-    return unknown_error(_vectors(target, 5), target.X, KNOWN)
+    """Read the vectors of a site's `leading_components`, knowing twice as many rows as it has columns."""
+    d = target.X.shape[1]
+    return unknown_error(_vectors(target, leading_components(d)), target.X, 2 * d)
 
 
 def products_of_a_leaf(target: Target) -> float:

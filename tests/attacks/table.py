@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from attacks import coordinator, peer
+from attacks import coordinator, peer, sums
 from attacks.algebra import EXACT
 from attacks.target import CANCER, KEY, WINE, Mode, Refused, Target
 from fedkernel.run.departures import read_outbox
@@ -57,6 +57,10 @@ class Attack:
         What the site's operator has decided beside the defaults.
     guard : mapping
         What the operator of a guarded site has decided beside the defaults, in place of that.
+    planned : bool
+        Whether a malicious adversary keeps to the approved study's plan, so that this does not stop it.
+    study : mapping
+        Parameters of that study, in place of those in `attacks.target.STUDIES`.
     """
 
     function: Callable[[Target], float]
@@ -69,6 +73,8 @@ class Attack:
     ids: bool = False
     operator: Mapping[str, Any] = field(default_factory=dict)
     guard: Mapping[str, Any] = field(default_factory=dict)
+    planned: bool = False
+    study: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def openings(self) -> list[str]:
@@ -84,7 +90,7 @@ class Attack:
         curious: Mode = "approved" if self.adversary in (CURIOUS, CURIOUS_PEER) else "honest study"
         mode, operator = (curious, self.guard) if guarded else ("unguarded", self.operator)
         try:
-            error = self.function(Target(folder, pair, self.table, self.ids, operator, mode))
+            error = self.function(Target(folder, pair, self.table, self.ids, operator, mode, self.study))
         except Refused:
             error = 1.0
         refused = [line for line in read_outbox(folder / "out").departures if line.refused]
@@ -108,6 +114,8 @@ class Outcome(NamedTuple):
     rules: tuple[str, ...]
 
 
+FEWER = "below half as many numbers as the table has entries, of which nothing is proven"
+DIRECTIONS = "directions, half as many as there are columns; known rows give the others' parts along these"
 SAID = "a study whose plan says just that, for an operator who approves it"
 NO_KNOWN = "with no known row, the table up to an affine map; rows that are alike are seen to be"
 
@@ -196,12 +204,37 @@ ATTACKS: Mapping[str, Attack] = {
         SAID,
     ),
     "products of features": Attack(
-        coordinator.products_of_features,
+        sums.products_of_features,
         CURIOUS,
         ("FKKMeans",),
-        "finds 20 rows by a non-linear search from the products of 50 features with the vectors of one iteration",
-        "all; more rows need more of the 50 iterations, and a longer search",
-        table=WINE[:20],
+        "finds 45 rows by a non-linear search from a site's products of 50 features in 4 iterations",
+        FEWER,
+        table=WINE[::4],
+    ),
+    "pooled products of features": Attack(
+        sums.pooled_products_of_features,
+        CURIOUS,
+        ("FKKMeans",),
+        "finds the 60 rows of three sites from nothing but the sums of these products",
+        FEWER,
+        table=WINE[::9],
+    ),
+    "products of few features": Attack(
+        sums.products_of_few_features,
+        CURIOUS,
+        ("FKKMeans",),
+        "searches for 178 rows by the products of 20 features in 3 iterations, and finds such as are nearer than rows "
+        "of the same covariance, which are off by 0.7",
+        "that: no row within a tenth of the rows' length",
+        below=0.7,
+    ),
+    "products of an embedding": Attack(
+        sums.products_of_an_embedding,
+        CURIOUS,
+        ("DisKPCA",),
+        "finds 30 rows from the products of the 50 coordinates that they are embedded to",
+        FEWER,
+        table=WINE[::6],
     ),
     "one row at a time": Attack(
         coordinator.align_to_one,
@@ -231,41 +264,81 @@ ATTACKS: Mapping[str, Attack] = {
         table=WINE + 1,
     ),
     "all inner products": Attack(
-        coordinator.multiply_identity,
+        sums.multiply_identity,
         MALICIOUS,
         SERVED,
         "asks for the products of all rows; known rows, one more than columns, give the others",
         NO_KNOWN,
     ),
     "products over three beginnings": Attack(
-        coordinator.multiply_over_beginnings,
+        sums.multiply_over_beginnings,
         MALICIOUS,
         ("VFedPCA",),
         "begins the run three times, with other vectors each time, and so has the products of all rows",
-        "the vectors of one run, half as many as rows",
+        DIRECTIONS,
+    ),
+    "products of an honest run": Attack(
+        sums.products_of_a_run,
+        CURIOUS,
+        ("VFedPCA",),
+        "computes all inner products of a site's rows from an honest run's products; known rows, one more than the 6 "
+        "columns, give the others",
+        DIRECTIONS,
+        table=CANCER[:, :6],
+    ),
+    "RBF products of an honest run": Attack(
+        sums.products_of_a_run,
+        CURIOUS,
+        ("VFedAKPCA",),
+        "computes the distances between a site's rows of 4 columns from an honest run's products; 8 known rows give "
+        "the others",
+        DIRECTIONS,
+        table=CANCER[:, :4],
+        below=0.01,
+    ),
+    "products with vectors of its own": Attack(
+        sums.products_of_own_blocks,
+        MALICIOUS,
+        ("VFedPCA",),
+        "sends random vectors in place of the search's until they span 30 columns, and knows 31 rows",
+        DIRECTIONS,
+        table=CANCER,
+        planned=True,
+    ),
+    "local vectors from directions of its own": Attack(
+        sums.vectors_from_own_directions,
+        MALICIOUS,
+        ("VFedPCA",),
+        'sends random directions in place of merged ones with `merge = "eigenvalue"` until the vectors that come back '
+        "span 30 columns, and knows 31 rows",
+        DIRECTIONS,
+        table=CANCER,
+        planned=True,
+        study={"n_components": 4, "merge": "eigenvalue"},
     ),
     "leading vectors of a narrow table": Attack(
         coordinator.leading_vectors,
         CURIOUS,
-        SERVED,
+        ("DKPCA", *SERVED),
         "knows 8 rows of a site with 4 columns, whose 5 leading vectors give the others",
-        "all where a site has no more columns than there are components; with more, their leading directions",
+        DIRECTIONS,
         table=WINE[:, :4],
     ),
-    "linear spectrum of a narrow table": Attack(
-        coordinator.linear_spectrum,
+    "leading directions": Attack(
+        coordinator.leading_vectors,
         CURIOUS,
-        ("DKPCA",),
-        "knows 8 rows of a site with 4 columns, whose 5 eigenpairs give the others",
-        "all where a site has no more columns than there are components; with more, their leading directions",
-        table=WINE[:, :4],
+        ("DKPCA", *SERVED),
+        "knows 60 rows of a site with 30 columns, whose 10 leading vectors give the others' parts along these",
+        DIRECTIONS,
+        table=CANCER,
+        below=0.5,
     ),
     "RBF kernel by inner products": Attack(
         coordinator.products_of_few_columns,
         CURIOUS,
         ("DKPCA",),
         "knows 5 rows of a site with 4 columns, whose 4 eigenpairs of inner products give the others",
-        "all where a site has no more columns than there are components: as much as of a linear kernel",
+        DIRECTIONS,
         table=WINE[:, :4],
     ),
     "RBF spectrum": Attack(
@@ -273,7 +346,7 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         ("DKPCA",),
         "knows 8 rows of a site with 4 columns, and finds the others by the eigenpairs above 0.0005",
-        "fewer eigenpairs leave less of it",
+        "eigenpairs, half as many as there are columns",
         table=WINE[:, :4],
         below=0.05,
     ),
@@ -343,7 +416,7 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS_PEER,
         ("ADMMKPCA",),
         "inverts the 2000 features of each row that the method writes to it",
-        "all; noise on them leaves its part",
+        "of each row features, half as many as there are columns; noise on them leaves its part",
     ),
     "an invented peer gets all vectors": Attack(
         peer.letters_of_all_vectors,
@@ -358,15 +431,24 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS_PEER,
         ("PeerVFedPCA",),
         "knows 8 rows of a site with 4 columns, whose 5 vectors give the others",
-        "all where a site has no more columns than there are components; with more, their leading directions",
+        DIRECTIONS,
         table=WINE[:, :4],
+    ),
+    "a neighbour's leading directions": Attack(
+        peer.letters_of_leading_vectors,
+        CURIOUS_PEER,
+        ("PeerVFedPCA",),
+        "knows 60 rows of a site with 30 columns, whose 10 vectors give the others' parts along these",
+        DIRECTIONS,
+        table=CANCER,
+        below=0.5,
     ),
     "a leaf's products": Attack(
         peer.products_of_a_leaf,
         CURIOUS_PEER,
         ("PeerVFedPCA",),
         "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
-        "all where a leaf has no more columns than vectors were multiplied; of other sites the sum of a subtree",
+        "of a leaf directions, half as many as it has columns; of other sites the sum of a subtree",
         table=WINE[:, :4],
     ),
     "replays": Attack(

@@ -124,12 +124,12 @@ def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any], mode: 
     return {"data": str(folder / "table.csv"), "id": "patient", **node}
 
 
-def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
+def job_of(strategy: str, client: type, mode: Mode, folder: Path, study: Mapping[str, Any]) -> Job:
     """Return the job that the coordinator hands out; it says no more than it must to be approved."""
     run = RunSpec(id="study", strategy=strategy, pair=f"{client.__module__}:{client.__name__}", sites=list(NAMES))
     if mode != "honest study":
         return Job(runs=[run])
-    honest = strategy_of(strategy, STUDIES[strategy])
+    honest = strategy_of(strategy, study or STUDIES[strategy])
     plan = honest.plan_of_run(len(NAMES), 0)
     run = run.model_copy(
         update={
@@ -141,9 +141,9 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
     )
     if run.shares_rows:
         (folder / "site.toml").write_text("[limits.total]\nrows = 20")
-    study = Study(name="study", runs=[run])
-    approve(folder / "out", study.sha256)
-    return Job(runs=study.runs, study=study)
+    approved = Study(name="study", runs=[run])
+    approve(folder / "out", approved.sha256)
+    return Job(runs=approved.runs, study=approved)
 
 
 @dataclass
@@ -164,6 +164,8 @@ class Target:
         What the operator has decided, see `node_of`.
     mode : str
         See `Mode`.
+    study : mapping
+        Parameters of the approved study, in place of those in `STUDIES`.
     """
 
     folder: Path
@@ -172,16 +174,17 @@ class Target:
     ids: bool = False
     operator: Mapping[str, Any] = field(default_factory=dict)
     mode: Mode = "unguarded"
+    study: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         flower.ensure_task_identity()
         kind = find(self.strategy, KernelStrategy, "pairs", "strategy").client
         self.client = kind.__name__
         node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
-        self._job = job_of(self.strategy, kind, self.mode, self.folder)
+        self._job = job_of(self.strategy, kind, self.mode, self.folder, self.study)
         self._app = client_app({}, self._site)
         self._context = flower.new_context(1, node, {"job": self._job.model_dump_json()})
-        self._round = 0
+        self.round = 0
         self.restart()
 
     def _site(self, context: Context, config: Mapping[str, Any]) -> Site:
@@ -205,10 +208,10 @@ class Target:
 
     def ask(self, request: Any, seed: int | None = None) -> Any:
         """Return the site's reply, where a run has a seed that suits; Refused, with its reason, if it gives none."""
-        self._round += 1
+        self.round += 1
         seed = self.seed if seed is None else seed
         pair = WidthClient.__name__ if type(request) in WidthClient.answers else self.client
-        header = {"pair": pair, "run": self.run, "seed": seed, "round": self._round}
+        header = {"pair": pair, "run": self.run, "seed": seed, "round": self.round}
         reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
         if reply.has_error():
             raise Refused(reply.error.reason)

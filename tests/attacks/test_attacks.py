@@ -24,7 +24,9 @@ def test_it_recovers_what_it_claims_where_nothing_stops_it_and_what_the_card_say
         if figure == "1":
             assert guarded
             assert outcome.rules or attack.guard == KEYED, "its operator reads of it; hashes under a key are no refusal"
-    if "malicious coordinator" in attack.adversary:
+    if attack.planned:
+        assert figures[1] != "0", "who keeps to the plan has parts of the table"
+    elif "malicious coordinator" in attack.adversary:
         assert figures[1] == "1", "none is left to who does not keep to an approved study"
 
 
