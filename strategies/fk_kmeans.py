@@ -85,9 +85,10 @@ FEW = 100
 """Random features in all, below which the result says that they are few."""
 
 
-def few_features(drawn: int) -> str:
+def few_features(drawn: int, members: Sequence[Member]) -> str:
     """Return the sentence of a run with few random features in all."""
-    why = f"since no more than {TABLE_SHARE:g} numbers are to leave a site for each entry of its table"
+    smallest = min(members, key=lambda member: member.entries)
+    why = f"since {smallest.called} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
     return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
 
 
@@ -390,7 +391,7 @@ class FKKMeans(KMeansStrategy):
         drawn = own._drawn * len(chain.maps)
         return KernelKMeans(
             *(clustered.centers, chain, values),
-            findings_=(few_features(drawn),) if own is not self and drawn < FEW else (),
+            findings_=(few_features(drawn, run.members),) if own is not self and drawn < FEW else (),
             coreset_=clustered.coreset,
             choice_=clustered.choice,
             kernel_mean_=mean_of_points(*clustered.coreset),

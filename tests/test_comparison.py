@@ -155,7 +155,7 @@ def test_an_experiment_is_equal_to_itself(folders: Path) -> None:
     done = call("compare", folders / "a", folders / "a", "--all", "--fail")
     assert (done.exit_code, done.stderr) == (0, "")
     metrics, costs = done.stdout.split("what it took")
-    assert [row[-1] for row in cells(metrics, "few")] == ["equal"] * 2 + ["not judged"] + ["equal"] * 2
+    assert [row[-1] for row in cells(metrics, "few")] == ["equal"] * 2 + ["not judged"] + ["equal"] * 3
     assert [row[-1] for row in cells(metrics, "central")] == ["equal", "equal", "not judged"]
     assert not {"→", "*"} & set(costs.split("mean, A → B")[0].split())
     assert costs.split()[-4:] == ["seconds", "are", "not", "judged"]  # no line about what is changed or alone

@@ -121,7 +121,7 @@ def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeyp
         assert result.model == [[0.0, 2.0], [0.0, 4.0]]
         assert not grid._replies
         assert not grid._asked
-    assert result.findings == [
+    assert result.findings[:1] == [
         "client 1 was lost in round 1 (Ask): the answer is what the method makes of the replies that are left"
     ]
 

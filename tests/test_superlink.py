@@ -89,7 +89,7 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
     (tmp_path / "across.toml").write_text(EXPERIMENT)
     study = read_study(tmp_path / "across.toml").sha256
-    own = f'id="patient" ids-without-key=true out="kept" min-sites=2 approve="{study}"'
+    own = f'id="patient" ids-without-key=true out="kept" min-sites=2 table-share=1 approve="{study}"'
     nodes = {name: f'name="{name}" data="{name}.csv" {own}' for name in SITES}
     for name, (patients, values) in tables.items():
         write_table(tmp_path / "net" / name / f"{name}.csv", patients, values)
