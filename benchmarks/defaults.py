@@ -158,7 +158,7 @@ def main() -> None:
     )
     lead = (__doc__ or "").split("\n\n", 1)[1]
     text = ["# What whoever sets nothing gets", "", lead.strip(), ""]
-    text += [f"{said}. FK k-means takes {min(waits)} to {max(waits)} rounds.", ""]
+    text += [f"{said}. FK k-means takes {' to '.join(map(str, sorted({min(waits), max(waits)})))} rounds.", ""]
     text += ["Written by `make defaults`. Floats are those up, as a share of N d; findings by their kind, such as:", ""]
     text += [f"- {kind}: {sentence}" for kind, sentence in sorted(sentences.items())]
     OUT.write_text("\n".join([*text, "", *sections]).rstrip() + "\n", encoding="utf-8")

@@ -81,8 +81,8 @@ log = logging.getLogger(__name__)
 MOST_ITERATIONS = 20
 """T by default, at most."""
 
-FEW = 100
-"""Random features in all, below which the result says that they are few."""
+FEW = 4
+"""Random features in all for each dimension of the embedding, below which the result says that they are few."""
 
 
 def few_features(drawn: int, members: Sequence[Member]) -> str:
@@ -391,7 +391,7 @@ class FKKMeans(KMeansStrategy):
         drawn = own._drawn * len(chain.maps)
         return KernelKMeans(
             *(clustered.centers, chain, values),
-            findings_=(few_features(drawn, run.members),) if own is not self and drawn < FEW else (),
+            findings_=(few_features(drawn, run.members),) if own is not self and drawn < FEW * self.dimensions else (),
             coreset_=clustered.coreset,
             choice_=clustered.choice,
             kernel_mean_=mean_of_points(*clustered.coreset),

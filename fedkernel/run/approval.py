@@ -49,8 +49,8 @@ def check_hash(sha256: str) -> str:
 def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
     """Approve a study, for as long as its line stands there; perhaps with a `Guards.table_share` of its own."""
     check_hash(sha256)
+    share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    share = "" if table_share is None else f" {SHARE}{table_share!r}"
     line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}{share}\n"
     with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
         file.write(line)
