@@ -8,6 +8,7 @@ from typing import NamedTuple
 from experiments.report.cells import NOTHING, count, seconds, settings, size, swept_of, with_spread, written
 from experiments.results import RowPicture, Run, Spread, Summary, setting
 from fedkernel.models import MAIN, metric_of
+from fedkernel.protocol import share_text
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
@@ -137,7 +138,7 @@ def _took(s: Summary, name: str) -> Cell:
 
 
 def _writer(name: str) -> Callable[[float], str]:
-    return {"seconds": seconds, "bytes": size}.get(metric_of(name).unit, count)
+    return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(name).unit, count)
 
 
 def _spread(s: Summary, name: str) -> Spread | None:

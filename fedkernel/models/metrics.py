@@ -168,6 +168,8 @@ _KNOWN = (
     _LEVEL(
         "table_share",
         "numbers that left a site for each entry of its table, of the site where that is most: real sites allow 0.5",
+        unit="numbers per entry",
+        title="numbers per entry",
         leads=False,
         cost=True,
     ),
