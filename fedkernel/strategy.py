@@ -309,7 +309,7 @@ def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
     if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
         return []
     takes = f"{share_text(share)} numbers for each entry of its table left {most.called}"
-    return [f"{takes}, of which rows may follow; a real site stops at {TABLE_SHARE:g} unless its operator allows more"]
+    return [f"{takes}, from which its rows may be computed; sites allow {TABLE_SHARE:g} unless operators say more"]
 
 
 def _resumed(journal: Journal | None) -> list[str]:

@@ -61,7 +61,7 @@ def test_a_run_that_begins_again_has_the_same_seed_and_gives_the_same(nodes):
     assert 0 < seeds.pop() < 2**48
     for result in runs[1:]:
         np.testing.assert_array_equal(result.model.landmarks_, runs[0].model.landmarks_)
-    with pytest.raises(ProtocolError, match=r"began 3 times, as often as allowed \(study.attempts\)"):
+    with pytest.raises(ProtocolError, match=r"began 3 times, as often as its policy allows \(study.attempts\)"):
         run_of(study, configurations)
 
 

@@ -1,6 +1,7 @@
 """What the commands for sites and their server refuse before anything is sent."""
 
 import hashlib
+import io
 import re
 from types import SimpleNamespace
 
@@ -110,8 +111,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     study = read_study(place / "run.toml")
     job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("typer.confirm", lambda text: questions.append(text) or answer)
-    monkeypatch.setattr("typer.prompt", lambda text, usual, type: questions.append((text, usual)) or 2.5)
+    words = iter(["yes" if answer else "", *(["much", "6.5"] if answer else []), ""])
+    monkeypatch.setattr(attending, "ask", lambda text: questions.append(text) or next(words))
     attending.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
@@ -124,20 +125,24 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
     attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
-    asked = [("Numbers that may leave in each run, for each entry of the table", 0.5)] if answer else []
-    assert questions == ["Take part in this study?", *asked]
+    share = "How many numbers may leave in each run for each entry of the table? [5.1]"
+    assert questions == ["Take part in this study? [y/N]", *([share] * 2 if answer else [])]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
-    assert approved_guards(Guards(), place, study.sha256).table_share == (2.5 if answer else 0.5)
-    takes = (
-        "numbers for each of the 712 entries of the table: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
-    )
-    assert sentences.pop().startswith(f"{takes} 0.5 (join --table-share, ")
+    assert approved_guards(Guards(), place, study.sha256).table_share == (6.5 if answer else 0.5)
+    each = "numbers for each of the 712 entries of the table"
+    takes = f"{each}: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
+    assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")
     attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
-    assert len(questions) == 2
-    if answer:
-        assert sentences[1] == f"study {study.sha256[:12]} is approved: {study.sha256}"
-        assert f"{takes} 2.5" in sentences[2]
+    assert len(questions) == (3 if answer else 2)
+    assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else sentences[1:])
+
+
+def test_a_question_has_a_line_of_its_own_on_standard_output(monkeypatch, capsys):
+    """What Python's prompts write to standard error is held back there till the end of a line."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(" yes \n"))
+    assert attending.ask("Take part?") == "yes"
+    assert capsys.readouterr() == ("Take part?\n", "")
 
 
 def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
@@ -211,7 +216,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)
     sized = (["--shape", "170x5"], ["--data", "a.csv", "--id", "patient"])
     for floats, answer in ((3419, "open"), (3420, "allowed")):  # 20 vectors of 170 rows at most, and 20 values
-        (place / "site.toml").write_text(f"[limits.run]\nfloats = {floats}")
+        (place / "site.toml").write_text(f"[limits.run]\nfloats = {floats}\n[guards]\ntable_share = 5")
         for size, says in (([], "open"), (sized[0], answer), (sized[1], answer)):
             text = told("policy", "explain", "site.toml", "study.json", *size, code=0)
             assert [line.split()[1] for line in text.splitlines() if line.startswith("limits.run.floats")] == [says]

@@ -108,7 +108,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
     each = f"numbers for each of the {rows * columns} entries of the table: run 'trial' takes "
     takes = f"{each}{share_text(2 * (rows + 1) / (rows * columns))} at most by its plan"
     looked = told("check", "north.csv", "--id", "patient", "--study", "study.json")
-    assert f"{takes}; allowed: 0.5 (join --table-share" in looked
+    assert f"{takes}; allowed: 0.5, so --table-share 1.1 is needed (more by guards.table_share" in looked
     assert takes in told("study", "show", "study.json", "--shape", f"{rows}x{columns}")
     (tmp_path / "site.toml").write_text('[study]\njoint_seed = "never"\n')
     arguments = ("policy", "explain", "site.toml", "study.json", "--shape", f"{rows}x{columns}", "--out", "north")
@@ -116,10 +116,10 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
         approve(tmp_path / name, study.sha256)
     with pytest.raises(ProtocolError, match="guard: table"):
         run_on_approved(nodes, study)
-    assert "guards.table_share open" in told(*arguments)
-    assert f"{takes}; allowed: 1.5 (" in told(
-        "study", "approve", "study.json", "--out", "north", "--shape", f"{rows}x{columns}", "--table-share", "1.5"
-    )
+    assert "guards.table_share refused" in told(*arguments, code=2)
+    approving = ("study", "approve", "study.json", "--out", "north", "--shape", f"{rows}x{columns}")
+    assert "it with --table-share 1.1" in told(*approving, "--table-share", "0.9", code=2)
+    assert f"{takes}; allowed: 1.5 (" in told(*approving, "--table-share", "1.5")
     assert "guards.table_share allowed" in told(*arguments)
     told("study", "approve", study.sha256, "--out", "north", "--table-share", "nan", code=2)
     for name in NAMES[1:]:

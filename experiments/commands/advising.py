@@ -175,8 +175,8 @@ def _show_fitting(
     when = f" where {best.candidate.when}" if best.candidate.when else ""
     lines = [
         f"Of floats, {whole}.",
-        *_told_of_table(best, shares),
         f"Take {best.candidate.name}{when}: {best.candidate.because}.",
+        *_told_of_table(best, shares),
         f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
         *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),
         "What it tells the coordinator, of each site:",

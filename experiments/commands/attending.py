@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import typer
-
+from experiments.commands.console import output
 from experiments.commands.policies import forecast_of
 from experiments.commands.reading import how_read
 from experiments.commands.receiving import Receiving
@@ -31,6 +30,7 @@ from fedkernel.run import (
     check_record,
     foreseen,
     is_approved,
+    needed_share,
     own_shape,
     verdicts,
 )
@@ -122,10 +122,25 @@ def _runs_of(work: Job | None) -> Sequence[str]:
     return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
-def _asked_share(usual: float) -> float:
-    """Ask at the terminal how many numbers may leave for each entry of the table."""
-    share: float = typer.prompt("Numbers that may leave in each run, for each entry of the table", usual, type=float)
-    return Guards(table_share=share).table_share
+def ask(question: str) -> str:
+    """Return the answer to a question at the terminal.
+
+    It has a line of its own on standard output: what is read from standard error waits for the end of a line
+    (`fedkernel.engines.grpc.report_failed_handshakes`), and there Python writes prompts.
+    """
+    output.print(question, highlight=False, markup=False, soft_wrap=True)
+    return sys.stdin.readline().strip()
+
+
+def _asked_share(needed: float | None, allowed: float) -> float:
+    """Ask at the terminal how many numbers may leave for each entry of the table, until that is a number above 0."""
+    usual = allowed if needed is None else max(needed, allowed)
+    while True:
+        answer = ask(f"How many numbers may leave in each run for each entry of the table? [{usual:g}]")
+        try:
+            return Guards(table_share=float(answer or usual)).table_share
+        except (InputError, ValueError):
+            output.print(f"{answer!r} is no number above 0", highlight=False, markup=False)
 
 
 def consider(
@@ -144,6 +159,7 @@ def consider(
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
     held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecast_of)]
     shares = [verdict for verdict in held if verdict.rule == TABLE and not verdict.allowed]
+    needed = needed_share(policy, study, shape, answers_of, forecast_of)
     refused = [verdict for verdict in held if verdict.allowed is False and verdict.rule != TABLE]
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
@@ -158,10 +174,11 @@ def consider(
     for verdict in shares:
         tell(verdict.text)
     if approval == "ask" and sys.stdin.isatty():
-        if typer.confirm("Take part in this study?"):
-            approve(out, study.sha256, _asked_share(policy.guards.table_share) if shares else None)
+        if ask("Take part in this study? [y/N]").lower() in ("y", "yes"):
+            approve(out, study.sha256, _asked_share(needed, policy.guards.table_share) if shares else None)
         return
-    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}")
+    word = "" if needed is None else f" --table-share {needed:g}"
+    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
     if approval == "by hash":
         while not is_approved(out, study.sha256):
             time.sleep(LOOK)

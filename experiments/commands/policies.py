@@ -8,7 +8,7 @@ from experiments.commands.studies import answers_of
 from fedkernel.addresses import find, own_names
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.protocol import Forecast, Guards, Member
-from fedkernel.run import FREE, Policy, ReplySize, RunSpec, Study, reply_sizes, table_shares
+from fedkernel.run import FREE, Policy, ReplySize, RunSpec, Study, needed_share, reply_sizes, table_shares
 from fedkernel.strategy import KernelStrategy
 
 
@@ -32,8 +32,10 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> None:
-    """Print how many numbers the runs of a study take for each entry of a site's table, with what is allowed.
+def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
+    """Print how many numbers the runs of a study take for each entry of a site's table; return what is to be allowed.
+
+    That is None where what is allowed is enough, as far as forecasts tell.
 
     Parameters
     ----------
@@ -48,9 +50,10 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
     InputError
         If it is no number above 0.
     """
-    guards = Guards() if table_share is None else Guards(table_share=table_share)
-    for verdict in table_shares(Policy(guards=guards), study, shape, answers_of, forecast_of):
+    policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
+    for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
         output.print(one_line(verdict.text), highlight=False, markup=False, soft_wrap=True)
+    return needed_share(policy, study, shape, answers_of, forecast_of)
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:

@@ -47,9 +47,13 @@ def init(
         text = TEMPLATE.read_text(encoding="utf-8")
         if study is not None:
             size = None if shape is None else commands.read_shape(shape)
-            table = commands.messages_of(commands.read_study(study), size)
+            read = commands.read_study(study)
+            table = commands.messages_of(read, size)
             beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
             text = f"{text[:beginning]}{table}\n{text[end:]}"
+            needed = run.needed_share(run.Policy(), read, size, commands.answers_of, commands.forecast_of)
+            if needed is not None:
+                text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
         from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         say(f"wrote {write_new(path, text.encode())}")
@@ -109,7 +113,8 @@ def explain(  # noqa: PLR0917 - one option each
                 header=header,
             )
             size, _ = run.own_shape({**file.to_node(), "policy": str(path)})
-        before = [] if out is None else run.read_outbox(out).departures[-1:]
+        fresh = out is None or (out.is_dir() and not (out / run.OUTBOX).exists())
+        before = [] if out is None or fresh else run.read_outbox(out).departures[-1:]
         left = sum(line.standing.total.floats for line in before)
         if out is not None:
             guards = run.approved_guards(policy.guards, out, read.sha256)

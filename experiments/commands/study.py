@@ -9,6 +9,7 @@ import fedkernel.run
 from experiments import commands
 from experiments.commands.console import errors, output, say
 from experiments.commands.group import Group
+from fedkernel.errors import InputError
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it."
@@ -37,12 +38,13 @@ def show_(
     """Print what an experiment will ask of its sites, and the hash by which they approve it."""
     with errors(debug):
         read = commands.read_study(study, overrides or [])
-        commands.show_shares(read, None if shape is None else commands.read_shape(shape))
-        commands.show_study(read)
-        if out is not None:
+        if out is not None:  # before what is printed, whose reader may not wait for its end
             from fedkernel.storage import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
             write_whole(out, lambda file: file.write(read.text.encode()))
+        commands.show_shares(read, None if shape is None else commands.read_shape(shape))
+        commands.show_study(read)
+        if out is not None:
             say(f"{out}: the study, for the sites")
 
 
@@ -66,12 +68,15 @@ def approve_(
     with errors(debug):
         if study.endswith(".json"):
             read = commands.read_study(Path(study))
-            commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+            needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+            if needed is not None:
+                raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
             sha256 = read.sha256
         else:
             sha256 = fedkernel.run.check_hash(study)
         fedkernel.run.approve(out, sha256, table_share)
-        most = "" if table_share is None else f", with {table_share:g} numbers for each entry of the table"
+        most = "its policy's" if table_share is None else f"{table_share:g}"
+        most = f", with {most} numbers for each entry of the table"
         output.print(f"study {sha256} is approved in {out}{most}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -118,7 +118,7 @@ class Guards:
     request with a kernel.
     """
 
-    table_share: Annotated[float, Field(gt=0)] = TABLE_SHARE
+    table_share: Annotated[float, Field(gt=0, strict=True)] = TABLE_SHARE
     probed_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     leverage: Annotated[float, Field(gt=0, le=1)] = 0.75
     coreset_share: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -214,8 +214,8 @@ class Guards:
                 to = "" if reader is None else f" to client {reader}"
                 raise TellableError(
                     f"with the reply to {name}, {left:,} numbers would have left{to}, {share_text(left / entries)} for "
-                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g}, or more where its "
-                    f"operator says so ({MORE}) (guard: table)"
+                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g} ({MORE}) "
+                    "(guard: table)"
                 )
             memory[key] = np.array([left])
 

@@ -11,7 +11,10 @@ from typing import Any, Final
 TABLE_SHARE: Final = 0.5
 """What a site lets leave by default, and what strategies that choose their own sizes keep to."""
 
-MORE: Final = "join --table-share, guards.table_share of its policy, or study approve --table-share"
+MORE: Final = (
+    "more by guards.table_share of its policy, join --table-share without one, or study approve --table-share; "
+    "fedkernel check FILE --study STUDY says what a whole run takes"
+)
 """How a site's operator allows more."""
 
 
@@ -20,13 +23,15 @@ def most_numbers(entries: int, share: float = TABLE_SHARE) -> int:
     return math.floor(share * entries)
 
 
-def share_text(share: float) -> str:
-    """Return a share with two digits, rounded up, so that none above a limit reads as the limit."""
-    if share <= 0:
-        return "0"
+def rounded_up(share: float) -> float:
+    """Return a share above 0 with two digits, so that none above a limit reads as the limit."""
     digits = 1 - math.floor(math.log10(share))
-    rounded = math.ceil(round(share * 10**digits, 6)) / 10**digits
-    return f"{rounded:,.{max(digits, 0)}f}"
+    return float(math.ceil(round(share * 10.0**digits, 6)) / 10.0**digits)
+
+
+def share_text(share: float) -> str:
+    """Return a share as texts have it: with two digits, rounded up."""
+    return f"{rounded_up(share):,.{max(1 - math.floor(math.log10(share)), 0)}f}" if share > 0 else "0"
 
 
 def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:

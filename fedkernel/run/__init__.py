@@ -7,9 +7,9 @@ from fedkernel.lazily import lazily
 if TYPE_CHECKING:
     from fedkernel.run.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
     from fedkernel.run.cohort import RunSettings
-    from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
+    from fedkernel.run.departures import OUTBOX, Departure, check_payload, departures_of, missing_from, read_outbox
     from fedkernel.run.failure import NOT_RUN, FailedRun
-    from fedkernel.run.foresight import TABLE, ReplySize, foreseen, reply_sizes, table_shares
+    from fedkernel.run.foresight import TABLE, ReplySize, foreseen, needed_share, reply_sizes, table_shares
     from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
     from fedkernel.run.journal import remove_journal
     from fedkernel.run.limits import LEAST_MEMORY, LEAST_MESSAGE, MIN_ROWS, MIN_SITES, MOST_MESSAGE, USUAL_SECONDS
@@ -33,6 +33,7 @@ __all__ = [
     "MIN_SITES",
     "MOST_MESSAGE",
     "NOT_RUN",
+    "OUTBOX",
     "SHORT",
     "TABLE",
     "USUAL_SECONDS",
@@ -58,6 +59,7 @@ __all__ = [
     "foreseen",
     "is_approved",
     "missing_from",
+    "needed_share",
     "own_file",
     "own_policy",
     "own_shape",

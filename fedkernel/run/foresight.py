@@ -11,7 +11,7 @@ from fedkernel.protocol.guards import known_requests
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import PlannedRequest, check_plan, most_of
 from fedkernel.protocol.rounds import Member
-from fedkernel.protocol.table_share import MORE, share_text
+from fedkernel.protocol.table_share import MORE, rounded_up, share_text
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import Limits, Policy
 from fedkernel.run.verdict import Verdict
@@ -60,7 +60,7 @@ def foreseen(
     yield from dict.fromkeys(_sizes(policy, study, shape, answers))
     amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
     yield from _limits(policy, amounts, shape, left)
-    yield from _held_to_table(policy.guards.table_share, amounts, shape)
+    yield from table_shares(policy, study, shape, answers, forecasts)
     yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
 
 
@@ -237,34 +237,79 @@ def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
             yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
 
 
+class TableShare(NamedTuple):
+    """Numbers that a run takes for each entry of a site's table; None: unknown.
+
+    Attributes
+    ----------
+    likely, most : float or None
+        By its forecast, in the mean over the sites; at most, by its plan.
+    is_bound : bool
+        Whether the forecast is what the run cannot exceed, rather than what it takes.
+    """
+
+    likely: float | None
+    most: float | None
+    is_bound: bool
+
+    def exceeds(self, limit: float) -> bool | None:
+        """Return whether the run takes more than a limit; None: that is not known, as where it may end early."""
+        if self.most is not None and self.most <= limit:
+            return False
+        if self.likely is None or (self.is_bound and self.likely > limit):
+            return None
+        return True if self.likely > limit else None
+
+    @property
+    def text(self) -> str:
+        """What it takes, in words."""
+        says = [f"{share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
+        says += [f"{share_text(self.most)} at most by its plan"] if self.most is not None else []
+        return f"takes {' and '.join(says)}" if says else f"takes how many {UNKNOWN}"
+
+
+def _table_share(
+    run: RunSpec, shape: tuple[int, int], answers: Sequence[type[Request[Any]]], forecasts: Forecasts
+) -> TableShare:
+    """Return what a run takes of a table of so many rows and columns."""
+    amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
+    forecast = forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
+    return TableShare(likely, most, forecast is not None and forecast.meaning == "at most")
+
+
 def table_shares(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> Iterator[Verdict]:
-    """Hold what each run of a study takes for each entry of the site's table against `Guards.table_share`."""
-    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
-    return _held_to_table(policy.guards.table_share, amounts, shape)
+    """Hold what each run of a study takes for each entry of the site's table against `Guards.table_share`.
+
+    Runs that are alike are told once.
+    """
+    limit = policy.guards.table_share
+    if shape is None:
+        yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)
+        return
+    alike: dict[TableShare, list[str]] = {}
+    for run in study.runs:
+        alike.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
+    for share, runs in alike.items():
+        what = f"numbers for each of the {math.prod(shape):,} entries of the table"
+        what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
+        exceeds = share.exceeds(limit)
+        more = f", so --table-share {rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
+        allowed = {True: False, False: True, None: None}[exceeds]
+        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({MORE})", allowed)
 
 
-def _held_to_table(limit: float, amounts: Mapping[str, _Amount], shape: tuple[int, int] | None) -> Iterator[Verdict]:
-    """Hold what each run takes for each entry of the table against the guard; of runs that are alike once."""
-    alike: dict[_Amount, list[str]] = {}
-    for run, amount in amounts.items():
-        alike.setdefault(amount, []).append(run)
-    for amount, runs in alike.items():
-        what = f"run {runs[0]!r}{and_more(len(runs) - 1)}"
-        if shape is None:
-            yield Verdict(TABLE, f"how many numbers {what} takes for each entry of the table {NO_SIZE}", None)
-            continue
-        entries = math.prod(shape)
-        least, most, likely = (None if floats is None else floats / entries for floats in amount)
-        says = [f"{share_text(likely)} by its forecast"] if likely is not None and likely != most else []
-        says += [f"{share_text(most)} at most by its plan"] if most is not None else []
-        takes = f"{what} takes {' and '.join(says)}" if says else f"how many {what} takes {UNKNOWN}"
-        text = f"numbers for each of the {entries:,} entries of the table: {takes}; allowed: {limit:g} ({MORE})"
-        sure = True if most is not None and most <= limit else None
-        if least is not None and least > limit:
-            sure = False
-        yield Verdict(TABLE, text, sure)
+def needed_share(
+    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+) -> float | None:
+    """Return the `Guards.table_share` that a study needs by its forecasts, rounded up; None: the policy's is enough."""
+    if shape is None:
+        return None
+    shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)
+    needed = [share.likely for share in shares if share.likely and share.exceeds(policy.guards.table_share)]
+    return rounded_up(max(needed)) if needed else None
 
 
 # --- guards by the number of rows

@@ -172,7 +172,7 @@ class Gate:
         """Begin the run, perhaps once more: its plan from its beginning."""
         again, rules = standing.run.begun, self.policy.study
         if again >= rules.attempts:
-            text = f"run {self.run.id!r} began {again} times, as often as allowed (study.attempts)"
+            text = f"run {self.run.id!r} began {again} times, as often as its policy allows (study.attempts)"
             raise RefusedError("study.attempts", text)
         if not again and rules.runs is not None and standing.total.begun >= rules.runs:
             raise RefusedError("study.runs", f"{standing.total.begun} runs have begun, as many as allowed (study.runs)")
