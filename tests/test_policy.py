@@ -309,7 +309,12 @@ def asked_with(**fields):
         ({}, [INTRODUCE, *ONCE * 2], "plan", "FindLocalEigenpairs came 1 times, as often as"),
         ({}, asked_with(n_components=20), "plan", "kernel = None, but the plan"),
         ({}, [(Asking("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
-        ({"study": {"attempts": 2}}, [INTRODUCE] * 3, "study.attempts", "run 'r' began 2 times, as often as its policy allows"),
+        (
+            {"study": {"attempts": 2}},
+            [INTRODUCE] * 3,
+            "study.attempts",
+            "run 'r' began 2 times, as often as its policy allows",
+        ),
         ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as allowed"),
         ({"study": {"n_components": 19}}, ONCE, "study.n_components", "n_components = 20, but must"),
         ({"study": {"kernels": {"rbf": {}}}}, asked_with(kernel=None), "study.kernels", "type 'linear' is not allowed"),
