@@ -33,12 +33,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from attacks import algebra
 from attacks.honest import rounds_of
+from attacks.target import Refused
 
-from clients.fk_kmeans import MultiplyColumns
+from clients.fk_kmeans import EmbedRows, MultiplyColumns
+from clients.kmeans import LocalCoreset
 from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF
 from fedkernel.numerics import RandomFeatures, unpack_symmetric
-from strategies import DKPCA, FKKMeans, VFedPCA
+from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 OUT = Path(__file__).parents[1] / "docs" / "results" / "what-sums-tell.md"
 LINES: list[str] = []
@@ -143,44 +145,87 @@ def solve(name, columns, d, k, adversary):
 
 def at_defaults(X, sites, seconds):
     """Print what follows from honest runs with nothing set, of the first of some sites."""
-    shape = f"{len(X):,} x {X.shape[1]}"
-    for strategy in (DKPCA(2), VFedPCA(2)):
-        tables = np.array_split(X, min(sites, X.shape[1]), axis=1)
-        site = VFedPCAClient if isinstance(strategy, VFedPCA) else strategy.client
-        replied = [*asked(site, strategy, tables)]
-        images = [
-            getattr(reply, "product", getattr(reply, "vectors", None))
-            for ask, reply in replied
-            if not isinstance(ask, Finish)
-        ]
-        own, d = tables[0], tables[0].shape[1]
-        U, lengths, _ = np.linalg.svd(np.hstack([V / np.linalg.norm(V, axis=0) for V in images]), full_matrices=False)
-        error = algebra.unknown_error(U[:, : min(d, int((lengths > 1e-9).sum()))], own, d + 1)
+    shape, d = f"{len(X):,} x {X.shape[1]}", X.shape[1]
+    tables = np.array_split(X, min(sites, d), axis=1)
+    for strategy in (DKPCA(2), VFedPCA(2), VFedAKPCA(2, kernel=RBF(1 / (2 * d)))):
+        name, own = type(strategy).__name__, tables[0]
+        if name == "VFedAKPCA" and len(X) > 4000:
+            line(name, shape, sites, own.shape[1], "-", "not tried", "-")
+            continue
+        replied = [*asked(strategy.client, strategy, tables)]
         share = sum(reply.floats for _, reply in replied) / own.size
-        line(type(strategy).__name__, shape, sites, own.shape[1], share, error, "-")
-    strategy, tables = FKKMeans(3, kernel=RBF(1 / (2 * X.shape[1]))), np.array_split(X, sites)
-    replied, own = [*asked(strategy.client, strategy, tables)], tables[0]
+        line(name, shape, sites, own.shape[1], share, others_error(replied, own, strategy), "-")
+    line("PeerVFedPCA", shape, sites, tables[0].shape[1], "as VFedPCA", "as VFedPCA, at a leaf's parent", "-")
+    tables, kernel = np.array_split(X, sites), RBF(1 / (2 * d))
+    drawn = multivariate_normal(np.zeros(d), np.cov(X.T), allow_singular=True, seed=0).rvs(len(tables[0]))
+    for strategy in (FKKMeans(3, kernel=kernel), DisKPCA(3, kernel, share_rows=True), RFKKMeans(3, kernel=kernel)):
+        own, error = tables[0], "not tried"
+        share = strategy.fit(tables, seed=0).ledger.of_client(0).floats_up / own.size
+        if own.size <= 100_000:
+            error = rows_error([*asked(strategy.client, strategy, tables, share_rows=True)], own, seconds)
+        line(type(strategy).__name__, shape, sites, d, share, error, found(own, drawn)[-1])
+    for strategy in (UniformKPCA(3, share_rows=True, kernel=kernel), SpectralKMeans(3, {"share_rows": True})):
+        ledger = strategy.fit(tables, seed=0).ledger.of_client(0)
+        part = f"{ledger.rows_up} of {len(tables[0]):,} rows as they are"
+        line(type(strategy).__name__, shape, sites, d, ledger.floats_up / tables[0].size, part, "-")
+    line("ADMMKPCA", shape, sites, d, "above 2", "all rows as they are, to neighbours", "-")
+
+
+def others_error(replied, own, strategy):
+    """Return the relative error of a site's other rows, where one more than columns is known; twice as many of RBF."""
+    d = own.shape[1]
+    pairs = [(ask.block, reply.product) for ask, reply in replied if isinstance(ask, Multiply)]
+    if isinstance(strategy, VFedAKPCA):
+        C = algebra.coordinates_of_products(*map(np.hstack, zip(*pairs, strict=True)), len(own))
+        squares = np.square(C).sum(axis=1)
+        K = np.clip(1 - (squares[:, None] + squares - 2 * C @ C.T) / 2, 1e-12, 1)
+        points = algebra.coordinates_of_distances(-np.log(K) / strategy.kernel.gamma, d)
+        return algebra.unknown_error(points, own, 2 * d)
+    images = [product for _, product in pairs] + [reply.vectors for _, reply in replied if hasattr(reply, "vectors")]
+    U, lengths, _ = np.linalg.svd(np.hstack([V / np.linalg.norm(V, axis=0) for V in images]), full_matrices=False)
+    return algebra.unknown_error(U[:, : min(d, int((lengths > 1e-9).sum()))], own, d + 1)
+
+
+def rows_error(replied, own, seconds):
+    """Return the median error of the rows that a search finds from products, or that features of a coreset give."""
+    d = own.shape[1]
     grams = [(ask, reply) for ask, reply in replied if isinstance(ask, MultiplyColumns)]
-    share, error = sum(reply.floats for _, reply in replied) / own.size, "not tried"
-    drawn = multivariate_normal(np.zeros(X.shape[1]), np.cov(X.T), allow_singular=True, seed=0).rvs(len(own))
-    if own.size <= 100_000:
+    if not grams and (coresets := [reply for _, reply in replied if isinstance(reply, LocalCoreset)]):
+        features = next(ask for ask, _ in replied if isinstance(ask, EmbedRows)).features
+        points = coresets[0].points * np.sqrt(features.n_features)
+        rows = algebra.rows_of_features(points, features.map(d), d, features.kernel.gamma)
+        nearest = np.linalg.norm(own[:, None] - rows[None], axis=2).min(axis=1) / np.linalg.norm(own, axis=1).mean()
+        return f"{np.mean(nearest < 0.01):.0%} of the rows exactly"
+    if grams:
         D = grams[0][0].features.n_features
-        cosines = [algebra.cosines_of(ask.features, X.shape[1], ask.t) for ask, _ in grams]
+        cosines, mix = [algebra.cosines_of(ask.features, d, ask.t) for ask, _ in grams], np.sqrt(2) * np.eye(D)
         products = [unpack_symmetric(reply.upper)[:D, :D] for _, reply in grams]
-        error = found(own, algebra.rows_of_products(products, cosines, np.sqrt(2) * np.eye(D), len(own), seconds))[-1]
-    line("FKKMeans", shape, sites, X.shape[1], share, error, found(own, drawn)[-1])
+    else:
+        e, upper = replied[0][0].embedding, replied[0][1].upper
+        m = -(-e.n_features // e.size) * e.size
+        features = RandomFeatures(e.kernel, m, "cosine", e.seed, e.frequencies)
+        mix = np.sqrt(2 / m) * np.repeat(np.eye(e.size), m // e.size, axis=0)
+        cosines = [algebra.cosines_of(features, d)]
+        products = [unpack_symmetric(upper)]
+    return found(own, algebra.rows_of_products(products, cosines, mix, len(own), seconds))[-1]
 
 
-def asked(kind, strategy, tables):
+def asked(kind, strategy, tables, **own):
     """Yield what an honest run asks of the first of some sites, and its replies."""
-    for request, (reply, *_) in rounds_of(site_of(kind, tables[0]), strategy, tables[1:]):
+    for request, (reply, *_) in rounds_of(site_of(kind, tables[0], **own), strategy, tables[1:]):
         yield request, reply
 
 
-def site_of(kind, X):
+def site_of(kind, X, **own):
     """Return a site without guards, as attacks ask it."""
-    client = kind(X, client=0, seed=0)
-    return SimpleNamespace(X=X, seed=0, ask=lambda ask: getattr(client, kind.handlers[type(ask).__name__][1])(ask))
+    client = kind(X, client=0, seed=0, **own)
+
+    def ask(request):
+        if request is None:  # of a round that asks others: what follows is not needed
+            raise Refused
+        return getattr(client, kind.handlers[type(request).__name__][1])(request)
+
+    return SimpleNamespace(X=X, seed=0, ask=ask)
 
 
 def main():
