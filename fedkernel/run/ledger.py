@@ -87,6 +87,7 @@ class Ledger:
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
         self._through, self._beyond = 0, set[int]()  # rounds 1 to this one, and others that there are
         self._edges: dict[tuple[int, int], list[int]] = {}  # what a `Load` has, to be added to
+        self._sent: dict[int, int] = {}  # floats up of each client
         for entry in entries:
             self.add(entry)
         for letter in letters:
@@ -113,6 +114,7 @@ class Ledger:
         self.bytes_up += entry.bytes_up
         self.bytes_down += entry.bytes_down
         self.rows_up += entry.rows_up
+        self._sent[entry.client] = self._sent.get(entry.client, 0) + entry.floats_up
         if entry.round > self._through:
             self._beyond.add(entry.round)
             while self._through + 1 in self._beyond:
@@ -149,10 +151,7 @@ class Ledger:
 
         The coordinator forwards letters and does not read them.
         """
-        sent: dict[int, dict[int | None, int]] = {}
-        for entry in self.entries:
-            floats = sent.setdefault(entry.client, {None: 0})
-            floats[None] += entry.floats_up
+        sent: dict[int, dict[int | None, int]] = {client: {None: floats} for client, floats in self._sent.items()}
         for (sender, receiver), load in self._edges.items():
             floats = sent.setdefault(sender, {None: 0})
             floats[receiver] = load[1]
