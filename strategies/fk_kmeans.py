@@ -322,14 +322,15 @@ class FKKMeans(KMeansStrategy):
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
         s, (r, usual) = self.dimensions, self._usual
         rounds, up, down = 0, 0, 0
-        for p in [D, *[D + r] * (T - 1)]:
+        for p, times in ((D, 1), (D + r, T - 1)):
             Q = min(p, usual)
             if not self.cem:
-                rounds, up, down = rounds + 2 * Q, up + Q * (sum(n) + M * D), down + Q * (sum(n) + M * D)
+                floats = Q * (sum(n) + M * D)
+                rounds, up, down = rounds + times * 2 * Q, up + times * floats, down + times * floats
             elif self.solver == "lanczos":
-                rounds, up, down = rounds + Q, up + Q * M * p, down + Q * M * p
+                rounds, up, down = rounds + times * Q, up + times * Q * M * p, down + times * Q * M * p
             else:
-                rounds, up = rounds + 1, up + M * p * (p + 1) // 2
+                rounds, up = rounds + times, up + times * (M * p * (p + 1) // 2)
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)

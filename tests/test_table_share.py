@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
+from experiments.commands import policies
 from fedkernel import Linear, Prepare, simulate
 from fedkernel.data import RawTable
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
@@ -150,3 +151,22 @@ def test_fk_k_means_with_nothing_set_keeps_to_what_sites_allow(rows, columns, k)
     assert any("random features in all" in text for text in result.findings) == few
     asked_for = FKKMeans(k, iterations=20).fit(np.array_split(table, 3))
     assert not any("random features in all" in text for text in asked_for.findings)
+
+
+def test_forecasts_of_a_study_that_nobody_has_approved_end(monkeypatch):
+    """Whatever its parameters are: a site computes them as it joins."""
+    members = [Member(client, client, 300, 13) for client in range(3)]
+    endless = FKKMeans(3, iterations=10**9, accuracy=0.0).forecast_of_run(members)
+    assert endless.rounds > 10**9
+
+    def never(run, cohort):
+        asked.append(run.id)
+        while True:
+            pass
+
+    asked = []
+    monkeypatch.setattr(policies, "forecast_of", never)
+    forecasts, run = policies.forecasts_within(0.2), study_of(DKPCA(2), NAMES).runs[0]
+    assert forecasts(run, members) is forecasts(run, members) is None
+    assert forecasts(run.model_copy(update={"id": "another"}), members) is None
+    assert asked == [run.id]

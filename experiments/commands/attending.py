@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.commands.console import output
-from experiments.commands.policies import forecast_of
+from experiments.commands.policies import forecasts_within
 from experiments.commands.reading import how_read
 from experiments.commands.receiving import Receiving
 from experiments.commands.studies import answers_of, show_study
@@ -39,6 +39,9 @@ from fedkernel.threads import blas_threads
 
 LOOK = 0.5
 """Seconds between two looks at what is approved."""
+
+FORECAST = 5.0
+"""Seconds that forecasts of a study may take, before it is approved."""
 
 
 def attend(
@@ -157,9 +160,10 @@ def consider(
         return
     known = f"study {study.sha256[:SHORT]}"
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
-    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecast_of)]
+    forecasts = forecasts_within(FORECAST)
+    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
     shares = [verdict for verdict in held if verdict.rule == TABLE and not verdict.allowed]
-    needed = needed_share(policy, study, shape, answers_of, forecast_of)
+    needed = needed_share(policy, study, shape, answers_of, forecasts)
     refused = [verdict for verdict in held if verdict.allowed is False and verdict.rule != TABLE]
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")

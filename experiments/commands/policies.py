@@ -1,14 +1,17 @@
 """Policies and studies together: what a policy is to allow for one, and what its runs are forecast to take."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from experiments.commands.console import output
 from experiments.commands.studies import answers_of
 from fedkernel.addresses import find, own_names
-from fedkernel.errors import FedkernelError, InputError, one_line
+from fedkernel.errors import FedkernelError, InputError, RefusedError, one_line
 from fedkernel.protocol import Forecast, Guards, Member
 from fedkernel.run import FREE, Policy, ReplySize, RunSpec, Study, needed_share, reply_sizes, table_shares
+from fedkernel.run.resources import within_seconds
 from fedkernel.strategy import KernelStrategy
 
 
@@ -54,6 +57,22 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
         output.print(one_line(verdict.text), highlight=False, markup=False, soft_wrap=True)
     return needed_share(policy, study, shape, answers_of, forecast_of)
+
+
+def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Forecast | None]:
+    """Return `forecast_of` that remembers, and says nothing more once it has taken so long: a study is anybody's."""
+    known: dict[str, Forecast | None] = {}
+    ends = time.monotonic() + seconds
+
+    def forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
+        if run.id not in known:
+            known[run.id] = None
+            if (left := ends - time.monotonic()) > 0:
+                with suppress(RefusedError, MemoryError):
+                    known[run.id] = within_seconds(left, lambda: forecast_of(run, cohort))
+        return known[run.id]
+
+    return forecast
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
