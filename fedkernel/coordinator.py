@@ -3,11 +3,11 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -19,15 +19,14 @@ from fedkernel.errors import FedkernelError, InputError
 from fedkernel.models import load_model
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.run.catching_up import CatchingUpGrid
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.failure import is_of_a_run, text_of
 from fedkernel.run.grid import ResumableGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.journal import Journal, StrayError
 from fedkernel.run.journal_header import folder_here, header_of
 from fedkernel.run.result import Result
+from fedkernel.run.settings import RunSettings
 from fedkernel.storage import write_whole
-from fedkernel.strategy import KernelStrategy
 
 ERROR = "error.json"
 """The cause of a failure, for a process that waits for results."""
@@ -36,17 +35,17 @@ log = logging.getLogger("flwr")
 """Flower's own log: what `flwr run --stream` shows."""
 
 
-def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
-    """Build the strategy of a name or address from a table, importing what both name.
+@runtime_checkable
+class Strategy(Protocol):
+    """Strategy as the ServerApp runs it; `fedkernel.strategy.KernelStrategy` has these methods."""
 
-    Raises
-    ------
-    InputError
-        If there is no such strategy, called `what` in the text, or if it refuses the parameters.
-    """
-    kind: type[KernelStrategy[Any]] = find(name, KernelStrategy, "pairs", what)
-    import_kernels(parameters)
-    return kind(**parameters)
+    def run(self, grid: Grid, settings: RunSettings, *, evaluate: bool, journal: Journal | None) -> Result[Any]:
+        """Run the protocol over a grid."""
+
+    def project(
+        self, grid: Grid, settings: RunSettings, model: Any, *, to_sites: bool, journal: Journal | None
+    ) -> Result[Any]:
+        """Project the sites' new rows onto a model."""
 
 
 def server_app() -> ServerApp:
@@ -63,7 +62,9 @@ def server_app() -> ServerApp:
         job = Job.from_json(str(context.run_config["job"]))
         for run in job.runs:
             try:
-                strategy = strategy_of(run.strategy, run.parameters)
+                kind: type[Strategy] = find(run.strategy, Strategy, "pairs", "strategy")
+                import_kernels(run.parameters)
+                strategy = kind(**run.parameters)
                 with _journal_of(job, run, strategy, grid) as (resumable, journal):
                     _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
                     if job.folder is None and journal is not None:  # of which only this process knows
@@ -89,9 +90,7 @@ def _leave(error: Exception, run: str, job: Job) -> None:
 
 
 @contextmanager
-def _journal_of(
-    job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Grid
-) -> Iterator[tuple[Grid, Journal | None]]:
+def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Iterator[tuple[Grid, Journal | None]]:
     """Open a run's journal, and a grid whose sites will stand where it ends; None where there is to be none."""
     if not job.journals:
         yield grid, None
@@ -118,7 +117,7 @@ def _journal_of(
 def _carried_out(
     job: Job,
     run: RunSpec,
-    strategy: KernelStrategy[Any],
+    strategy: Strategy,
     grid: Grid,
     journal: Journal | None,
 ) -> Result[Any]:

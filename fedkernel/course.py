@@ -29,12 +29,13 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.cohort import JOINING, RunSettings, join, unlike
+from fedkernel.run.cohort import JOINING, join, unlike
 from fedkernel.run.conversation import Execution
 from fedkernel.run.events import log_event
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account
 from fedkernel.run.losses import Losses
+from fedkernel.run.settings import RunSettings
 from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,5 @@
 """The components of every Flower app bundle: they carry out any pair's job, whose runs name strategy and client."""
 
-# Flower's simulation looks for both apps at once, in two threads: whichever is second waits here for the whole package.
-import fedkernel  # noqa: F401
 from fedkernel.coordinator import server_app
 from fedkernel.run.answering import client_app
 from fedkernel.run.job import Apps

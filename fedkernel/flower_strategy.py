@@ -13,8 +13,8 @@ from flwr.serverapp.strategy import Strategy
 
 from fedkernel.course import begin, measure, note
 from fedkernel.method import Method
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.conversation import Conversation, Execution
+from fedkernel.run.settings import RunSettings
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,13 @@ from fedkernel.data.raw_files import write_raw
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import sites_here
 from fedkernel.errors import InputError
+from fedkernel.flower_apps import APPS
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
@@ -78,9 +79,6 @@ def through_files(
     evaluate: bool = False,
 ) -> Result[Any]:
     """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
-    # the one arrow up, which pyproject.toml names: the apps carry out strategies, and this is a strategy's `fit`
-    from fedkernel.flower_apps import APPS  # noqa: PLC0415 - they import what this is a part of
-
     import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]

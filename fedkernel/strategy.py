@@ -24,11 +24,11 @@ from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.protocol.table_share import TABLE_SHARE, share_text, table_share
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Ledger
 from fedkernel.run.result import Result
+from fedkernel.run.settings import RunSettings
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.threads import blas_threads
 

@@ -38,9 +38,9 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
 from fedkernel.protocol.plan import Place, Plan, Step, advance
 from fedkernel.protocol.rounds import Member
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
 from fedkernel.run.result import Result
+from fedkernel.run.settings import RunSettings
 from fedkernel.settling import WidthClient
 from fedkernel.simulate import check_tables, simulated_sites
 from fedkernel.strategy import KernelStrategy

@@ -17,7 +17,7 @@ from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.streams import Caller
 from fedkernel.errors import EngineError
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 
 

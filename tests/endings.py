@@ -20,8 +20,8 @@ from sklearn.preprocessing import scale
 from fedkernel import RBF
 from fedkernel.errors import ProtocolError
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.grid import LOOK
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site as Data
 from fedkernel.testing import Pair, _arrays, _bits
 from strategies import DKPCA, DisKPCA, FKKMeans

@@ -12,11 +12,11 @@ from fedkernel.flower_apps import client
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.joining import ShowShare, TakeShares
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.seeding import commitment, joint_seed
+from fedkernel.run.settings import RunSettings
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]

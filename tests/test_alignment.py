@@ -33,18 +33,11 @@ from fedkernel import Linear
 from fedkernel.data import Prepare, RawTable
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.run import alignment, answering, flower
-from fedkernel.run.alignment import (
-    SIZE,
-    check_rows_apart,
-    check_same_columns,
-    common_rows,
-    find_rows,
-    hash_ids,
-    own_rows,
-    read_key,
-)
+from fedkernel.run import answering, flower, row_matching
+from fedkernel.run.alignment import SIZE, hash_ids
 from fedkernel.run.contents import row_contents
+from fedkernel.run.row_matching import check_same_columns, common_rows
+from fedkernel.run.row_order import check_rows_apart, find_rows, own_rows, read_key
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
@@ -90,7 +83,7 @@ def test_every_site_keeps_its_results_with_the_ids_in_the_agreed_order(tmp_path)
 
 
 def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger=alignment.__name__):
+    with caplog.at_level(logging.INFO, logger=row_matching.__name__):
         result, grid = run_on(vertical(tmp_path), DKPCA(2))
     row = result.history[1]
     assert [entry["phase"] for entry in result.history] == ["join", "align", "FindLocalEigenpairs"]

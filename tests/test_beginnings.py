@@ -26,9 +26,10 @@ from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, S
 from fedkernel.run.limits import LEAST_MEMORY
 from fedkernel.run.memory import copy_of
 from fedkernel.run.outbox import Answer
+from fedkernel.run.own_keys import own_secret
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import Policy
-from fedkernel.run.seeding import commitment, joint_seed, own_secret
+from fedkernel.run.seeding import commitment, joint_seed
 from fedkernel.run.wire import from_content, to_content
 from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 

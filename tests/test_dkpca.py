@@ -13,7 +13,7 @@ from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.run.cohort import RunSettings
+from fedkernel.run.settings import RunSettings
 from strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13

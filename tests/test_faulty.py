@@ -10,8 +10,8 @@ from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.grid import MessageGrid
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 from fedkernel.testing import _arrays, _bits
 

@@ -32,8 +32,9 @@ from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.protocol.messages import VERSION
-from fedkernel.run.cohort import RunSettings, join
+from fedkernel.run.cohort import join
 from fedkernel.run.ledger import Account
+from fedkernel.run.settings import RunSettings
 
 
 def test_memory_lasts_and_the_end_is_told():

@@ -16,9 +16,9 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.losses import Losses, needed
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 
 

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
+from experiments.commands.outbox import missing_from
 from fedkernel import Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
 from fedkernel.run.asking import asking_of
-from fedkernel.run.departures import FIRST, OUTBOX, missing_from, read_outbox
+from fedkernel.run.departures import FIRST, OUTBOX, read_outbox
 from fedkernel.run.job import Study
 from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.wire import to_content

@@ -10,13 +10,13 @@ from named_sites import NAMES, TABLE, Sites, find, run_on, settings_of, spec, ve
 from refusals import refusing
 
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.run import flower, placement
+from fedkernel.run import flower, simulated
 from fedkernel.run.catching_up import CatchingUpGrid
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import RunSpec
 from fedkernel.run.journal import Journal, StrayError
 from fedkernel.run.keeping import keeper
 from fedkernel.run.memory import Memory
+from fedkernel.run.settings import RunSettings
 from strategies import PeerVFedPCA, VFedPCA
 
 
@@ -30,7 +30,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
 
 
 def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
+    monkeypatch.setattr(simulated, "open_tables", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
     with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):

@@ -29,7 +29,7 @@ from fedkernel.preparing.messages import CompareColumns
 from fedkernel.preparing.settling import fitted
 from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.plan import Place, advance
-from fedkernel.run.cohort import RunSettings
+from fedkernel.run.settings import RunSettings
 from fedkernel.simulate import through_files
 from strategies import DKPCA
 

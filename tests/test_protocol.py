@@ -20,7 +20,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import LARGEST, VERSION, Reply, Request, Shape, Summed
 from fedkernel.protocol.rounds import to_all, to_each, to_sum
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 

@@ -26,7 +26,7 @@ from fedkernel.numerics.kernels import Linear
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.protocol.rounds import Protocol, to_all
 from fedkernel.protocol.rounds import Run as RunUnderWay
-from fedkernel.run import placement
+from fedkernel.run import simulated
 from fedkernel.run.job import Job
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.result import Result
@@ -481,8 +481,8 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
     (home / "tiny.toml").write_text(text, encoding="utf-8")
 
     def engine(job: Job) -> Iterator[str]:
-        placement.simulated_partition.cache_clear()  # as other processes have nothing of it
-        placement._loaded.cache_clear()
+        simulated.simulated_partition.cache_clear()  # as other processes have nothing of it
+        simulated._loaded.cache_clear()
         with contextlib.chdir(elsewhere):
             yield from ENGINES["local"](job)
 

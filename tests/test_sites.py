@@ -22,6 +22,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from experiments.commands.outbox import missing_from
 from experiments.commands.projecting import projection_of
 from experiments.commands.studies import read_study
 from fedkernel import RBF
@@ -29,7 +30,7 @@ from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
 from fedkernel.peers.kept import FOLDER
 from fedkernel.run.approval import approve
-from fedkernel.run.departures import missing_from, read_outbox
+from fedkernel.run.departures import read_outbox
 from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA

@@ -8,9 +8,9 @@ import pytest
 from experiments.commands.logs import site_log
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.run.alignment import read_key
 from fedkernel.run.keeping import keeper
-from fedkernel.run.seeding import own_secret
+from fedkernel.run.own_keys import own_secret
+from fedkernel.run.row_order import read_key
 from fedkernel.storage import write_whole
 
 

@@ -20,7 +20,7 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object

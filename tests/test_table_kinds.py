@@ -19,9 +19,9 @@ from fedkernel.flower_apps import APPS
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, Shape, encode
 from fedkernel.protocol.rounds import to_all
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
+from fedkernel.run.settings import RunSettings
 from fedkernel.simulate import as_file, check_tables
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA

@@ -15,8 +15,8 @@ from fedkernel.coordinator import server_app
 from fedkernel.errors import InputError
 from fedkernel.numerics import widths
 from fedkernel.run import flower
-from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.settings import RunSettings
 from fedkernel.threads import blas_threads
 from strategies import VFedPCA
 

@@ -16,6 +16,7 @@ from fedkernel.errors import InputError, and_more, called, one_line
 
 if TYPE_CHECKING:
     from fedkernel.run import Departure
+    from fedkernel.run.ledger import Entry, Ledger
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Show and check the record of what has left a site.")
 
@@ -116,7 +117,7 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
     if client not in names:
         raise InputError(f"client = {client}, but {folder} has {', '.join(names.values()) or 'no clients'}")
     parts = {number: ledger.of_client(number) for number in names}
-    missing = {number: fedkernel.run.missing_from(departures, run, part) for number, part in parts.items()}
+    missing = {number: missing_from(departures, run, part) for number, part in parts.items()}
     if not missing[client]:
         return names[client], len(parts[client].entries)
     if len(missing[client]) == len(parts[client].entries):  # no reply has another's salted hash
@@ -141,3 +142,25 @@ def _sites_of(folder: Path) -> Sequence[str]:
     except (OSError, ValueError, KeyError, TypeError):
         return ()
     return sites if isinstance(sites, list) and all(isinstance(name, str) for name in sites) else ()
+
+
+def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
+    """Return what a coordinator's ledger of a run has of one client, but the record of that site has not.
+
+    Parameters
+    ----------
+    departures : sequence of Departure
+    run : str
+    ledger : Ledger
+        Of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
+    """
+    departed = {
+        (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)
+        for departure in departures
+        if departure.run == run and not departure.refused
+    }
+    return [
+        entry
+        for entry in ledger.entries
+        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in departed
+    ]

@@ -18,7 +18,7 @@ from experiments.running.site_tables import are_aligned, check_files, files_of, 
 from experiments.running.widths import Widths
 from fedkernel.addresses import address_of, find
 from fedkernel.arrays import AnyArray, FloatArray, Rows
-from fedkernel.coordinator import strategy_of
+from fedkernel.by_name import strategy_of
 from fedkernel.course import check_phases
 from fedkernel.data import DataSpec, Divided, Partition
 from fedkernel.errors import InputError

@@ -19,7 +19,9 @@ from fedkernel.data.labels import as_classes, label_texts, labelled
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, and_more, some
-from fedkernel.run.alignment import common_rows, find_rows, hash_ids
+from fedkernel.run.alignment import hash_ids
+from fedkernel.run.row_matching import common_rows
+from fedkernel.run.row_order import find_rows
 
 CHOICES = ("columns", "label", "drop")
 """Options that name columns: with columns divided, a file has some of them."""

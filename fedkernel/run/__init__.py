@@ -6,8 +6,7 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.run.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
-    from fedkernel.run.cohort import RunSettings
-    from fedkernel.run.departures import OUTBOX, Departure, check_payload, departures_of, missing_from, read_outbox
+    from fedkernel.run.departures import OUTBOX, Departure, check_payload, departures_of, read_outbox
     from fedkernel.run.failure import NOT_RUN, FailedRun
     from fedkernel.run.foresight import TABLE, ReplySize, foreseen, needed_share, reply_sizes, table_shares
     from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
@@ -16,10 +15,11 @@ if TYPE_CHECKING:
     from fedkernel.run.outbox import check_record
     from fedkernel.run.own_files import own_file, own_shape, read_own_data
     from fedkernel.run.own_keys import check_own_pin, read_own_keys
-    from fedkernel.run.placement import simulated_partition, simulated_raw
     from fedkernel.run.policy import FREE, Policy, own_policy, read_policy
     from fedkernel.run.raw_sites import raw_shard
     from fedkernel.run.result import Result, read_ledger
+    from fedkernel.run.settings import RunSettings
+    from fedkernel.run.simulated import simulated_partition, simulated_raw
     from fedkernel.run.verdict import verdicts
     from fedkernel.run.willing import allowed
 else:
@@ -58,7 +58,6 @@ __all__ = [
     "departures_of",
     "foreseen",
     "is_approved",
-    "missing_from",
     "needed_share",
     "own_file",
     "own_policy",

@@ -32,9 +32,8 @@ from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Receipt, Reply, wire_of
 from fedkernel.run import flower
-from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
+from fedkernel.run.alignment import hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
-from fedkernel.run.catching_up import AGAIN, answer_again
 from fedkernel.run.codes import FAILED, REFUSED, UNFIT_LETTER, UNFIT_TABLE
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
@@ -51,7 +50,9 @@ from fedkernel.run.joining import (
 )
 from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, has_record, record
+from fedkernel.run.replay import AGAIN, answer_again
 from fedkernel.run.resources import memory_within, most_memory, within_seconds
+from fedkernel.run.row_order import find_rows
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, log_details, logged
 from fedkernel.run.wire import from_content, header_of, records_of, to_content

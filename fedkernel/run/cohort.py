@@ -1,26 +1,23 @@
 """The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
-import json
 import logging
-import math
 import secrets
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.arrays import Precision
-from fedkernel.data import Divided, Prepare
+from fedkernel.data import Divided
 from fedkernel.errors import InputError, ProtocolError, QuorumError, and_more, one_line, some, words
-from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
+from fedkernel.protocol.messages import ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
-from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
+from fedkernel.run.alignment import order_of
 from fedkernel.run.codes import CARRIERS, GONE, UNFIT_TABLE
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.grid import MessageGrid
@@ -35,9 +32,10 @@ from fedkernel.run.joining import (
 )
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
-from fedkernel.run.losses import check_quorum
+from fedkernel.run.row_matching import check_same_columns, common_rows, stranger_of
 from fedkernel.run.seeding import commitment, joint_seed
-from fedkernel.run.wire import digest, from_content, identity_of, records_of, to_content
+from fedkernel.run.settings import RunSettings
+from fedkernel.run.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -46,81 +44,6 @@ JOINING = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
-
-    With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
-    protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
-    `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
-    tables are raw, and are prepared first. With `project`, it is the clients' new rows that are compared by their ids.
-    What measures the model ends with a comparison with the clusters of the run `compare`, where there is one. With a
-    `quorum`, a number of clients or a fraction, a strategy that may go on without a client does while so many are left.
-    Phases that `deadlines` names have these in place of the `deadline`. Arrays of the method's messages travel as
-    `wire`, with float32 in half of the bytes: at the other end each entry is off by 6e-8 of itself.
-    """
-
-    run: str = "run"
-    seed: int = 0
-    clients: int | None = None
-    deadline: float = 3600.0
-    missing: Missing = "drop"
-    threads: int = 1
-    hashes: bool = False
-    joint_seed: bool = False
-    prepare: Prepare | None = None
-    project: bool = False
-    compare: str | None = None
-    quorum: float | None = None
-    deadlines: Mapping[str, float] = field(default_factory=dict)
-    wire: Precision = "float64"
-
-    def __post_init__(self) -> None:
-        """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
-        if not 0 < self.deadline < math.inf:
-            raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0, and finite")
-        for phase, seconds in self.deadlines.items():
-            if not 0 < seconds < math.inf:
-                raise InputError(f"deadlines: {phase} = {seconds:g}, but must be greater than 0, and finite")
-        check_quorum(self.quorum)
-        if self.missing not in get_args(Missing):
-            raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
-        if self.wire not in get_args(Precision):
-            raise InputError(f"wire = {self.wire!r}, but must be one of {', '.join(get_args(Precision))}")
-        if self.threads < 1:
-            raise InputError(f"threads = {self.threads}, but must be at least 1")
-
-    def deadline_of(self, phase: str) -> float:
-        """Return how many seconds a round of a phase may take."""
-        return self.deadlines.get(phase, self.deadline)
-
-    def header(self, pair: str) -> dict[str, ConfigValue]:
-        """Return what stands beside every request to clients of a class."""
-        header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
-        return header if self.wire == "float64" else header | {"wire": self.wire}
-
-    def hash_of(self, content: RecordDict) -> str:
-        """Return a reply's hash, where the ledger is to have it."""
-        return _hash(content) if self.hashes else ""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """Return what a Flower configuration says of a run, which may say other things, too."""
-        named = {setting.name: config[setting.name] for setting in fields(cls) if setting.name in config}
-        if isinstance(named.get("prepare"), str):  # as JSON, since Flower's has no tables
-            named["prepare"] = Prepare(**json.loads(named["prepare"]))
-        if isinstance(named.get("deadlines"), str):
-            named["deadlines"] = json.loads(named["deadlines"])
-        return cls(**named)
-
-
-def _hash(content: RecordDict) -> str:
-    arrays, scalars = records_of(content)
-    return digest(identity_of(scalars), flower.read_arrays(arrays, copy=False))
 
 
 def reason_of(reply: Message) -> str:

@@ -18,13 +18,14 @@ from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.codes import GONE, UNFIT_LETTER, UNFIT_TABLE
-from fedkernel.run.cohort import RunSettings, reason_of
+from fedkernel.run.cohort import reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
+from fedkernel.run.settings import RunSettings
 from fedkernel.run.wire import from_content, records_of, to_content
 from fedkernel.threads import blas_threads, steps_within
 

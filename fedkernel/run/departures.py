@@ -5,7 +5,7 @@ where that was written down elsewhere. Whoever owns the file can write all of it
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +14,6 @@ import pydantic
 from fedkernel.archives import open_npz
 from fedkernel.errors import InputError
 from fedkernel.run.gate import Standing
-from fedkernel.run.ledger import Entry, Ledger
 from fedkernel.run.wire import digest
 from fedkernel.validation import explain
 
@@ -170,25 +169,3 @@ def read_outbox(path: Path) -> Record:
     """Read the whole record, as `departures_of` does."""
     lines = list(departures_of(path))
     return Record([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)
-
-
-def missing_from(departures: Sequence[Departure], run: str, ledger: Ledger) -> list[Entry]:
-    """Return what a coordinator's ledger of a run has of one client, but the record of that site has not.
-
-    Parameters
-    ----------
-    departures : sequence of Departure
-    run : str
-    ledger : Ledger
-        Of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
-    """
-    departed = {
-        (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)
-        for departure in departures
-        if departure.run == run and not departure.refused
-    }
-    return [
-        entry
-        for entry in ledger.entries
-        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in departed
-    ]

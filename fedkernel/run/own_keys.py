@@ -1,16 +1,20 @@
 """The keys of a site, in files that its node's configuration names."""
 
+import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkernel.errors import InputError
 from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.sealing import KeyPair, read_pins
-from fedkernel.run.alignment import read_key
 from fedkernel.run.job import RunSpec
 from fedkernel.run.policy import flag
+from fedkernel.run.row_order import read_key
 from fedkernel.seeds import derived
+from fedkernel.storage import check_folder, owner_only, read_secret
 
 
 class OwnKeys(NamedTuple):
@@ -56,3 +60,33 @@ def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPai
         return None
     own = derived(secret, "kept keys") + (identity.private if identity else b"")
     return KeptKeys(Path(str(node["out"])).expanduser(), run, own)
+
+
+NAME = "secret"
+"""The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
+
+
+SIZE = 32
+"""Bytes of the secret."""
+
+
+def own_secret(folder: Path) -> bytes:
+    """Return the secret in a site's folder, 32 bytes; it is made where there is none.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged: what follows from less could be tried.
+    """
+    path = folder / NAME
+    if not path.exists():
+        check_folder(folder, 0o700)
+        whole = folder / f".{NAME}.{secrets.token_hex(8)}"
+        with open(whole, "xb", opener=owner_only) as file:
+            file.write(secrets.token_bytes(SIZE))
+        with suppress(FileExistsError):  # another process of the site's was first
+            os.link(whole, path)
+        whole.unlink()
+    if len(secret := read_secret(path)) != SIZE:
+        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
+    return secret

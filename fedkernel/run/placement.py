@@ -9,21 +9,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 
-from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
-from fedkernel.data.site_files import SiteData, SiteFile
-from fedkernel.data.tables import Opened, open_tables
-from fedkernel.data.versions import Version, version_of
+from fedkernel.data.site_files import SiteData
+from fedkernel.data.versions import version_of
 from fedkernel.errors import InputError, OwnFileError, RefusedError, TellableError, called
-from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
-from fedkernel.run.alignment import VALUES_APART, check_rows_apart, own_rows
 from fedkernel.run.approval import approved_guards, check_approved
 from fedkernel.run.contents import row_contents
 from fedkernel.run.gate import Gate
@@ -31,12 +25,13 @@ from fedkernel.run.job import Job, Projecting, RunSpec
 from fedkernel.run.keeping import RunRows, keeper, kept_preparation, table_as_begun
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_clusters import OwnClusters
-from fedkernel.run.own_files import content_of, new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
-from fedkernel.run.own_keys import kept_keys, read_own_keys
+from fedkernel.run.own_files import content_of, new_file, own_file, read_new_rows, read_own_data, sha256_of
+from fedkernel.run.own_keys import kept_keys, own_secret, read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import flag, own_policy
-from fedkernel.run.raw_sites import OwnRaw, own_raw, raw_parts, raw_shard
-from fedkernel.run.seeding import own_secret
+from fedkernel.run.raw_sites import OwnRaw, own_raw
+from fedkernel.run.row_order import VALUES_APART, check_rows_apart, own_rows
+from fedkernel.run.simulated import derived_of_file, simulated_site
 from fedkernel.run.site import Site
 from fedkernel.run.verdict import check_run
 from fedkernel.run.willing import allowed, own_pairs
@@ -77,71 +72,11 @@ def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -
     check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
 
 
-@lru_cache(maxsize=1)
-def _loaded(data: DataSpec) -> Dataset:
-    """Return the data set that the seeds of an experiment divide, each in its own way, or that each draws anew."""
-    return load(data)
-
-
-@lru_cache(maxsize=2)
-def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
-    """Return all simulated sites' parts of a data set.
-
-    Cached, since a site is built anew for every message, and a process serves several sites.
-    """
-    where = "data"
-    try:
-        dataset, where = _loaded(data.drawn(seed)), "partition"
-        return split(partition, dataset, clients=clients, seed=seed)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-@lru_cache(maxsize=2)
-def simulated_raw(
-    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
-) -> list[TableToPrepare]:
-    """Return all simulated sites' parts of a data set, as raw tables with its columns' names."""
-    names = _loaded(data.drawn(seed)).columns
-    return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
-
-
-Derived = dict[type[KernelClient], dict[str, Any]]
-
-
-@lru_cache(maxsize=2)
-def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
-    """Return what clients make of simulated sites' parts (`KernelClient.once`): it stays as long as these do."""
-    return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
-
-
-@lru_cache(maxsize=1)
-def _derived_of_file(file: SiteFile | str, version: Version) -> Derived:
-    """Return what clients make of a site's table: as long as its file stays as it is, and the process asks of one."""
-    return {}
-
-
-@lru_cache(maxsize=1)
-def _opened(file: str, version: Version) -> Opened:
-    """Open a simulated site's file; cached until it is changed."""
-    return open_tables(file)
-
-
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
     file, version = own_file(node)
     check_labels_may_be_used(file, own_policy(node), who)
     with _for_its_log(who, "read its labels"):
         return labels_of_file(file, version)
-
-
-def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
-    """Import what a run names, for a site that is simulated, and return its client by class name."""
-    import_kernels(run.parameters)
-    if run.pair is None:
-        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
-    else:
-        kind = find(run.pair, KernelClient, "clients", "pair")
-    return {kind.__name__: kind}
 
 
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
@@ -230,7 +165,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         return _own_site(site, node, text, run)
     if run.sites is not None:
         raise TellableError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
-    return _simulated_site(site, job, run, clients)
+    return simulated_site(site, job, run, clients)
 
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
@@ -291,7 +226,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
             site = _projecting(site, node, run, run.project)
     return replace(
         site,
-        derived=None if run.prepare or run.project else _derived_of_file(*own_file(node)),
+        derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
         labels=lambda: _own_labels(node, site.called),
         keep=keep,
         share_rows=policy.share_rows,
@@ -344,44 +279,6 @@ def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
         values = row_contents(own.X, positions, secret)
         check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
         check_rows_apart(folder / "values", values, least, note=note, said=VALUES_APART)
-
-
-def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
-    """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
-    results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
-    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
-    if run.shards is not None:
-        own |= _simulated_file(run, site.number)
-    elif run.data is not None and run.partition is not None:
-        parts = simulated_partition(run.data, run.partition, clients, run.seed)
-        y = parts.all_labels if parts.labels is None else parts.labels[site.number]
-        derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
-        own |= {"X": parts.shards[site.number], "labels": lambda: y, "derived": derived}
-        if run.prepare is not None:
-            raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
-            own["X"] = raws[site.number]
-    return replace(site, **own)
-
-
-def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
-    """Return what a simulated site has whose file the job names."""
-    file = (run.shards or [])[number]
-    path = str(file.path) if isinstance(file, SiteFile) else file
-    labels = None if run.labels is None else run.labels[number]
-    own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
-    own |= {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
-    if isinstance(file, SiteFile):
-        own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
-    if run.prepare is not None:
-        table = raw_shard(file, run.prepare)
-        return own | {"X": table, "ids": table.raw.ids}
-    version = version_of(path)
-    own |= {"derived": _derived_of_file(file, version)}
-    if isinstance(file, SiteFile):
-        data = read_file(file, version)
-        return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
-    X, new = _opened(file, version)
-    return own | {"X": X, "new": new}
 
 
 @contextmanager

@@ -7,45 +7,12 @@ seed whenever it begins again.
 """
 
 import hashlib
-import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from fedkernel.errors import InputError, RefusedError
-from fedkernel.storage import check_folder, owner_only, read_secret
-
-NAME = "secret"
-"""The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
-
-SIZE = 32
-"""Bytes of the secret."""
+from fedkernel.errors import RefusedError
 
 RULE = "study.joint_seed"
-
-
-def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, 32 bytes; it is made where there is none.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged: what follows from less could be tried.
-    """
-    path = folder / NAME
-    if not path.exists():
-        check_folder(folder, 0o700)
-        whole = folder / f".{NAME}.{secrets.token_hex(8)}"
-        with open(whole, "xb", opener=owner_only) as file:
-            file.write(secrets.token_bytes(SIZE))
-        with suppress(FileExistsError):  # another process of the site's was first
-            os.link(whole, path)
-        whole.unlink()
-    if len(secret := read_secret(path)) != SIZE:
-        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
-    return secret
 
 
 def commitment(share: str) -> str:

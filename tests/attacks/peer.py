@@ -14,8 +14,9 @@ from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes
 from fedkernel.peers.sealing import KeyPair, Published, letter_keys, unseal
-from fedkernel.run.alignment import common_rows, hash_ids
+from fedkernel.run.alignment import hash_ids
 from fedkernel.run.joining import HashIds, TakeRows
+from fedkernel.run.row_matching import common_rows
 
 NOISE, RUNS = 0.5, 25
 

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel.addresses import find
-from fedkernel.coordinator import strategy_of
+from fedkernel.by_name import strategy_of
 from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app

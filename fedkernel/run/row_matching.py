@@ -1,0 +1,89 @@
+"""Rows that all sites have in common, by hashes of their ids, and whether their columns are the same."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.run.alignment import SIZE, Hashes, Missing, are_hashes, as_keys
+
+log = logging.getLogger(__name__)
+
+
+def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
+    """Return the hashes that all sites have, of shape (n, 16), in their own order, which is the rows' from now on.
+
+    Parameters
+    ----------
+    hashed : mapping of str to ndarray of shape (n_m, 16)
+        The sites' hashes, by what error texts call them.
+    missing : {"drop", "refuse"}
+    run : str
+        For the log.
+
+    Raises
+    ------
+    InputError
+        If no row is common to all, or if one is not and that is refused.
+    ProtocolError
+        If a site sent no hashes, or one twice.
+    """
+    keys = {}
+    for site, hashes in hashed.items():
+        if not are_hashes(hashes):
+            raise ProtocolError(f"{site} sent ids of shape {hashes.shape}, {hashes.dtype}; allowed: (n, {SIZE}), uint8")
+        keys[site] = np.unique(as_keys(hashes))
+        if len(keys[site]) < len(hashes):
+            raise ProtocolError(f"{site} sent the same id twice; allowed: each once")
+    common = reduce(np.intersect1d, keys.values())
+    counts = ", ".join(f"{site} has {len(own)}" for site, own in keys.items())
+    if not len(common):
+        raise InputError(f"no row is common to all sites: {counts}; allowed: at least one id that all have")
+    if missing == "refuse":
+        every = len(reduce(np.union1d, keys.values()))
+        if lacking := ", ".join(f"{every - len(own)} at {site}" for site, own in keys.items() if len(own) < every):
+            raise InputError(f"missing = 'refuse', but of the {every} ids of all sites some are missing: {lacking}")
+    log.info("%s: rows are aligned by their ids: %s; %d are common to all", run, counts, len(common))
+    return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
+
+
+def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
+    """Return the one site of three or more without which the others have rows in common; None: there is no such one."""
+    if len(hashed) < 3:
+        return None
+    keys = {site: as_keys(hashes) for site, hashes in hashed.items()}
+    others = {site: [own for other, own in keys.items() if other != site] for site in keys}
+    strangers = [site for site, rest in others.items() if len(reduce(np.intersect1d, rest))]
+    return strangers[0] if len(strangers) == 1 else None
+
+
+def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
+    """Raise InputError if sites' columns, by what error texts call the sites, have other names.
+
+    So does another order, unless the run puts them in the first site's, which is logged then.
+    """
+    (first, expected), *others = columns.items()
+    for site, names in others:
+        if list(names) == list(expected):
+            continue
+        if in_any_order and sorted(names) == sorted(expected):
+            log.info("the columns of %s are put in the order of those of %s", site, first)
+            continue
+        if len(names) < len(expected):
+            lacking = next(name for name in expected if name not in names)
+            raise InputError(
+                f"{site} has no column {lacking!r}, which {first} has; allowed: the same columns everywhere"
+            )
+        if len(names) > len(expected):
+            surplus = next(name for name in names if name not in expected)
+            raise InputError(f"{site} has a column {surplus!r}, which {first} has not; allowed: the same everywhere")
+        place = next(place for place, name in enumerate(names) if name != expected[place])
+        order = "; the names are the same, but not their order" if set(names) == set(expected) else ""
+        raise InputError(
+            f"{site}: column {place} (counted from 0) is {names[place]!r}, but {expected[place]!r} was expected, as at "
+            f"{first}{order}"
+        )
