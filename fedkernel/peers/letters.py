@@ -85,9 +85,7 @@ def letter_to_bytes(letter: Letter) -> bytes:
 def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
     """Rebuild a letter of the given kind from `letter_to_bytes` and check everything about it.
 
-    Raises
-    ------
-    ProtocolError
+    Raises ProtocolError.
     """
     start = _KIND.size + _SIZES.size
     if len(content) < start or content[: _KIND.size] != _kind(kind):
@@ -121,11 +119,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
 class Sealed(NamedTuple):
     """A letter on its way, as everybody sees it.
 
-    Attributes
-    ----------
-    header : Header
-    letter : memoryview
-        Its bytes, header included, where the message has them.
+    `letter`: its bytes, header included, where the message has them.
     """
 
     header: Header
@@ -153,10 +147,7 @@ def pack(letters: Sequence[bytes | memoryview]) -> Bytes | None:
 def unpack(packed: Bytes | None) -> Iterator[Sealed]:
     """Take apart what `pack` put together.
 
-    Raises
-    ------
-    ValueError
-        If it is not letters one after the other.
+    Raises ValueError if it is not letters one after the other.
     """
     if packed is None:
         return

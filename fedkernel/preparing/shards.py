@@ -21,23 +21,14 @@ def tables_to_prepare(
 ) -> list[TableToPrepare]:
     """Return clients' tables as raw ones; arrays have the names of the first frame's columns, where rows are divided.
 
-    Parameters
-    ----------
-    shards : sequence of RawTable, frame or array-like
-        NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are divided.
-    prepare : Prepare
-    partition : {"vertical", "horizontal"}
-    new_shards : sequence, optional
-        Rows that came after training, of each client.
-    what : str
-        How error texts call `shards`.
-    id_ : str, optional
-        The column of all shards, or index of that name, that says which row is which; it is none of the table.
+    - `shards`: NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are
+      divided.
+    - `new_shards`: rows that came after training, of each client.
+    - `what`: how error texts call `shards`.
+    - `id_`: the column of all shards, or index of that name, that says which row is which; it is none of the table.
 
-    Raises
-    ------
-    InputError
-        A table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see `TableToPrepare`.
+    Raises InputError: a table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see
+    `TableToPrepare`.
     """
     if not len(shards):
         raise InputError(f"{what} is empty, but at least one client is needed")

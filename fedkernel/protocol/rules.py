@@ -104,11 +104,7 @@ class Eigenvalues(Rule):
 class Within(Rule):
     """From a least to a greatest number.
 
-    Parameters
-    ----------
-    least, greatest : float
-    whole : bool
-        Whether they count something.
+    `whole`: whether they count something.
     """
 
     least: float = 0.0

@@ -150,12 +150,8 @@ def join(
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
     with the same columns must agree on the names of these; sites that know their rows by ids agree on the rows.
 
-    Raises
-    ------
-    ProtocolError
-        If nodes are missing, have the same number, fail, or speak another wire version.
-    InputError
-        If the sites' columns or ids do not fit together.
+    Raises ProtocolError if nodes are missing, have the same number, fail, or speak another wire version. Raises
+    InputError if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}

@@ -25,11 +25,8 @@ Serialise: TypeAlias = Callable[[], tuple[bytes, ...]]
 class ResumableGrid(Grid):
     """Base of Flower Grids over which a run goes on where its journal ends, see `fedkernel.run.journal`.
 
-    Attributes
-    ----------
-    write_every : float
-        Seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each exchange
-        is written before the next request goes out.
+    `write_every`: seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each
+    exchange is written before the next request goes out.
     """
 
     write_every = 0.0
@@ -46,29 +43,16 @@ class ResumableGrid(Grid):
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Make ready to go on with a run, and return why that cannot be; empty: it can.
 
-        Parameters
-        ----------
-        run : str
-            What `fedkernel.run.job.RunSpec.key` is of it.
-        answered : mapping of int to int
-            How many requests each node has answered.
-        checkpoints : iterable of bytes
-            What `checkpoint` returned, in order.
+        `run`: what `fedkernel.run.job.RunSpec.key` is of it. `answered`: how many requests each node has answered.
+        `checkpoints`: what `checkpoint` returned, in order.
         """
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
         """Take note of messages that were answered before this process began, and of what to.
 
-        Returns
-        -------
-        bool
-            Whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
-
-        Raises
-        ------
-        StrayError
-            If one does not reply what is recorded.
+        Returns whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
+        Raises StrayError if one does not reply what is recorded.
         """
 
     def catch_up(self, deadline: float) -> None:
@@ -78,10 +62,8 @@ class ResumableGrid(Grid):
 class MessageGrid(ResumableGrid):
     """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
 
-    Attributes
-    ----------
-    behind : frozenset of int
-        Nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is in it.
+    `behind`: nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is
+    in it.
     """
 
     behind: frozenset[int] = frozenset()

@@ -29,10 +29,7 @@ RULE = "study.joint_seed"
 def own_secret(folder: Path) -> bytes:
     """Return the secret in a site's folder, 32 bytes; it is made where there is none.
 
-    Raises
-    ------
-    InputError
-        If the file is damaged: what follows from less could be tried.
+    Raises InputError if the file is damaged: what follows from less could be tried.
     """
     path = folder / NAME
     if not path.exists():
@@ -61,14 +58,8 @@ def joint_seed(shares: Sequence[str]) -> int:
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
     """Return the digest of all sites' commitments; RefusedError unless they are of so many, this site's in its place.
 
-    Parameters
-    ----------
-    commitments : list of str
-        As whoever asks shows them.
-    sites, client : int
-        How many sites the run has, and this one's place.
-    share : str
-        This site's.
+    `commitments`: as whoever asks shows them. `sites`, `client`: how many sites the run has, and this one's place.
+    `share`: this site's.
     """
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(

@@ -182,11 +182,7 @@ def _median(run: Run, partition: Divided) -> Protocol[Width]:
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
     """Return the median distance between points of groups: normal, with their means and variances, (G, d) each.
 
-    Parameters
-    ----------
-    means, variances : ndarray of shape (G, d)
-    weights : ndarray of shape (G,)
-        The rows that each stands for.
+    `means`, `variances` (G, d). `weights` (G,): the rows that each stands for.
     """
     d = means.shape[1]
     count = min(POINTS, max(200, ENTRIES // d))

@@ -25,20 +25,12 @@ from fedkernel.errors import InputError
 class Cells:
     """A file's columns, by their place, for names may be missing or stand there twice.
 
-    Attributes
-    ----------
-    names : tuple of str
-        As they stand in the file.
-    columns : tuple of ndarray of shape (n,)
-        float64, with NaN where a cell is missing, or objects: texts, and None where one is.
-    rows : ndarray of shape (n,)
-        What a spreadsheet calls each row.
-    findings : tuple of Finding
-        What reading met.
-    decimal : str
-        The mark before decimals in texts.
-    ids : tuple of str, or None
-        Where they stand beside the columns, in an .npz file.
+    - `names`: as they stand in the file.
+    - `columns` (n,): float64, with NaN where a cell is missing, or objects: texts, and None where one is.
+    - `rows` (n,): what a spreadsheet calls each row.
+    - `findings`: what reading met.
+    - `decimal`: the mark before decimals in texts.
+    - `ids`: where they stand beside the columns, in an .npz file.
     """
 
     names: tuple[str, ...]

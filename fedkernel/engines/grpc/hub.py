@@ -239,9 +239,7 @@ class Hub(MessageGrid):
 
         Every stream that is returned must be left with `leave`.
 
-        Raises
-        ------
-        RefusedError
+        Raises RefusedError.
         """
         name = caller.metadata.get(NAME, "")
         try:
@@ -480,14 +478,8 @@ class Hub(MessageGrid):
     ) -> bool:
         """Wait until every site is connected, and return whether they are.
 
-        Parameters
-        ----------
-        look : callable
-            Called again and again; may raise to end the waiting.
-        every : float
-            Seconds between two calls.
-        seconds : float
-            To wait at most.
+        `look`: called again and again; may raise to end the waiting. `every`: seconds between two calls. `seconds`: to
+        wait at most.
         """
         give_up = time.monotonic() + seconds
         with self._arrived:
@@ -544,11 +536,8 @@ class Hub(MessageGrid):
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended; once.
 
-        Parameters
-        ----------
-        failure : str or None
-            Empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and nobody
-            waits for what is on its way.
+        `failure`: empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and
+        nobody waits for what is on its way.
         """
         with self._arrived:
             if self._over:

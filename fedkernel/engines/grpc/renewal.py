@@ -39,25 +39,9 @@ SOON = datetime.timedelta(days=3)
 def renew_expiring(folder: Path, within: float, *, days: float | None = None) -> tuple[list[Path], list[str]]:
     """Write the certificates of a folder of `make_certificates` anew that end within some days, or have ended.
 
-    Parameters
-    ----------
-    folder : Path
-    within : float
-        Days.
-    days : float, optional
-        How long the new ones are valid; by default as long as the old ones were.
-
-    Returns
-    -------
-    list of Path
-        The certificates that were written.
-    list of str
-        The names whose certificates end as soon, but are revoked: they need another key.
-
-    Raises
-    ------
-    InputError
-        A folder without an authority; a certificate that is not of that authority, or damaged.
+    `within`: days. `days`: how long the new ones are valid; by default as long as the old ones were. Returns the
+    certificates that were written; the names whose certificates end as soon, but are revoked: they need another key.
+    Raises InputError: a folder without an authority; a certificate that is not of that authority, or damaged.
     """
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
@@ -109,12 +93,7 @@ class Renewing:
     What cannot be used is looked at again until it can: files that are still being copied, that nobody has let this
     process read yet, or whose time begins by a clock that is late.
 
-    Parameters
-    ----------
-    tls : TLS
-    role : {"server", "site"}
-    tell : callable
-        Told in a sentence of what was taken, or could not be.
+    `tell`: told in a sentence of what was taken, or could not be.
     """
 
     def __init__(self, tls: TLS, role: str, tell: Callable[[str], object]) -> None:

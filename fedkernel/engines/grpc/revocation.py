@@ -30,21 +30,8 @@ LIST = "ca.crl"
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     """Have the authority of a folder of `make_certificates` revoke all certificates that it has signed for these names.
 
-    Parameters
-    ----------
-    folder : Path
-    names : sequence of str
-
-    Returns
-    -------
-    list of Path
-        The lists that were written.
-
-    Raises
-    ------
-    InputError
-        A folder without an authority; a name for which it has signed nothing, or beside which there is a certificate of
-        another authority; a damaged list.
+    Returns the lists that were written. Raises InputError: a folder without an authority; a name for which it has
+    signed nothing, or beside which there is a certificate of another authority; a damaged list.
     """
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
@@ -79,10 +66,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
     """Return the serial numbers of the certificates that an authority has revoked; none where there is no list.
 
-    Raises
-    ------
-    InputError
-        If the list is damaged, or not signed by the authority.
+    Raises InputError if the list is damaged, or not signed by the authority.
     """
     try:
         revoked = x509.load_pem_x509_crl(path.read_bytes())
@@ -98,15 +82,8 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 class Revoked:
     """What the server asks of a site's certificate as it connects: whether it has been revoked meanwhile.
 
-    Parameters
-    ----------
-    folder : Path
-        The server's folder of certificates.
-
-    Raises
-    ------
-    InputError
-        If the list there is damaged, or of another authority.
+    `folder`: the server's folder of certificates. Raises InputError if the list there is damaged, or of another
+    authority.
     """
 
     def __init__(self, folder: Path) -> None:

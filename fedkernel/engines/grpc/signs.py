@@ -17,10 +17,7 @@ LOOK = 1.0
 class Signs:
     """Tells what lasts, such as ``computing FindLocalEigenpairs for 40 s``.
 
-    Parameters
-    ----------
-    tell : callable
-        Told a sentence.
+    `tell`: told a sentence.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
