@@ -91,12 +91,6 @@ class CatchingUpGrid(ResumableGrid):
         """The run this grid belongs to."""
         return self._grid.run
 
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Create a message to a node."""
-        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
-
     # How a run is resumed.
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:

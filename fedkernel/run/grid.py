@@ -31,6 +31,12 @@ class ResumableGrid(Grid):
 
     write_every = 0.0
 
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
     def called(self, node: int) -> str:
         """Return what texts call a node before it has said which client it is."""
         return f"node {node}"
@@ -145,12 +151,6 @@ class MessageGrid(ResumableGrid):
     def run(self) -> flower.Run:
         """The run this grid belongs to."""
         return self._run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Create a message to a node."""
-        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages to their nodes."""

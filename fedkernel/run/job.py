@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
@@ -180,6 +180,19 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
+ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
+
+
+def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
+    try:
+        read_table(text)
+        return kind.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        raise refused(f"{what} is not valid: {explain(error)}") from None
+    except InputError as error:
+        raise refused(f"{what} is not valid: {error}") from None
+
+
 class Study(pydantic.BaseModel):
     """What sites are asked to take part in: everything that will be asked of them, before it is.
 
@@ -219,13 +232,7 @@ class Study(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str, what: str = "the study") -> "Study":
         """Read a study, with errors as one sentence that begins with what it is called."""
-        try:
-            read_table(text)
-            return cls.model_validate_json(text)
-        except pydantic.ValidationError as error:
-            raise InputError(f"{what} is not valid: {explain(error)}") from None
-        except InputError as error:
-            raise InputError(f"{what} is not valid: {error}") from None
+        return _from_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
         """Raise TellableError unless a run is, to the letter, one of the study's."""
@@ -296,13 +303,7 @@ class Job(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str) -> "Job":
         """Read a job, with errors as one sentence."""
-        try:
-            read_table(text)
-            return cls.model_validate_json(text)
-        except pydantic.ValidationError as error:
-            raise TellableError(f"the job is not valid: {explain(error)}") from None
-        except InputError as error:
-            raise TellableError(f"the job is not valid: {error}") from None
+        return _from_json(cls, text, "the job", TellableError)
 
     @property
     def folder(self) -> Path | None:

@@ -203,6 +203,24 @@ def read_tls(folder: Path, role: str) -> TLS:
     return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name, folder)
 
 
+def existing_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the folder's authority; InputError where there is none."""
+    if not (folder / "ca.key").exists():  # else one would be made
+        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
+    return own_authority(folder)
+
+
+def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.Certificate:
+    """Read a certificate in an authority's folder; InputError if it has not signed it: it `verb` its own."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate.verify_directly_issued_by(authority)
+    except Exception as error:  # of the file, of PEM, of the signature
+        of = f"the authority in {path.parent.parent} ({type(error).__name__})"
+        raise InputError(f"{path} is no certificate of {of}, which {verb} its own") from None
+    return certificate
+
+
 def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """Return the folder's authority; it is made where there is none."""
     certificate, key = folder / "ca.crt", folder / "ca.key"

@@ -18,9 +18,10 @@ from fedkernel.engines.grpc.certificates import (
     CLOCK_SKEW,
     TLS,
     check_days,
+    existing_authority,
     hosts_of,
     issue,
-    own_authority,
+    own_certificate,
     read_tls,
 )
 from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
@@ -43,23 +44,15 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     certificates that were written; the names whose certificates end as soon, but are revoked: they need another key.
     Raises InputError: a folder without an authority; a certificate that is not of that authority, or damaged.
     """
-    if not (folder / "ca.key").exists():  # else one would be made
-        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
+    authority, _ = existing_authority(folder)
     if not 0 <= within <= AUTHORITY_DAYS:
         raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
     if days is not None:
         check_days(days)
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
-    authority, _ = own_authority(folder)
     revoked, renewed, left = revoked_serials(folder / LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
-        try:
-            old = x509.load_pem_x509_certificate(path.read_bytes())
-            old.verify_directly_issued_by(authority)
-        except Exception as error:  # of the file, of PEM, of the signature
-            raise InputError(
-                f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which renews its own"
-            ) from None
+        old = own_certificate(path, authority, "renews")
         if old.not_valid_after_utc > soon:
             continue
         name = path.parent.name
