@@ -157,7 +157,9 @@ def join(
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
     wire = _Wire(grid, settings, pair, journal)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
-    members = [_member(node, reply) for node, (reply, _) in introductions.items()]
+    members = [
+        Member(node_id=node, **reply.model_dump(exclude={"commitment"})) for node, (reply, _) in introductions.items()
+    ]
     contents = {reply.client: content for reply, content in introductions.values()}
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
@@ -228,10 +230,6 @@ def _draw_seed(
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
     log.info("%s: the sites drew the seed %d", wire.settings.run, seed)
     return seed
-
-
-def _member(node: int, reply: Introduction) -> Member:
-    return Member(node_id=node, **reply.model_dump(exclude={"commitment"}))
 
 
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:

@@ -61,12 +61,6 @@ POINTS = 1500
 """Points that stand for the rows of all groups, and the least where they have many columns."""
 
 
-def settle_width(run: Run, partition: Divided, kernel: Kernel) -> Protocol[Kernel]:
-    """Return the kernel with the number that its rule gives on all sites' rows; one without a rule as it is."""
-    settled = yield from settle_widths(run, partition, [] if kernel.rule is None else [kernel])
-    return settled.get(kernel, kernel) if settled else kernel
-
-
 def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Return the kernels with a rule, each with what it is settled as; a rule that several have is measured once."""
     widths: dict[str, Width] = {}

@@ -6,7 +6,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +51,7 @@ def read_cells(file: SiteFile) -> Cells:
         findings = []
         if sheet.sheets > 1:
             findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
-        rows = [[_cell(cell) for cell in row] for row in sheet.rows]
+        rows = [["" if cell is None else text_of(cell) for cell in row] for row in sheet.rows]
         return _rows_cells(rows, findings, Form(header=file.header_row), "")
     if suffix == ".parquet":
         with readable(path):
@@ -135,10 +134,6 @@ def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> 
         what += "; with decimal commas beside commas between the values, nobody can tell which is which"
         mend = "store it anew, with semicolons or tabs between the values"
     return Finding("fault", what, rows_of(number for number, _ in other), mend)
-
-
-def _cell(cell: Any) -> str:
-    return "" if cell is None else text_of(cell)
 
 
 def _sentence(error: InputError, path: Path) -> str:

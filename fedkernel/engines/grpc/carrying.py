@@ -106,14 +106,13 @@ def hand_out(
     *,
     patience: float = SERVER_PATIENCE,
     limit: int = LIMIT,
-    tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
     """Wait until all sites have joined, send each the files, by name, and ask nothing.
 
     Parameters are those of `serve`; of the job, sites are told which runs the files are of.
     """
-    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=list(files))
+    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()

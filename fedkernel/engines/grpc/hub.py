@@ -473,19 +473,16 @@ class Hub(MessageGrid):
         """Return the names of sites by their ids."""
         return [self._nodes[node - 1].name for node in nodes]
 
-    def wait_for_all(
-        self, look: Callable[[], object] = lambda: None, every: float = 0.25, seconds: float = math.inf
-    ) -> bool:
+    def wait_for_all(self, look: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
         """Wait until every site is connected, and return whether they are.
 
-        `look`: called again and again; may raise to end the waiting. `every`: seconds between two calls. `seconds`: to
-        wait at most.
+        `look`: called again and again; may raise to end the waiting. `seconds`: to wait at most.
         """
         give_up = time.monotonic() + seconds
         with self._arrived:
             while self.missing and time.monotonic() < give_up:
                 look()
-                self._arrived.wait(every)
+                self._arrived.wait(0.25)
             return not self.missing
 
     def dismiss(self, name: str, reason: str) -> None:

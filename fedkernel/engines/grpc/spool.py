@@ -19,12 +19,9 @@ class Spool:
 
     A record has a request's id, what it says to its site alone, and where its content is: that of a broadcast is
     written once. Records of a site are a chain, so that nothing in memory grows with the rounds.
-
-    `limit`: bytes; `SPOOL_BYTES` by default.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self._limit = SPOOL_BYTES if limit is None else limit
+    def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self.clear()
 
@@ -83,8 +80,8 @@ class Spool:
     def _write(self, *parts: bytes | bytearray) -> int:
         """Append something; what could not be written whole is not counted."""
         length = sum(map(len, parts))
-        if self.size + length > self._limit:
-            raise OSError(f"the requests of a run have more than {self._limit:,} bytes")
+        if self.size + length > SPOOL_BYTES:
+            raise OSError(f"the requests of a run have more than {SPOOL_BYTES:,} bytes")
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="fedkernel-requests-")  # noqa: SIM115 - `close` does
         self._file.seek(self.size)
