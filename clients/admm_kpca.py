@@ -295,10 +295,7 @@ def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
 
 @dataclass(frozen=True)
 class Cell(State):
-    """O_j: the node and its neighbours, in order, and how many rows each of them has.
-
-    `members`, `rows` (p + 1,).
-    """
+    """O_j: the node and its neighbours, in order, and how many rows each of them has, both (p + 1,)."""
 
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]

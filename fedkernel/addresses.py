@@ -134,10 +134,7 @@ def loaded(name: str) -> object | None:
 
 
 def address_of(kind: type) -> str:
-    """Return the address of a class.
-
-    Raises InputError if other processes could not import it from there, with what to do.
-    """
+    """Return the address of a class; InputError, with what to do, if no other process could import it from there."""
     inner = kind.__qualname__
     if kind.__module__ == "__main__":
         raise InputError(

@@ -151,10 +151,7 @@ class ArrayTable(Table):
 
 
 class SparseTable(Table):
-    """Rows of a scipy sparse matrix or array, kept as CSR in the order that `check_rows` gives it.
-
-    `X` (n, d).
-    """
+    """Rows of a scipy sparse matrix or array X (n, d), kept as CSR in the order that `check_rows` gives it."""
 
     def __init__(self, X: sparse.sparray | sparse.spmatrix, what: str = "X", path: Path | None = None) -> None:
         rows = check_rows(X, what)

@@ -186,10 +186,7 @@ def _finish(hub: Hub, job: Job) -> None:
 
 @contextmanager
 def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Callable[[], None]]:
-    """Start the clients' processes.
-
-    What it yields Raises EngineError if one of them has ended.
-    """
+    """Start the clients' processes; what it yields raises EngineError if one of them has ended."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
     command = [sys.executable, "-m", "fedkernel.engines.grpc.process", address]

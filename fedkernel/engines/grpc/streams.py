@@ -24,10 +24,7 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """A stream that is not attended to, or no longer.
-
-    `code`: name of gRPC's status code.
-    """
+    """A stream that is not attended to, or no longer; `code` is the name of gRPC's status code."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
