@@ -8,7 +8,7 @@ TOOLS = {"hypothesis", "pandas", "polars", "pytest", "pytest-timeout", "pytest-x
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-users = {*project["dependencies"], *extras["metrics"], *extras["xlsx"], *extras["fast"]}
+users = {*project["dependencies"], *extras["metrics"], *extras["xlsx"]}
 for requirement in sorted(users.union(extras["dev"])):
     name, lowest = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,.*)?", requirement).groups()
     if requirement in users or name in TOOLS:

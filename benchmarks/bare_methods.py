@@ -20,7 +20,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 
 from fedkernel.seeds import generator
-from fedkernel.threads import blas_threads, one_openmp_thread
+from fedkernel.threads import blas_threads, openmp_threads
 
 Array = np.ndarray
 Apply = Callable[[Array], Array]
@@ -363,7 +363,7 @@ def clusters(H: Sequence[Array], k: int, samples: int) -> list[Array]:
     """Divide rows by distributed k-means (Balcan, Ehrlich, Liang); return their labels, by client."""
 
     def lloyd(points: Array, rng: np.random.Generator, restarts: int, weights: Array | None = None) -> KMeans:
-        with one_openmp_thread():
+        with openmp_threads(1):
             return KMeans(k, n_init=restarts, random_state=int(rng.integers(2**31))).fit(points, sample_weight=weights)
 
     def distances(points: Array, centers: Array) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from fedkernel.data import load
-from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures, structured
+from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures
 from fedkernel.threads import blas_threads
 from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
@@ -185,16 +185,6 @@ def least_seconds(calls: dict[str, Callable[[], Any]], repetitions: int = 5) -> 
     return seconds
 
 
-@contextlib.contextmanager
-def without_numba() -> Iterator[None]:
-    """Have Hadamard transforms computed by NumPy."""
-    compiled, structured.compiled = structured.compiled, lambda: None
-    try:
-        yield
-    finally:
-        structured.compiled = compiled
-
-
 def axes_and_pixels(count: int) -> dict[int, np.ndarray]:
     """Return so many rows of MNIST: their 256 leading principal axes, and all columns."""
     X = rows("mnist5k", count)
@@ -203,23 +193,15 @@ def axes_and_pixels(count: int) -> dict[int, np.ndarray]:
 
 def times_of_structured() -> None:
     print("\n| columns | D | frequencies | draw, ms: independent | orthogonal | structured ", end="")
-    print("| products with a row, us: by a matrix | structured | without numba | all features of a row, us: ", end="")
-    print("orthogonal | structured |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| products with a row, us: by a matrix | structured |\n|---|---|---|---|---|---|---|---|")
     for d, X in axes_and_pixels(2048).items():
         for D in (50, 200, 1000, 2000):
             features = {way: RandomFeatures(kernel_of(X), D, seed=0, frequencies=way) for way in ALL_WAYS}
             draws = least_seconds({way: partial(own._draw, d) for way, own in features.items()})
-            maps = {way: partial(features[way].map(d), X) for way in ("orthogonal", "structured")}
-            angles = {way: features[way]._angles(d)[0] for way in maps}
-
-            def by_numpy(products: Any = angles["structured"], X: Any = X) -> None:
-                with without_numba():
-                    products(X)
-
-            products = least_seconds({way: partial(own, X) for way, own in angles.items()} | {"NumPy": by_numpy})
+            angles = {way: features[way]._angles(d)[0] for way in ("orthogonal", "structured")}
+            products = least_seconds({way: partial(own, X) for way, own in angles.items()})
             times = [f"{1e3 * draws[way]:.2g}" for way in ALL_WAYS]
-            for seconds in (*products.values(), *least_seconds(maps).values()):
-                times.append(f"{1e6 * seconds / len(X):.2g}")
+            times += [f"{1e6 * seconds / len(X):.2g}" for seconds in products.values()]
             print(f"| {d} | {D} | {D // 2} | {' | '.join(times)} |", flush=True)
 
 

@@ -108,10 +108,8 @@ class Projection(Letter):
 class RowLetters(Letters):
     """Letters with the node's rows, or with features of them: reveals to whom, and how long they are.
 
-    Attributes
-    ----------
-    shown : int
-        How many of the node's rows the letters hold as they are, each neighbour the same; noise does not hide them.
+    `shown`: how many of the node's rows the letters hold as they are, each neighbour the same; noise does not hide
+    them.
     """
 
     shown: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -233,10 +231,7 @@ class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
 class UpdateConsensus(Penalised[Letters]):
     """Delivers estimates; asks for z (equations 10 and 11), and to write to each neighbour what it is on its rows.
 
-    Attributes
-    ----------
-    signs : ndarray or None
-        In the first iteration, which has no estimates but starts: by what each start in the cell is multiplied.
+    `signs`: in the first iteration, which has no estimates but starts: by what each start in the cell is multiplied.
     """
 
     posts: ClassVar = (Projection,)
@@ -246,10 +241,7 @@ class UpdateConsensus(Penalised[Letters]):
 class UpdateDirection(Penalised[Progress]):
     """Delivers projections; asks for a and the multipliers (equations 12 and 13), and to write them to the neighbours.
 
-    Attributes
-    ----------
-    dual : bool
-        Whether there are multipliers; without, they are set to 0 and stay so.
+    `dual`: whether there are multipliers; without, they are set to 0 and stay so.
     """
 
     posts: ClassVar = (Estimate,)
@@ -303,12 +295,7 @@ def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
 
 @dataclass(frozen=True)
 class Cell(State):
-    """O_j: the node and its neighbours, in order, and how many rows each of them has.
-
-    Attributes
-    ----------
-    members, rows : ndarray of shape (p + 1,)
-    """
+    """O_j: the node and its neighbours, in order, and how many rows each of them has, both (p + 1,)."""
 
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -350,14 +337,8 @@ class FirstSpectrum(Spectrum):
 class Direction(State):
     """What the node's own iterations change.
 
-    Attributes
-    ----------
-    a : ndarray of shape (n_j,)
-        Its direction phi(X_j) a.
-    G : ndarray of shape (n_j, p + 1)
-        phi(X_j)^T eta, the multipliers of its constraints on the z of each in the cell.
-    own_multiplier : ndarray of shape (n_j,)
-        K_j^-1 g of the one on its own z.
+    `a` (n_j,): its direction phi(X_j) a. `G` (n_j, p + 1): phi(X_j)^T eta, the multipliers of its constraints on the z
+    of each in the cell. `own_multiplier` (n_j,): K_j^-1 g of the one on its own z.
     """
 
     a: FloatArray
@@ -383,12 +364,8 @@ class Starts(State):
 class Components(State):
     """The components that were found, and what goes with them.
 
-    Attributes
-    ----------
-    alpha : ndarray of shape (n_j, k)
-        The components, as combinations of the node's rows, of unit length.
-    directions : ndarray of shape (n_j, k)
-        What the directions that were taken off are on the node's rows.
+    `alpha` (n_j, k): the components, as combinations of the node's rows, of unit length. `directions` (n_j, k): what
+    the directions that were taken off are on the node's rows.
     """
 
     alpha: FloatArray

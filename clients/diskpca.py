@@ -146,10 +146,7 @@ class ScoreRows(Request[Total]):
 class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
     """Hands over the landmarks that were drawn last: those of other sites, for the site knows its own.
 
-    Attributes
-    ----------
-    before : int
-        How many of the rows stand before the site's own, in the order that is the same for all.
+    `before`: how many of the rows stand before the site's own, in the order that is the same for all.
     """
 
     before: Annotated[int, Field(ge=0, lt=2**63)]
@@ -300,12 +297,8 @@ class BlockProducts(State):
 class Leverages(State):
     """What rows are drawn by first.
 
-    Attributes
-    ----------
-    whitening : ndarray of shape (t, r)
-        Z^-1, by which the squared length of an embedded row is its score.
-    sums : ndarray of shape (b,)
-        Of the scores of each block's rows.
+    `whitening` (t, r): Z^-1, by which the squared length of an embedded row is its score. `sums` (b,): of the scores of
+    each block's rows.
     """
 
     whitening: FloatArray

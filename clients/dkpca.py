@@ -44,11 +44,7 @@ class LocalSpectrum(Reply):
     the table can rebuild the others from it, with an RBF kernel up to the error of the truncation, with a linear one
     exactly if the site has no more columns than D_m.
 
-    Attributes
-    ----------
-    vectors, values : ndarray of shape (N, D_m) and (D_m,)
-    omitted : float or None
-        Where asked: the next eigenvalue, the largest that is left out.
+    `vectors`, `values` (N, D_m). `omitted`: where asked: the next eigenvalue, the largest that is left out.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
@@ -89,10 +85,7 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
 class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
     """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest.
 
-    Attributes
-    ----------
-    omitted : bool
-        Whether the largest eigenvalue that is left out is to be said, too.
+    `omitted`: whether the largest eigenvalue that is left out is to be said, too.
     """
 
     kernel: Kernel

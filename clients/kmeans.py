@@ -92,11 +92,8 @@ class ClusterSums(Summed):
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
     feature space from the origin, all together; nothing of a single cluster.
 
-    Attributes
-    ----------
-    sum : ndarray of shape (s,)
-    lengths, cost, total : float
-        Of squared lengths, of squared distances to the nearest centre, and of k(x, x).
+    `sum` (s,). `lengths`, `cost`, `total`: of squared lengths, of squared distances to the nearest centre, and of k(x,
+    x).
     """
 
     sum: Annotated[FloatArray, Shape("s")]
@@ -124,12 +121,7 @@ class ClusterSizes(Reply):
     Reveals these sizes but for the step: of fewer rows than that it says 0. What they lack of the site's rows is what
     was rounded off of all clusters together: only where that is nothing, or the most it can be, all are known exactly.
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (k,)
-        Rounded down.
-    step : float
-        What was asked, or what the site's guard demands, if that is more.
+    `sizes` (k,): rounded down. `step`: what was asked, or what the site's guard demands, if that is more.
     """
 
     sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
@@ -164,12 +156,8 @@ class SharedRows(Summed):
     more is known of what was rounded off: where one is larger than its pairs together by all that rounding can take of
     these, they are known exactly. A coordinator that follows the protocol has but the sum over the sites.
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (k, k)
-        Rounded down; a row for each cluster of the earlier run.
-    slack : float
-        By how much each is less than it was, at most: 1 less than the step.
+    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: by how much each is less than it
+    was, at most: 1 less than the step.
     """
 
     sizes: Annotated[FloatArray, Shape("k", "k"), Within(whole=True)]

@@ -33,19 +33,9 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     A vector whose eigenvalue is zero is no direction of its client's but the random start: it weighs 0. Where no client
     has an eigenvalue, all weigh the same.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray of shape (M, k)
-        Of an indefinite kernel, such as a sigmoid, magnitudes count.
-    rule : {"eigenvalue", "average"}
-    scaling : bool
-        Raise the weights of the half of clients with the largest eigenvalues (several vectors: the largest sums of
-        them), and lower the others' (equation 15).
-
-    Returns
-    -------
-    ndarray of shape (M, k)
-        Their sum is 1 before scaling.
+    `eigenvalues` (M, k): of an indefinite kernel, such as a sigmoid, magnitudes count. `scaling`: raise the weights of
+    the half of clients with the largest eigenvalues (several vectors: the largest sums of them), and lower the others'
+    (equation 15). Returns (M, k): their sum is 1 before scaling.
     """
     sizes = np.abs(eigenvalues)
     clients = len(sizes)
@@ -67,19 +57,10 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k), since clients need not have their
     directions in the same order. (One vector by that would have each weight times its cosine with the result.)
 
-    Parameters
-    ----------
-    pairs : sequence of Eigenpairs
-        Values (k,) and orthonormal vectors (N, k) of each client.
-    weights : ndarray of shape (M, k)
-
-    Returns
-    -------
-    Eigenpairs
-        Orthonormal vectors (N, k), and Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which do not increase. They
-        settle the basis where weights are equal. Directions below `ROUNDING` of the weighted sum's largest eigenvalue
-        are dropped, never scaled up: with fewer than k left, vectors without preference for any row, of value 0, take
-        their places.
+    `pairs`: values (k,) and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors
+    (N, k), and Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which do not increase. They settle the basis where
+    weights are equal. Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled
+    up: with fewer than k left, vectors without preference for any row, of value 0, take their places.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     if weights.shape[1] == 1:

@@ -60,10 +60,7 @@ class RelayedVectors(Letter):
 class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
     """How a site merges what its neighbours wrote with its own; in the first round nothing was written.
 
-    Attributes
-    ----------
-    relayed : int or None
-        How many clients there are, of which neighbours write all vectors that they have; None: their own alone.
+    `relayed`: how many clients there are, of which neighbours write all vectors that they have; None: their own alone.
     """
 
     rule: Literal["eigenvalue", "average"]
@@ -115,10 +112,7 @@ class SearchState(CarriesLetters, Finished):
 
     Reveals when the search ended, and whether it had converged, and how alike the site's rows are, all together.
 
-    Attributes
-    ----------
-    state : {"searching", "converged", "unconverged"}
-        "unconverged": its products were used up. Of other sites "searching".
+    `state`: "unconverged": its products were used up. Of other sites "searching".
     """
 
     state: Literal["searching", "converged", "unconverged"] = "searching"
@@ -137,12 +131,8 @@ class AddProducts(InTree[SearchState]):
 
     At the root it asks for a step of the search, and to write to the children the next block, or the result.
 
-    Attributes
-    ----------
-    block : {"first", "kept", "delivered"}
-        "first": the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums.
-    tol, most
-        The search's, as `block_krylov` has them; ``most`` products.
+    `block`: "first": the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums.
+    `tol`, `most`: the search's, as `block_krylov` has them; ``most`` products.
     """
 
     posts: ClassVar = (SubtreeProduct, NextBlock)

@@ -204,12 +204,8 @@ class DirectionProducts(Summed):
     Reveals of each new row the combinations, by the directions, of its similarities to the training rows, and the
     site's variance along each direction.
 
-    Attributes
-    ----------
-    products : ndarray of shape (n_new, k)
-        ``K_m(new, training) U``, centred as in training.
-    captured : ndarray of shape (k,)
-        ``u^T K_m u`` for each direction, which says how long it is in feature space.
+    `products` (n_new, k): ``K_m(new, training) U``, centred as in training. `captured` (k,): ``u^T K_m u`` for each
+    direction, which says how long it is in feature space.
     """
 
     products: Annotated[FloatArray, Shape("n_new", "k")]
@@ -237,12 +233,7 @@ def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
 class KernelMatrix(State):
     """Of the site's columns.
 
-    Attributes
-    ----------
-    K : ndarray of shape (N, N)
-        Centred where that was asked.
-    column_means : ndarray of shape (N,) or None
-        Those it had before it was centred.
+    `K` (N, N): centred where that was asked. `column_means` (N,): those it had before it was centred.
     """
 
     K: FloatArray
@@ -253,11 +244,7 @@ class KernelMatrix(State):
 class UpdatedMatrix(State):
     """The site's matrix as equation 14 has left it, ``basis core basis^T``.
 
-    Attributes
-    ----------
-    basis : ndarray of shape (N, k)
-        Orthonormal columns.
-    core : ndarray of shape (k, k)
+    `basis` (N, k): orthonormal columns. `core` (k, k).
     """
 
     basis: FloatArray

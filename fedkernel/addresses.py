@@ -54,17 +54,8 @@ def names(group: Group) -> dict[str, str]:
 def address(name: str, group: Group, what: str) -> str:
     """Return the address that a name is or stands for; nothing is imported.
 
-    Parameters
-    ----------
-    name : str
-    group : str
-    what : str
-        What error texts call it, for instance ``method``.
-
-    Raises
-    ------
-    InputError
-        If it is neither a short name of one thing nor of the form of an address.
+    `what`: what error texts call it, for instance ``method``. Raises InputError if it is neither a short name of one
+    thing nor of the form of an address.
     """
     module, colon, inner = name.partition(":")
     if not colon:
@@ -89,11 +80,8 @@ def short(name: str, group: Group) -> str:
 def find(name: str, wanted: type, group: Group, what: str) -> Any:
     """Import and return the class that a name says; of `wanted` object, whatever it says.
 
-    Raises
-    ------
-    InputError
-        One sentence: the name is none (see `address`), its module is not there or cannot be imported, there is nothing
-        of that name in it, or it is no class of the kind that is wanted.
+    Raises InputError: one sentence: the name is none (see `address`), its module is not there or cannot be imported,
+    there is nothing of that name in it, or it is no class of the kind that is wanted.
     """
     named = _imported(name, group, what)
     if wanted is not object and not (isinstance(named, type) and issubclass(named, wanted)):
@@ -146,13 +134,7 @@ def loaded(name: str) -> object | None:
 
 
 def address_of(kind: type) -> str:
-    """Return the address of a class.
-
-    Raises
-    ------
-    InputError
-        If other processes could not import it from there, with what to do.
-    """
+    """Return the address of a class; InputError, with what to do, if no other process could import it from there."""
     inner = kind.__qualname__
     if kind.__module__ == "__main__":
         raise InputError(

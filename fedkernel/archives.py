@@ -65,10 +65,7 @@ _FIRST = np.lib.format.magic(1, 0)
 def read_header(stream: IO[bytes]) -> Header:
     """Read a header from where an .npy file begins; after it the entries follow.
 
-    Raises
-    ------
-    ValueError
-        If there is none, or one of an array of anything but numbers and text.
+    Raises ValueError if there is none, or one of an array of anything but numbers and text.
     """
     try:
         # most are of the first form, for which numpy's reading takes as long as all else here
@@ -145,18 +142,9 @@ class Archive(Mapping[str, AnyArray]):
 def open_npz(path: str | os.PathLike[str], *, own: bool = True) -> Iterator[Archive]:
     """Open an npz file; what goes wrong with it, here and in reading its arrays, is one sentence.
 
-    Parameters
-    ----------
-    path : path-like
-    own : bool
-        Whether it is of one's own making: its arrays may take all memory that the machine has. Those of somebody else's
-        file may take 256 MiB together, or 100 times the file's own size if that is more.
-
-    Raises
-    ------
-    FileNotFoundError
-    InputError
-        If it is damaged, is none, or would take more.
+    `own`: whether it is of one's own making: its arrays may take all memory that the machine has. Those of somebody
+    else's file may take 256 MiB together, or 100 times the file's own size if that is more. Raises FileNotFoundError.
+    Raises InputError if it is damaged, is none, or would take more.
     """
     path = Path(path)
     try:

@@ -11,10 +11,7 @@ from fedkernel.strategy import KernelStrategy
 def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
     """Build the strategy of a name or address from a table, importing what both name.
 
-    Raises
-    ------
-    InputError
-        If there is no such strategy, called `what` in the text, or if it refuses the parameters.
+    Raises InputError if there is no such strategy, called `what` in the text, or if it refuses the parameters.
     """
     kind: type[KernelStrategy[Any]] = find(name, KernelStrategy, "pairs", what)
     import_kernels(parameters)

@@ -82,10 +82,7 @@ if hasattr(os, "register_at_fork"):
 def at_work(threads: int = 1) -> Iterator[None]:
     """Say that the calling thread computes, on a core of its own.
 
-    Parameters
-    ----------
-    threads : int
-        BLAS threads that it has. With more than one these take the idle cores, and nobody helps.
+    `threads`: BLAS threads that it has. With more than one these take the idle cores, and nobody helps.
     """
     if _here.at_work:
         yield
@@ -110,14 +107,8 @@ def each(work: Callable[[T], object], blocks: Iterable[T], most: int | None = No
 
     The calling thread takes blocks too, so that nobody waits for a core. Work within work is done by one thread.
 
-    Parameters
-    ----------
-    work : callable
-        Is given a block, and writes where no other block does.
-    blocks : iterable
-        Worth some 0.1 ms each: it takes as long to wake a helper.
-    most : int, optional
-        Threads at once, where each needs memory.
+    `work`: is given a block, and writes where no other block does. `blocks`: worth some 0.1 ms each: it takes as long
+    to wake a helper. `most`: threads at once, where each needs memory.
     """
     left = deque(blocks)
     wanted = min(len(left), most or len(left)) - 1
@@ -166,15 +157,8 @@ def _take_blocks(work: Callable[[T], object], left: deque[T], going_on: Callable
 def in_order(work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None) -> Iterator[R]:
     """Yield what the work of every block returns, in their order, done on as many cores as are idle.
 
-    Parameters
-    ----------
-    work : callable
-    blocks : iterable
-    ahead : int
-        How many results each thread may have waiting: memory holds that many for each, and blocks are begun in groups
-        of as many. Where nobody helps there is one.
-    most : int, optional
-        Threads at once.
+    `ahead`: how many results each thread may have waiting: memory holds that many for each, and blocks are begun in
+    groups of as many. Where nobody helps there is one. `most`: threads at once.
     """
     left = iter(blocks)
     while group := list(islice(left, ahead * (1 + idle) if (idle := _idle(most)) else 1)):

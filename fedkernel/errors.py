@@ -53,10 +53,7 @@ class TellableError(InputError):
 class OwnFileError(InputError):
     """Something is wrong with a site's own files or rows; the text, which names them, is for the site's log.
 
-    Attributes
-    ----------
-    outline : str
-        What the coordinator may hear.
+    `outline`: what the coordinator may hear.
     """
 
     def __init__(self, outline: str, text: str) -> None:
@@ -67,10 +64,7 @@ class OwnFileError(InputError):
 class RefusedError(TellableError):
     """What a site's policy, or a plan that its operator has approved, does not allow; both ends read the text.
 
-    Attributes
-    ----------
-    rule : str
-        Its name, such as ``study.min_sites``.
+    `rule`: its name, such as ``study.min_sites``.
     """
 
     def __init__(self, rule: str, text: str) -> None:

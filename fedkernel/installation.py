@@ -14,10 +14,7 @@ HOME = Path(__file__).resolve().parents[1]
 def check_packages(*names: str) -> None:
     """Raise InputError where a folder or file of somebody else's is imported in place of a package of this name.
 
-    Parameters
-    ----------
-    *names : str
-        Packages that come with this one; one that is not there, as in a bundle that needs it not, is passed over.
+    `*names`: packages that come with this one; one that is not there, as in a bundle that needs it not, is passed over.
     """
     for name in names:
         own, spec = HOME / name / "__init__.py", PathFinder.find_spec(name)

@@ -15,10 +15,8 @@ def lazily(package: str) -> Callable[[str], object]:
     Which module has which name the package says once, for readers and type checkers: by the imports beneath
     ``if TYPE_CHECKING:`` in its ``__init__.py``, which are read here.
 
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``. No name may be that of one of its own modules, which importing that module would replace.
+    `package`: its ``__name__``. No name may be that of one of its own modules, which importing that module would
+    replace.
     """
 
     def find(name: str) -> object:

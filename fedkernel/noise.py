@@ -25,13 +25,8 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
     the runs of a study; for any others they are others, so that no difference of values stands without noise. Runs with
     other scales, or that work on other rows, do average it.
 
-    Parameters
-    ----------
-    values : ndarray
-    scale : float
-        Their standard deviation.
-    key : bytes
-        32, the site's; empty: the operating system's generator is used, and the numbers are others each time.
+    `scale`: their standard deviation. `key`: 32, the site's; empty: the operating system's generator is used, and the
+    numbers are others each time.
     """
     if not key:
         return scale * system_normal(values.shape)

@@ -9,12 +9,8 @@ import numpy as np
 def generator(purpose: str, *words: int) -> np.random.Generator:
     """Return the generator for one purpose under a seed, the same whenever it is asked for.
 
-    Parameters
-    ----------
-    purpose : str
-        Other purposes under the same words draw independent numbers.
-    *words : int
-        Each from 0: the seed, and what else tells the draws apart, such as a client's number or an iteration.
+    `purpose`: other purposes under the same words draw independent numbers. `*words`: each from 0: the seed, and what
+    else tells the draws apart, such as a client's number or an iteration.
     """
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
 

@@ -57,10 +57,7 @@ def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
 def load_parts(path: str | os.PathLike[str]) -> Parts:
     """Read what `save_parts` wrote.
 
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, no model, or holds an array that is not of finite numbers.
+    Raises InputError if the file is missing, damaged, no model, or holds an array that is not of finite numbers.
     """
     try:
         with open_npz(path, own=False) as file:
@@ -88,13 +85,8 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
 def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
     """Write a file beside its place and move it there, so that a reader never meets half of one.
 
-    Parameters
-    ----------
-    path : Path
-    write : callable
-        Is given the open file.
-    mode : int
-        Who may read and write it, less what the process's umask takes away; 0o600: its owner only.
+    `write`: is given the open file. `mode`: who may read and write it, less what the process's umask takes away; 0o600:
+    its owner only.
     """
     path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -146,14 +138,10 @@ def check_folder(folder: Path, mode: int = 0o777) -> None:
 def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0o666) -> Path:
     """Write what is known of rows as CSV: what each is known by, its label and its coordinates, whatever there is.
 
-    Parameters
-    ----------
-    path : Path
-    arrays : mapping of str to ndarray
-        ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in files of
-        numpy called the same. Others are left out. Ids are written as they are, and known again; a name of a class,
-        which may be from somebody else's model, stands behind an apostrophe where a spreadsheet would take it for a
-        formula.
+    `arrays`: ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in
+    files of numpy called the same. Others are left out. Ids are written as they are, and known again; a name of a
+    class, which may be from somebody else's model, stands behind an apostrophe where a spreadsheet would take it for a
+    formula.
     """
     return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -124,8 +124,3 @@ def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Genera
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
         advance = partial(steps.send, (yield item))
-
-
-def one_openmp_thread() -> AbstractContextManager[object]:
-    """Keep scikit-learn's own loops, in the calling thread, from adding up in an order that differs from run to run."""
-    return openmp_threads(1)

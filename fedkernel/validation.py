@@ -44,12 +44,8 @@ _TABLE = pydantic.TypeAdapter(dict[str, Any])
 def read_table(text: str) -> dict[str, Any]:
     """Return a table that somebody else wrote as JSON.
 
-    Raises
-    ------
-    pydantic.ValidationError
-        If it is none, or nested deeper than about 200 times, however deep the stack is.
-    InputError
-        If a table or a list in it is too long to be checked entry by entry.
+    Raises pydantic.ValidationError if it is none, or nested deeper than about 200 times, however deep the stack is.
+    Raises InputError if a table or a list in it is too long to be checked entry by entry.
     """
     table = _TABLE.validate_json(text)
     pending: list[Any] = [table]
@@ -83,17 +79,12 @@ def explain(
 
     A name that is not known comes before one that is missing in the same table, which it may be meant for.
 
-    Parameters
-    ----------
-    error : pydantic.ValidationError
-    fields : sequence of str
-        Names of the fields that could be given: positional arguments are named by it, and unknown names answered.
-    quote : bool
-        Whether the text may hold the value; arrays are never quoted.
-    validated : mapping, optional
-        The fields' values: keeps names out of the path that are not the user's but pydantic's, such as a union's tags.
-    inner : mapping of str to sequence of str, optional
-        Names of the fields that the tables inside could be given, by the table's name.
+    - `fields`: names of the fields that could be given: positional arguments are named by it, and unknown names
+      answered.
+    - `quote`: whether the text may hold the value; arrays are never quoted.
+    - `validated`: the fields' values: keeps names out of the path that are not the user's but pydantic's, such as a
+      union's tags.
+    - `inner`: names of the fields that the tables inside could be given, by the table's name.
     """
     findings = error.errors(include_url=False)
     finding = _telling(findings)

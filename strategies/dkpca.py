@@ -28,7 +28,7 @@ from clients.dkpca import (
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
+from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import (
     RBF,
     Kernel,
@@ -360,7 +360,7 @@ class DKPCA(ProjectsNewRows):
             D, own = result.model.n_components, self.local_components or self.most_components
             settled = dataclasses.replace(self, n_components=D, max_components=None, local_components=own)
             return settled.judge(result, shards, comparable(reference, result.model))
-        figures |= compare_kernel_pca(result.model, reference)
+        figures |= compare_vectors(result.model.eigenvectors_, reference)
         bound = self.theorem_1(shards) if result.history else None
         return figures if bound is None else figures | {"bound": bound}
 

@@ -28,7 +28,7 @@ from clients.peer_vfedpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.judging import Measures
-from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
+from fedkernel.models import KernelPCA, PeerComponents, compare_vectors, kept_variance, over_clients
 from fedkernel.numerics import Kernel, Linear, saturates
 from fedkernel.peers import (
     Graph,
@@ -332,7 +332,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return the same of what the clients find alone."""
-        return {} if reference is None else over_clients([compare_kernel_pca(own, reference) for own in models])
+        return (
+            {} if reference is None else over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
+        )
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the clients' mean distance from the reference after each of the paper's merges."""

@@ -39,7 +39,7 @@ from clients.vfedpca import (
 )
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
+from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import (
     NARROW,
     RBF,
@@ -375,7 +375,7 @@ class VFedPCA(ProjectsNewRows):
         if reference is None:
             return {}
         alike = comparable(reference, result.model) if self.n_components == "auto" else reference
-        return compare_kernel_pca(result.model, alike)
+        return compare_vectors(result.model.eigenvectors_, alike)
 
     def judge_steps(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA

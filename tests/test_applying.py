@@ -19,7 +19,7 @@ from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, SiteFile, load
 from fedkernel.data.labels import NO_LABEL, contingency
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, LandmarkPCA, load_fitted, load_model, save_model
+from fedkernel.models import FittedModel, LandmarkPCA, load_model, save_model
 from fedkernel.models.fitted import class_names
 from fedkernel.run import Result
 from fedkernel.run.job import Projecting
@@ -80,12 +80,12 @@ def test_a_result_keeps_its_columns_and_preparation(tmp_path, clusters):
     model = LandmarkPCA(Linear(), X[:5], np.eye(5)[:, :2], np.ones(2))
     assert "about" not in json.loads(str(contents(model.save(tmp_path / "old.npz"))["header"]))
     for file in (tmp_path / "old.npz", save_model(np.eye(2), tmp_path / "array.npz")):
-        fitted = load_fitted(file)
+        fitted = FittedModel.load(file)
         assert (fitted.columns, fitted.preparation, fitted.strategy) == ((), None, "")
-    np.testing.assert_array_equal(load_fitted(tmp_path / "old.npz").transform(X).values, model.transform(X))
+    np.testing.assert_array_equal(FittedModel.load(tmp_path / "old.npz").transform(X).values, model.transform(X))
     for number, about in enumerate(({"columns": "abc"}, {"columns": [1]}, {"preparation": {"prepare": {}}})):
         path = save_model(result.model, tmp_path / f"{number}.npz", about)
-        assert "damaged fedkernel model" in refused(path, load_fitted)
+        assert "damaged fedkernel model" in refused(path, FittedModel.load)
         load_model(path)
 
 
@@ -113,7 +113,7 @@ def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
     told("run", tmp_path / "run.toml", "--out", tmp_path / "out")
     write(tmp_path / "next.csv", IRIS.data[IRIS.feature_names[::-1]].assign(note="none"))
     told("predict", tmp_path / "out", tmp_path / "next.csv", "--out", tmp_path / "labels.csv")
-    fitted = load_fitted(tmp_path / "out" / "results" / "clusters__seed=0" / "model.npz")
+    fitted = FittedModel.load(tmp_path / "out" / "results" / "clusters__seed=0" / "model.npz")
     assert fitted.columns == tuple(IRIS.feature_names)
     expected = fitted.model.predict(load(DataSpec("iris", scale=scale if scale != "in files" else "none")).X)
     np.testing.assert_array_equal(pd.read_csv(tmp_path / "labels.csv")["label"], expected)

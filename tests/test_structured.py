@@ -15,21 +15,10 @@ from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED
 from fedkernel.numerics.kernels import RBF, Laplacian
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.structured import StructuredFrequencies
-from fedkernel.numerics.trigonometry import compiled
 
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
-@pytest.fixture(params=["numba", "numpy"])
-def transforms(request, monkeypatch):
-    """Hadamard transforms by numba, or by NumPy."""
-    if request.param == "numba" and compiled() is None:
-        pytest.skip("numba is not installed")
-    if request.param == "numpy":
-        monkeypatch.setattr(structured, "compiled", lambda: None)
-
-
-@pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize(("d", "count"), [(256, 256), (300, 1100), (784, 335)])
 def test_products_are_those_with_the_matrix_of_these_words(d, count):
     """Models that were saved hold the seed only."""
@@ -45,7 +34,6 @@ def test_products_are_those_with_the_matrix_of_these_words(d, count):
         np.testing.assert_allclose(single, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_row_has_the_same_bits_whatever_rows_are_with_it(dtype):
     for d in (256, 600):
@@ -59,7 +47,6 @@ def test_a_row_has_the_same_bits_whatever_rows_are_with_it(dtype):
         assert frequencies.angles(X[:0]).shape == (0, 600)
 
 
-@pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize("p", [256, 512, 1024, 2048])
 def test_hadamard_transforms_of_whole_numbers_are_exact(p):
     signs = np.random.default_rng(0).choice([-1.0, 1.0], p)
@@ -116,12 +103,11 @@ def test_where_they_would_be_off_or_save_no_time_others_are_drawn(kernel, column
     assert (of_most, of_more) == ("structured", "independent")
 
 
-@pytest.mark.usefixtures("transforms")
 @pytest.mark.parametrize(("columns", "count"), [(256, 3000), (5000, 5000), (MOST_STRUCTURED, 256)])
 def test_no_more_memory_than_is_counted(columns, count):
     features = RandomFeatures(RBF(gamma=0.5), count, "cosine", frequencies="structured")
     X = scipy.sparse.csr_array((30, columns))
-    features.map(columns)(X[:1])  # numba compiles, and small Hadamard matrices are kept
+    features.map(columns)(X[:1])  # small Hadamard matrices are kept
     tracemalloc.start()
     features.map(columns)(X)
     _, peak = tracemalloc.get_traced_memory()

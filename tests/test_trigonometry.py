@@ -1,25 +1,9 @@
-"""Cosines and sines: compiled where numba is there, NumPy's where not, and the same numbers."""
+"""Cosines and sines: the same numbers as NumPy's own functions give."""
 
 import numpy as np
 import pytest
 
-from fedkernel.numerics import trigonometry
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
-
-WAYS = [
-    "numpy",
-    pytest.param(
-        "numba",
-        marks=pytest.mark.skipif(trigonometry.compiled() is None, reason="numba, the extra `fast`, is not installed"),
-    ),
-]
-
-
-@pytest.fixture(params=WAYS)
-def way(request, monkeypatch):
-    if request.param == "numpy":
-        monkeypatch.setattr(trigonometry, "compiled", lambda: None)
-    return request.param
 
 
 def angles(scale, shape=(40, 700)):
@@ -36,7 +20,7 @@ def both(x, factor=1.0):
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1, 30, 1e4, 2**20, 1e9])
-def test_they_are_numpy_s_to_1e_13(way, scale):
+def test_they_are_numpy_s_to_1e_13(scale):
     x = angles(scale)
     alone, beside = both(x, 1.5)
     np.testing.assert_allclose(alone, 1.5 * np.cos(x), rtol=0, atol=1e-13)
@@ -51,7 +35,7 @@ def test_they_are_numpy_s_to_1e_13(way, scale):
     np.testing.assert_allclose(beside, np.hstack([np.cos(x, dtype=float), np.sin(x, dtype=float)]), rtol=0, atol=2e-7)
 
 
-def test_what_is_not_finite_or_far_does_not_touch_its_neighbours(way):
+def test_what_is_not_finite_or_far_does_not_touch_its_neighbours():
     x = angles(3)
     expected = both(x)
     x[:, 5::90] = np.array([np.nan, np.inf, -np.inf, 1e300, -3e7, 2e6, 1e12, 1e16])
@@ -63,27 +47,3 @@ def test_what_is_not_finite_or_far_does_not_touch_its_neighbours(way):
     near = np.abs(x) < 100
     assert np.array_equal(alone[near], expected[0][near])
     assert np.array_equal(beside[np.hstack([near, near])], expected[1][np.hstack([near, near])])
-
-
-def test_an_entry_has_the_same_bits_wherever_it_stands(way):
-    if way == "numpy":
-        pytest.skip("NumPy's tangents of a few numbers are not those of many, in the last bit")
-    x = angles(30, (7, 300))
-    whole = both(x)
-    for columns in (slice(0, 1), slice(3, 20), slice(1, 300)):
-        alone, beside = both(np.ascontiguousarray(x[:, columns]))
-        assert np.array_equal(alone, whole[0][:, columns])
-        assert np.array_equal(beside, np.hstack([part[:, columns] for part in np.hsplit(whole[1], 2)]))
-
-
-@pytest.mark.skipif(trigonometry.compiled() is None, reason="numba, the extra `fast`, is not installed")
-def test_without_a_folder_to_write_to_they_are_compiled_all_the_same(monkeypatch):
-    compiled = trigonometry.compiled()
-
-    def njit(cache=False, **_):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(compiled.numba, "njit", njit)
-    assert compiled._compiled(len) is len

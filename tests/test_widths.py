@@ -15,7 +15,7 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import RBF, Laplacian, Polynomial, Sigmoid, with_width
 from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments
 from fedkernel.protocol import Member, Run
-from fedkernel.settling import WidthClient, settle_width
+from fedkernel.settling import WidthClient, settle_widths
 
 
 def test_median_sigma_is_the_median_over_all_pairs():
@@ -53,7 +53,8 @@ def fk_gamma_of_pairs(X):
 def settled(shards, kernel):
     """As sites do that never show their own moments: the mean of all rows first, then what lies about it."""
     members = tuple(Member(number, number, *shard.shape) for number, shard in enumerate(shards))
-    return drive(settle_width(Run(members, 0), "horizontal", kernel), [WidthClient(shard) for shard in shards]).gamma
+    clients = [WidthClient(shard) for shard in shards]
+    return drive(settle_widths(Run(members, 0), "horizontal", [kernel]), clients)[kernel].gamma
 
 
 def test_a_laplacians_width_is_near_the_mean_difference_of_all_pairs_however_rows_are_split():

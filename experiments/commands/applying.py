@@ -12,7 +12,7 @@ from fedkernel.arrays import AnyArray
 from fedkernel.data import RawTable, SiteFile, read_raw
 from fedkernel.data.labels import NO_LABEL, contingency
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, load_fitted
+from fedkernel.models import FittedModel, KernelKMeans, KernelPCA
 from fedkernel.models.fitted import Applied, class_names
 from fedkernel.run.keeping import SHEET, RunRows
 from fedkernel.storage import rows_as_csv, write_new, write_rows, write_whole
@@ -28,7 +28,7 @@ def predict_rows(
     FittedModel
         It, or with `name_classes` one that calls its clusters by that column.
     """
-    fitted, raw = load_fitted(find_model(model)), read_raw(rows)
+    fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
     applied = fitted.predict(raw)
     if label is not None:
         classes = raw.labels[label][applied.kept].tolist()
@@ -44,7 +44,7 @@ def predict_rows(
 
 def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | None) -> None:
     """Compute the coordinates of a file's rows along a model's components, and write or print them."""
-    fitted, raw = load_fitted(find_model(model)), read_raw(rows)
+    fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
     applied = fitted.transform(raw)
     arrays = {"embedding": applied.values}
     if label is not None:
@@ -74,7 +74,7 @@ def apply_received(
         Whether the site was sent the model for these alone, under an id that says what they are called, and took part
         in no run of it. Else they are called as their file.
     """
-    fitted = load_fitted(model)
+    fitted = FittedModel.load(model)
     if isinstance(fitted.model, KernelPCA) and not handed_out:
         try:
             ids = RunRows.load(out, run).ids

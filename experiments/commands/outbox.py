@@ -147,12 +147,7 @@ def _sites_of(folder: Path) -> Sequence[str]:
 def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
     """Return what a coordinator's ledger of a run has of one client, but the record of that site has not.
 
-    Parameters
-    ----------
-    departures : sequence of Departure
-    run : str
-    ledger : Ledger
-        Of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
+    `ledger`: of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
     """
     departed = {
         (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)

@@ -17,7 +17,7 @@ from fedkernel.data import RawTable
 from fedkernel.data.labels import NO_LABEL
 from fedkernel.data.raw import missing_in
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA, load_fitted
+from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.numerics import Linear
 from fedkernel.preparing import from_text
 from fedkernel.run import departures_of
@@ -203,7 +203,7 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
         raise InputError(
             f"there is no folder {out}; allowed: the --out of a join, or the folder of a run or experiment"
         )
-    chosen = None if model is None else load_fitted(model)
+    chosen = None if model is None else FittedModel.load(model)
     if (out / "result.json").exists():
         yield _simulated(out, chosen, table)
         return
@@ -221,7 +221,7 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
     for name in names:
         arrays, fitted = stored.get(name, {}), chosen or NOTHING
         if chosen is None and name in received:
-            fitted = load_fitted(received[name])
+            fitted = FittedModel.load(received[name])
         if "preparation" in arrays:
             fitted = replace(fitted, preparation=from_text(str(arrays["preparation"])))
         yield _described(name, arrays, fitted, table, name in linear or _is_linear(fitted.model))
@@ -231,7 +231,7 @@ def _simulated(folder: Path, chosen: FittedModel | None, table: RawTable | None)
     """Return a simulated run: what all of its clients kept, one after the other where they hold rows."""
     paths = {int(path.stem.removeprefix("client-")): path for path in folder.glob("client-*.npz")}
     clients = {number: _arrays(paths[number]) for number in sorted(paths)}
-    fitted = load_fitted(folder / "model.npz") if chosen is None else chosen
+    fitted = FittedModel.load(folder / "model.npz") if chosen is None else chosen
     if not clients or any("eigenvectors" in arrays for arrays in clients.values()):
         shared = next(iter(clients.values()), {})
         arrays = {name: array for name, array in shared.items() if name == "eigenvectors"}

@@ -111,12 +111,9 @@ class Sheet(NamedTuple):
 def read_sheet(path: Path, header: int = 1) -> Sheet:
     """Read the first sheet of an .xlsx file from the row `header` on, results of formulas as the spreadsheet left them.
 
-    Raises
-    ------
-    InputError
-        Without openpyxl, and for a file that is missing, damaged or none of these, or has no names there; for a cell so
-        far from the others that there are more than `MOST_CELLS` between: a small file can have one, and each would
-        take memory.
+    Raises InputError: without openpyxl, and for a file that is missing, damaged or none of these, or has no names
+    there; for a cell so far from the others that there are more than `MOST_CELLS` between: a small file can have one,
+    and each would take memory.
     """
     try:
         openpyxl = importlib.import_module("openpyxl")

@@ -27,20 +27,8 @@ def is_numeric(kind: Any) -> bool:
 def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0, header: int = 1) -> AnyArray:
     """Return the columns of a pyarrow table of numbers side by side, or an InputError that names an empty cell.
 
-    Parameters
-    ----------
-    read : pyarrow.Table of n rows and d columns
-    dtype : dtype
-    what : str
-        How the error text calls it.
-    first : int
-        The number of its first row, for the error text.
-    header : int
-        The row of its file that has the names.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
+    `what`: how the error text calls it. `first`: the number of its first row, for the error text. `header`: the row of
+    its file that has the names. Returns ndarray of shape (n, d).
     """
     table = np.empty(read.shape, dtype)
     for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):

@@ -61,17 +61,10 @@ DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers:
 class Dataset:
     """A table of numbers with, perhaps, one label per row.
 
-    Attributes
-    ----------
-    name : str
-    X : ndarray of shape (N, d)
-        CSR (csr_array) where the specification says sparse.
-    y : ndarray of shape (N,) or None
-        Labels (integers or text) or targets (floats), as the source has them.
-    columns : tuple of d str
-        The source's names of the columns, or x0, x1, ... where it has none.
-    source : str
-        Where the numbers came from.
+    - `X` (N, d): CSR (csr_array) where the specification says sparse.
+    - `y` (N,): labels (integers or text) or targets (floats), as the source has them.
+    - `columns`: the source's names of the columns, or x0, x1, ... where it has none.
+    - `source`: where the numbers came from.
     """
 
     name: str
@@ -87,33 +80,23 @@ class DataSpec:
 
     Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
-    Attributes
-    ----------
-    name : str
-        As in this module's docstring.
-    scale : str
-        "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or "center"
-        (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay zeros).
-    rows : int or None
-        Keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
-    share : float or None
-        In place of `rows`, their share of all, rounded to a row at least: what sets of different sizes have in common.
-    classes : tuple of int or str, or None
-        Keep the rows with these labels. Compared as text: 3 also finds the label "3".
-    against_rest : int, str or None
-        Make two classes of all: this label's, which is 1, and the rest, which is 0.
-    seed : int or "run"
-        Of the subset, and of a generated set unless its options have a seed of their own; "run": each run's, so that an
-        experiment's repetitions have data of their own.
-    options : dict
-        Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader; no other set has
-        any.
-    sparse : bool
-        Keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would fill
-        the zeros and are refused.
-    transposed : bool
-        Give features as rows and samples as columns, without labels: a vertical partition then deals out samples, and
-        VFedPCA, not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
+    - `name`: as in this module's docstring.
+    - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
+      "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
+      zeros).
+    - `rows`: keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
+    - `share`: in place of `rows`, their share of all, rounded to a row at least: what sets of different sizes have in
+      common.
+    - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
+    - `against_rest`: make two classes of all: this label's, which is 1, and the rest, which is 0.
+    - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's, so
+      that an experiment's repetitions have data of their own.
+    - `options`: fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader; no
+      other set has any.
+    - `sparse`: keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would
+      fill the zeros and are refused.
+    - `transposed`: give features as rows and samples as columns, without labels: a vertical partition then deals out
+      samples, and VFedPCA, not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
     """
 
     name: str
@@ -168,11 +151,8 @@ def load(spec: DataSpec | str) -> Dataset:
     Sparse sets are made dense, unless they are to be kept, after the rows have been chosen, and refused where more than
     `DENSE_CELLS` numbers are left: set `rows`, or `sparse`.
 
-    Raises
-    ------
-    InputError
-        Unknown name, no network for a set that must be downloaded, a file that is missing or not a table of finite
-        numbers, more rows or other classes than the set has, a dense set where a sparse one is asked for.
+    Raises InputError: unknown name, no network for a set that must be downloaded, a file that is missing or not a table
+    of finite numbers, more rows or other classes than the set has, a dense set where a sparse one is asked for.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
     raw = _find(spec)

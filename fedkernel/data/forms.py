@@ -24,16 +24,11 @@ SAMPLE = 1 << 16
 class Form(NamedTuple):
     """How a CSV file is written, and which of that nobody said.
 
-    Attributes
-    ----------
-    delimiter, decimal : str
-        One character each.
-    encoding : str
-        As Python calls it.
-    header : int
-        The row with the names, as a spreadsheet counts.
-    guessed : tuple of str
-        Sentences without a subject: options that are not the usual ones and were taken from how the file looks.
+    - `delimiter`, `decimal`: one character each.
+    - `encoding`: as Python calls it.
+    - `header`: the row with the names, as a spreadsheet counts.
+    - `guessed`: sentences without a subject: options that are not the usual ones and were taken from how the file
+      looks.
     """
 
     delimiter: str = ","
@@ -50,10 +45,7 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
     first line has names, if there is only one; and a decimal comma where numbers have commas, none has a point, and
     some cannot be thousands. Otherwise it is UTF-8, a comma, a point.
 
-    Raises
-    ------
-    InputError
-        A file that cannot be read, or whose values two delimiters divide equally well.
+    Raises InputError: a file that cannot be read, or whose values two delimiters divide equally well.
     """
     with readable(path, ALLOWED), path.open("rb") as stream:
         head = stream.read(SAMPLE)

@@ -96,22 +96,11 @@ def without_names(
     Horizontal: columns are put in the order of the first frame's. Vertical: rows are put in the order of the first
     frame's index, where frames have one of their own, or of its ids. Tables without names are taken as they stand.
 
-    Parameters
-    ----------
-    shards : sequence of tables
-    partition : {"vertical", "horizontal"}
-    what : str
-        How error texts call `shards`.
-    trained : sequence of tables
-        The clients' tables before, where `shards` are new rows: their columns are put in the order of these.
-    id_ : str, optional
-        The column, or the index of that name, that says which row is which; it is none of the table.
-
-    Raises
-    ------
-    InputError
-        One table in place of a list; frames of other columns or other rows than the first, or rows of which only some
-        tables have an index; with columns divided, a column of several frames that looks like ids in different orders.
+    `what`: how error texts call `shards`. `trained`: the clients' tables before, where `shards` are new rows: their
+    columns are put in the order of these. `id_`: the column, or the index of that name, that says which row is which;
+    it is none of the table. Raises InputError: one table in place of a list; frames of other columns or other rows than
+    the first, or rows of which only some tables have an index; with columns divided, a column of several frames that
+    looks like ids in different orders.
     """
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
@@ -141,18 +130,9 @@ def labels_in_order(
 ) -> list[AnyArray | None]:
     """Return the clients' labels in the order of the rows that `without_names` gives; None where a client has none.
 
-    Parameters
-    ----------
-    labels : sequence of array-like of shape (n_m,), or None
-        One entry for each shard, in the order of its rows; a series with an index of its own, in the order of that.
-    shards, partition, id_
-        As for `without_names`.
-
-    Raises
-    ------
-    InputError
-        Other entries than there are shards, other labels than rows, one that is empty, or a series whose index is not
-        the shard's.
+    `labels` (n_m,): one entry for each shard, in the order of its rows; a series with an index of its own, in the order
+    of that. `shards`, `partition`, `id_`: as for `without_names`. Raises InputError: other entries than there are
+    shards, other labels than rows, one that is empty, or a series whose index is not the shard's.
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")

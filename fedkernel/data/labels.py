@@ -25,15 +25,7 @@ def kinds_in_order(kinds: AnyArray) -> list[str]:
 
 
 def contingency(labels: AnyArray, kinds: AnyArray, clusters: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Count how often clusters (n,) and kinds (n,), which are texts, meet.
-
-    Returns
-    -------
-    list of str
-        The kinds in order.
-    ndarray of shape (clusters, kinds)
-        How many rows of each cluster have each kind.
-    """
+    """Return the kinds, which are texts, in order, and how many rows of each cluster have each, (clusters, kinds)."""
     names = kinds_in_order(kinds)
     counts = [np.bincount(labels[kinds == name], minlength=clusters) for name in names]
     return names, np.array(counts, dtype=np.int64).reshape(len(names), clusters).T
@@ -67,10 +59,7 @@ def label_texts(raw: RawTable) -> AnyArray | None:
 def read_labels(file: SiteFile) -> AnyArray | None:
     """Return the labels of a file's rows, for a client that needs one of each; None where the file names no label.
 
-    Raises
-    ------
-    InputError
-        A row without a label.
+    Raises InputError: a row without a label.
     """
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:

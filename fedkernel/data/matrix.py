@@ -14,21 +14,9 @@ INT32 = int(np.iinfo(np.int32).max)
 def check_matrix(X: Any, what: str) -> FloatArray:
     """Check that `X` is a table of finite numbers and return it as float64, row after row in memory.
 
-    Parameters
-    ----------
-    X : array-like of shape (N, d), N >= 1, d >= 1
-    what : str
-        How error texts call it.
-
-    Returns
-    -------
-    ndarray of shape (N, d)
-        `X` itself where it already is as it must be, else a copy.
-
-    Raises
-    ------
-    InputError
-        Names `what` and what is allowed, and for NaN or infinity the position of the first; never quotes other values.
+    `X` (N, d). `what`: how error texts call it. Returns (N, d): `X` itself where it already is as it must be, else a
+    copy. Raises InputError: names `what` and what is allowed, and for NaN or infinity the position of the first; never
+    quotes other values.
     """
     if sparse.issparse(X):
         raise InputError(f"{what} is a sparse matrix; allowed: a dense array of numbers (X.toarray() makes it one)")
@@ -41,23 +29,9 @@ def check_matrix(X: Any, what: str) -> FloatArray:
 def check_rows(X: Any, what: str) -> Rows:
     """Check that `X` is a table of finite numbers, dense or sparse.
 
-    Parameters
-    ----------
-    X : array-like or scipy sparse matrix or array of shape (N, d), N >= 1, d >= 1
-        Never changed.
-    what : str
-        How error texts call it.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (N, d)
-        Dense: as from `check_matrix`. Sparse: CSR of float64 without duplicates or stored zeros, the columns of each
-        row in order, 32-bit indices where they fit; it shares memory with `X` where that is already so.
-
-    Raises
-    ------
-    InputError
-        As from `check_matrix`.
+    `X` (N, d): never changed. `what`: how error texts call it. Returns (N, d): dense: as from `check_matrix`. Sparse:
+    CSR of float64 without duplicates or stored zeros, the columns of each row in order, 32-bit indices where they fit;
+    it shares memory with `X` where that is already so. Raises InputError: as from `check_matrix`.
     """
     if not sparse.issparse(X):
         return check_matrix(X, what)

@@ -63,28 +63,16 @@ _USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class PartitionSpec:
     """How to divide: what a `[partition]` table says. JSON through `pydantic.TypeAdapter`.
 
-    Attributes
-    ----------
-    kind : str
-        "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    method : str
-        As in this module's docstring.
-    clients : int or None
-        None: as many as the caller of `split` says, or as `sizes` or `columns` lists.
-    seed : int or None
-        Of all random choices; None: the seed that the caller of `split` gives.
-    shuffle : bool
-        Permute the columns (rows) at random before they are cut.
-    sizes : tuple of int, or None
-        Method "sizes", where it is required: columns (rows) per client.
-    columns : tuple of tuples of int or str, or None
-        Method "columns", where it is required: per client, the columns' positions (from 0) or names.
-    exponent : float or None
-        Method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
-    alpha : float or None
-        Method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
-    minimum : int or None
-        Methods "random", "power" and "dirichlet": columns (rows) that every client has at least; None: 1.
+    - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
+    - `method`: as in this module's docstring.
+    - `clients`: None: as many as the caller of `split` says, or as `sizes` or `columns` lists.
+    - `seed`: of all random choices; None: the seed that the caller of `split` gives.
+    - `shuffle`: permute the columns (rows) at random before they are cut.
+    - `sizes`: method "sizes", where it is required: columns (rows) per client.
+    - `columns`: method "columns", where it is required: per client, the columns' positions (from 0) or names.
+    - `exponent`: method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
+    - `alpha`: method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
+    - `minimum`: methods "random", "power" and "dirichlet": columns (rows) that every client has at least; None: 1.
     """
 
     kind: Divided = "vertical"
@@ -134,19 +122,12 @@ def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
 class Partition:
     """A table in parts, checked to hold every column (row) exactly once.
 
-    Attributes
-    ----------
-    kind : str
-        "vertical" or "horizontal".
-    indices : tuple of M ndarrays of shape (d_m,) or (n_m,)
-        Which columns (vertical) or rows (horizontal) each client has.
-    shards : list of M ndarrays of shape (N, d_m) or (n_m, d)
-        Copies, contiguous in memory; CSR (csr_array) where the table is.
-    labels : tuple of M ndarrays of shape (n_m,), or None
-        The labels of each client's rows; None where there are no labels or the partition is vertical, since then every
-        client has the same rows.
-    all_labels : ndarray of shape (N,) or None
-        Those of all rows, one client's after the other's where rows are divided.
+    - `kind`: "vertical" or "horizontal".
+    - `indices` (d_m,) or (n_m,): which columns (vertical) or rows (horizontal) each client has.
+    - `shards` (N, d_m) or (n_m, d): copies, contiguous in memory; CSR (csr_array) where the table is.
+    - `labels` (n_m,): the labels of each client's rows; None where there are no labels or the partition is vertical,
+      since then every client has the same rows.
+    - `all_labels` (N,): those of all rows, one client's after the other's where rows are divided.
     """
 
     kind: Divided
@@ -190,21 +171,13 @@ def split(
 ) -> Partition:
     """Divide a table among clients.
 
-    Parameters
-    ----------
-    spec : PartitionSpec
-    data : Dataset, or array-like or sparse matrix of shape (N, d)
-    y : array-like of shape (N,), optional
-        Labels, for an array; a `Dataset` has its own.
-    clients : int, optional
-        Where `spec` does not say; where it does, the two must agree.
-    seed : int
-        Where `spec` has none.
+    - `data` (N, d).
+    - `y` (N,): labels, for an array; a `Dataset` has its own.
+    - `clients`: where `spec` does not say; where it does, the two must agree.
+    - `seed`: where `spec` has none.
 
-    Raises
-    ------
-    InputError
-        What was asked contradicts itself or the table; the text names the argument, its value and what is allowed.
+    Raises InputError: what was asked contradicts itself or the table; the text names the argument, its value and what
+    is allowed.
     """
     names: tuple[str, ...] = ()
     table: Any

@@ -159,16 +159,10 @@ class Prepare:
 class Preparation:
     """What `Prepare` comes to: it makes of any raw table with these columns what a model was fitted on.
 
-    Attributes
-    ----------
-    prepare : Prepare
-    names : tuple of str
-        Of the raw table's columns, in the order that they have for the model.
-    fill, center, scale : ndarray of shape (d,)
-        Of each column of numbers, once clipped and its logarithm taken: what stands for an empty cell, what is
-        subtracted, and by what it is divided then. Nothing is filled where ``missing`` says so.
-    flagged : tuple of str
-        Columns of numbers that an indicator stands beside.
+    `names`: of the raw table's columns, in the order that they have for the model. `fill`, `center`, `scale` (d,): of
+    each column of numbers, once clipped and its logarithm taken: what stands for an empty cell, what is subtracted, and
+    by what it is divided then. Nothing is filled where ``missing`` says so. `flagged`: columns of numbers that an
+    indicator stands beside.
     """
 
     prepare: Prepare
@@ -190,16 +184,9 @@ class Preparation:
     def apply(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
         """Return what a model gets of a raw table: the columns are found by name, whatever their order.
 
-        Returns
-        -------
-        X : ndarray of shape (n_kept, len(columns))
-        positions : ndarray of shape (n_kept,)
-            Positions of the rows that are there; all, unless rows with empty cells are dropped.
-
-        Raises
-        ------
-        InputError
-            A column that is missing or of another kind, an empty cell that may not be, an unknown level.
+        Returns (n_kept, len(columns)), and the positions (n_kept,) of the rows that are there: all, unless rows with
+        empty cells are dropped. Raises InputError: a column that is missing or of another kind, an empty cell that
+        may not be, an unknown level.
         """
         ordered = raw.select(self.names)
         positions = np.flatnonzero(self.prepare.whole_rows(ordered))

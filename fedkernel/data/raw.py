@@ -18,20 +18,14 @@ Texts = npt.NDArray[Any]
 class RawTable:
     """Named columns of one length, before anything is done about what is missing or no number.
 
-    Attributes
-    ----------
-    columns : dict of str to ndarray of shape (n,)
-        In the file's order: float64, with NaN where a cell is missing, or objects: texts, and None where one is.
-    what : str
-        How error texts call it.
-    ids : tuple of str, or None
-        What each row is known by.
-    labels : dict of str to ndarray of shape (n,)
-        Columns that are kept out of the table, as texts or None.
-    places : ndarray of shape (n,), or None
-        Where a file with names has each row, 0 being the first below them; None: the table is of no such file.
-    header : int
-        The row of such a file that has the names, as a spreadsheet counts.
+    - `columns` (n,): in the file's order: float64, with NaN where a cell is missing, or objects: texts, and None where
+      one is.
+    - `what`: how error texts call it.
+    - `ids`: what each row is known by.
+    - `labels` (n,): columns that are kept out of the table, as texts or None.
+    - `places` (n,): where a file with names has each row, 0 being the first below them; None: the table is of no such
+      file.
+    - `header`: the row of such a file that has the names, as a spreadsheet counts.
     """
 
     columns: Mapping[str, AnyArray]
@@ -83,10 +77,7 @@ class RawTable:
     def select(self, names: Sequence[str]) -> Self:
         """Return the columns of these names, in this order; others are left out.
 
-        Raises
-        ------
-        InputError
-            If one is missing; the text says which.
+        Raises InputError if one is missing; the text says which.
         """
         if missing := [name for name in names if name not in self.columns]:
             raise InputError(f"{self.what} has no column {missing[0]!r}; there are: {some(self.names)}")

@@ -19,10 +19,7 @@ def read_raw(file: SiteFile) -> RawTable:
 
     The labels, which are kept out, are there beside it. Ids and the choice of columns are as `SiteFile` says.
 
-    Raises
-    ------
-    InputError
-        A file that is missing, empty, damaged or of another kind; a column that is not there; wrong ids.
+    Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is not there; wrong ids.
     """
     path = Path(file.path).expanduser()
     if path.suffix.lower() not in (".csv", ".xlsx", ".parquet"):

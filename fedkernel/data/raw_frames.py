@@ -16,21 +16,12 @@ from fedkernel.errors import InputError
 def raw_table(table: Any, what: str, names: Sequence[str] = (), id_: str | None = None) -> RawTable:
     """Return a table as a raw one.
 
-    Parameters
-    ----------
-    table : RawTable, frame or array-like of shape (n, d)
-        NaN or None where a cell is missing.
-    what : str
-        How error texts call it.
-    names : sequence of str
-        The columns of an array with so many; of another, and without them, they are "0", "1", ...
-    id_ : str, optional
-        A frame's column that says which row is which, and is left out.
+    - `table` (n, d): NaN or None where a cell is missing.
+    - `what`: how error texts call it.
+    - `names`: the columns of an array with so many; of another, and without them, they are "0", "1", ...
+    - `id_`: a frame's column that says which row is which, and is left out.
 
-    Raises
-    ------
-    InputError
-        A table of another kind, columns of one name, cells that are neither numbers nor text.
+    Raises InputError: a table of another kind, columns of one name, cells that are neither numbers nor text.
     """
     if isinstance(table, RawTable):
         return table

@@ -28,10 +28,7 @@ def rows_to_arrays(rows: Rows) -> dict[str, npt.NDArray[Any]]:
 def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Rows:
     """Rebuild rows of so many columns from what `rows_to_arrays` returned.
 
-    Raises
-    ------
-    ValueError
-        If the arrays are not exactly those of dense or of sparse rows, or contradict each other.
+    Raises ValueError if the arrays are not exactly those of dense or of sparse rows, or contradict each other.
     """
     if wrong := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
         raise ValueError(f"{wrong[0]} must not be of type {arrays[wrong[0]].dtype}")

@@ -28,13 +28,8 @@ from fedkernel.errors import InputError, row_of_file, some
 class SiteData:
     """What a site's file holds.
 
-    Attributes
-    ----------
-    X : Table of shape (n_m, d_m)
-    columns : tuple of str
-        Names of its columns; empty where the file has none.
-    ids : tuple of str, or None
-        What each row is known by: n_m different texts.
+    `X` (n_m, d_m). `columns`: names of its columns; empty where the file has none. `ids`: what each row is known by:
+    n_m different texts.
     """
 
     X: Table
@@ -50,27 +45,17 @@ class SiteFile:
     its columns, and ``ids``, text or whole numbers. Columns of an .npy file, and of an .npz file without names, are
     called "0", "1", and so on. Of a spreadsheet the first sheet is read. Blanks around names do not count.
 
-    Parameters
-    ----------
-    path : str or path
-    columns : sequence of str, optional
-        The columns of the site's table, in this order; None: all but those below.
-    label : str or sequence of str, optional
-        Columns that are kept out of the table, and stand beside it for whoever compares or colours.
-    id : str, optional
-        The column that says which row is which, kept out of the table: text or whole numbers, each only once.
-    allowed, hidden : tuple of str
-        Patterns with ``*`` and ``?`` of a site's policy: which columns may be in the table, and which may not.
-    drop : sequence of str
-        Columns that are left out.
-    delimiter, decimal : str, optional
-        Of a .csv file: what stands between values (``tab`` is one), and before decimals: "." or ",". None: see
-        `form_of`, which guesses where that is safe and says so.
-    encoding : str, optional
-        Of a .csv file, as Python calls it.
-    header : int, optional
-        Of a .csv or .xlsx file: the row with the names of the columns, as a spreadsheet counts; None: the first, 1.
-        What stands above is passed over.
+    - `columns`: the columns of the site's table, in this order; None: all but those below.
+    - `label`: columns that are kept out of the table, and stand beside it for whoever compares or colours.
+    - `id`: the column that says which row is which, kept out of the table: text or whole numbers, each only once.
+    - `allowed`, `hidden`: patterns with ``*`` and ``?`` of a site's policy: which columns may be in the table, and
+      which may not.
+    - `drop`: columns that are left out.
+    - `delimiter`, `decimal`: of a .csv file: what stands between values (``tab`` is one), and before decimals: "." or
+      ",". None: see `form_of`, which guesses where that is safe and says so.
+    - `encoding`: of a .csv file, as Python calls it.
+    - `header`: of a .csv or .xlsx file: the row with the names of the columns, as a spreadsheet counts; None: the
+      first, 1. What stands above is passed over.
     """
 
     path: str | os.PathLike[str]
@@ -167,12 +152,9 @@ class SiteFile:
     def read(self) -> SiteData:
         """Read the file; .npy and .parquet are opened, and their table is read block by block.
 
-        Raises
-        ------
-        InputError
-            A file that is missing, empty, damaged or of another kind; a column that is not there, is not of numbers or
-            has no name of its own; a cell without a value; ids that are missing or not unique. The text names the file,
-            rows, as a spreadsheet counts them (of arrays from 0), and columns, and quotes no value.
+        Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is not there, is not
+        of numbers or has no name of its own; a cell without a value; ids that are missing or not unique. The text names
+        the file, rows, as a spreadsheet counts them (of arrays from 0), and columns, and quotes no value.
         """
         path = Path(self.path).expanduser()
         if path.suffix.lower() not in _READERS:
@@ -233,10 +215,7 @@ def _repeated(names: Sequence[str]) -> str | None:
 def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tuple[list[str], Any]:
     """Return the names of the table's columns, and a pyarrow table of these, the id and some labels, and no others.
 
-    Raises
-    ------
-    InputError
-        As `SiteFile.read`, but for what stands in the cells.
+    Raises InputError: as `SiteFile.read`, but for what stands in the cells.
     """
     names, read = _OPEN[path.suffix.lower()](file, path)
     chosen = file.choose(path, names)

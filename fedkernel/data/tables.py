@@ -135,11 +135,7 @@ class Table(ABC):
 class ArrayTable(Table):
     """Rows of an array of real numbers, in memory or memory-mapped, of any dtype; it is not converted as a whole.
 
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-    what : str
-    path : Path, optional
+    `X` (n, d).
     """
 
     def __init__(self, X: npt.ArrayLike, what: str = "X", path: Path | None = None) -> None:
@@ -155,14 +151,7 @@ class ArrayTable(Table):
 
 
 class SparseTable(Table):
-    """Rows of a scipy sparse matrix or array, kept as CSR in the order that `check_rows` gives it.
-
-    Parameters
-    ----------
-    X : sparse matrix or array of shape (n, d)
-    what : str
-    path : Path, optional
-    """
+    """Rows of a scipy sparse matrix or array X (n, d), kept as CSR in the order that `check_rows` gives it."""
 
     def __init__(self, X: sparse.sparray | sparse.spmatrix, what: str = "X", path: Path | None = None) -> None:
         rows = check_rows(X, what)
@@ -188,11 +177,7 @@ class SparseTable(Table):
 class ParquetTable(Table):
     """Rows of a parquet file with numeric columns and no nulls; a row group is read as a whole, and the last one kept.
 
-    Parameters
-    ----------
-    path : str or path
-    columns : sequence of str, optional
-        Names of the columns to read, in this order; None: all there are.
+    `columns`: names of the columns to read, in this order; None: all there are.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
@@ -324,11 +309,7 @@ TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table 
 def as_table(X: TableLike, what: str) -> Table:
     """Return a table of what is given: a Table as it is, a sparse matrix, an array-like, or a file's path.
 
-    Parameters
-    ----------
-    X : Table, sparse matrix, array-like of shape (n, d), str or path
-    what : str
-        How error texts call it; a Table or a file has a name already.
+    `X` (n, d). `what`: how error texts call it; a Table or a file has a name already.
     """
     if isinstance(X, Table):
         return X
@@ -342,10 +323,7 @@ def as_table(X: TableLike, what: str) -> Table:
 def open_table(path: str | os.PathLike[str]) -> Table:
     """Open a file by its content: .npy (memory-mapped), .npz with an array X or a sparse matrix, or .parquet.
 
-    Raises
-    ------
-    InputError
-        A file that is missing, damaged or something else.
+    Raises InputError: a file that is missing, damaged or something else.
     """
     return open_tables(path).X
 

@@ -47,16 +47,8 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
 
     Where the job goes on after a run that fails, that is yielded, too.
 
-    Parameters
-    ----------
-    job : Job
-    grid : callable
-        Opens the grid for a run, given also the run as the JSON of a job of its own.
-
-    Raises
-    ------
-    InputError
-        If the job does not say where a ServerApp is that carries it out.
+    `grid`: opens the grid for a run, given also the run as the JSON of a job of its own. Raises InputError if the job
+    does not say where a ServerApp is that carries it out.
     """
     where = apps_of(job).server
     server = find(where, object, "pairs", "apps.server")

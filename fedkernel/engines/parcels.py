@@ -24,14 +24,8 @@ FILES = ("model.npz", "points.npz", "result.json")
 class Parcel:
     """What a ServerApp tells of a run.
 
-    Attributes
-    ----------
-    run : str
-        Its id; empty where the whole job failed.
-    files : dict of str to str
-        The result's files, base64; none where they are in the job's folder already.
-    error : dict of str to str
-        Of a run that failed, or a job, the kind and the text of the cause.
+    `run`: its id; empty where the whole job failed. `files`: the result's files, base64; none where they are in the
+    job's folder already. `error`: of a run that failed, or a job, the kind and the text of the cause.
     """
 
     run: str = ""

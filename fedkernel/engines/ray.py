@@ -45,12 +45,8 @@ LOG = "superlink.log"
 def run_job(job: Job) -> Iterator[str | FailedRun]:
     """Carry out a job in Flower's simulation; yields each run's id when its results are there.
 
-    Raises
-    ------
-    EngineError
-        If the simulation cannot start or ends without a result.
-    InputError, ProtocolError
-        What the run itself failed with.
+    Raises EngineError if the simulation cannot start or ends without a result. Raises InputError, ProtocolError: what
+    the run itself failed with.
     """
     if importlib.util.find_spec("ray") is None:
         raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
@@ -106,12 +102,8 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 def superlink() -> Iterator[tuple[Flwr, Path]]:
     """Run a SuperLink for simulations with a home and a port of its own.
 
-    Yields
-    ------
-    flwr : callable
-        Calls the command ``flwr`` against it and returns what it prints, read as JSON.
-    folder : Path
-        The SuperLink's own, gone afterwards.
+    Yields `flwr`: calls the command ``flwr`` against it and returns what it prints, read as JSON; `folder`: the
+    SuperLink's own, gone afterwards.
     """
     with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -39,18 +39,9 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
 
     A caller that does not wait for the last one stops Flower's run.
 
-    Parameters
-    ----------
-    job : Job
-    connection : str, optional
-        Name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
-
-    Raises
-    ------
-    EngineError
-        If the SuperLink cannot be reached, refuses the run, or ends it without a result.
-    InputError, ProtocolError
-        What the run itself failed with; a connection that is not in the configuration.
+    `connection`: name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
+    Raises EngineError if the SuperLink cannot be reached, refuses the run, or ends it without a result. Raises
+    InputError, ProtocolError: what the run itself failed with; a connection that is not in the configuration.
     """
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run on a SuperLink")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         compare_classes,
         compare_components,
         compare_kernel_kmeans,
-        compare_kernel_pca,
         compare_vectors,
         is_found,
         kept_variance,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
     from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
     from fedkernel.models.files import load_model, save_model
-    from fedkernel.models.fitted import FittedModel, load_fitted
+    from fedkernel.models.fitted import FittedModel
     from fedkernel.models.metrics import MAIN, METRICS, ROUNDING, Metric, check_metric, is_own, metric_of, own_metrics
 else:
     __getattr__ = lazily(__name__)
@@ -55,14 +54,12 @@ __all__ = [
     "compare_classes",
     "compare_components",
     "compare_kernel_kmeans",
-    "compare_kernel_pca",
     "compare_vectors",
     "is_found",
     "is_own",
     "kept_variance",
     "kernel_kmeans",
     "kmeans_objective",
-    "load_fitted",
     "load_model",
     "metric_of",
     "normalised_kernel_pca",

@@ -62,11 +62,6 @@ def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
     return float(np.linalg.norm(align_signs(V, W) - W))
 
 
-def compare_kernel_pca(model: KernelPCA, reference: KernelPCA) -> dict[str, float]:
-    """Return error and distance of a model's eigenvectors against a reference's."""
-    return compare_vectors(model.eigenvectors_, reference)
-
-
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
     """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding.
 

@@ -152,11 +152,6 @@ class FittedModel:
             return cls(model, columns, preparation, str(about.get("strategy", "")), classes)
 
 
-def load_fitted(path: str | os.PathLike[str]) -> FittedModel:
-    """Read a model's file with what it tells beside the model: see `FittedModel.load`."""
-    return FittedModel.load(path)
-
-
 def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
     """Return the most frequent class of each cluster's rows; the cluster's number where none of them has one.
 

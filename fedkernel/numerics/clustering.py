@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.threads import one_openmp_thread
+from fedkernel.threads import openmp_threads
 
 IntArray = npt.NDArray[np.int64]
 
@@ -64,7 +64,7 @@ def k_means(
 
     distinct = _count_distinct(points, n_clusters)
     state = int(rng.integers(2**31))
-    with one_openmp_thread():
+    with openmp_threads(1):
         solver = KMeans(distinct, n_init=restarts, random_state=state).fit(points, sample_weight=weights)
     return np.asarray(solver.cluster_centers_, dtype=np.float64)
 

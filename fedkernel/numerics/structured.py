@@ -12,7 +12,6 @@ import scipy.sparse
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.numerics.frequencies import padded
 from fedkernel.numerics.row_products import cached_blocks
-from fedkernel.numerics.trigonometry import compiled
 
 _ROWS = 8
 """Rows that are transformed at a time at least: `cached_blocks`."""
@@ -84,13 +83,10 @@ class StructuredFrequencies:
 def hadamard(Z: FloatArray, signs: FloatArray) -> None:
     """Replace each row z of a contiguous array (n, p) by H D z, H the Hadamard matrix in Sylvester's order, D of signs.
 
-    With numba by additions alone. Else H = H_a (x) H_c, p = a c, by two products with small matrices: ten times the
-    operations, but NumPy takes three times as long for additions that pass over the array at every step. Each row's
-    are products of their own, for BLAS may add up in another order where there are more rows.
+    H = H_a (x) H_c, p = a c, by two products with small matrices: ten times the operations of additions alone, but
+    NumPy takes three times as long for additions that pass over the array at every step. Each row's are products of
+    their own, for BLAS may add up in another order where there are more rows.
     """
-    if (functions := compiled()) is not None:
-        functions.hadamard(Z, signs)
-        return
     n, p = Z.shape
     outer, inner = _factors(p, Z.dtype)
     Z *= signs

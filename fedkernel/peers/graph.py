@@ -92,17 +92,10 @@ Graph: TypeAlias = Annotated[Topology, BeforeValidator(_from_kind)]
 
 
 def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
-    """Return the neighbours of each of n nodes.
+    """Return the neighbours of each of n nodes, sorted, without the node itself; a single node has none.
 
-    Returns
-    -------
-    list of tuple of int
-        Sorted, without the node itself; a single node has none.
-
-    Raises
-    ------
-    InputError
-        If the graph cannot have n nodes, is not connected, or if its file is missing, damaged or no such graph.
+    Raises InputError if the graph cannot have n nodes,
+    is not connected, or if its file is missing, damaged or no such graph.
     """
     if n < 1:
         raise InputError(f"a graph of {n} nodes was asked for, but it must have at least 1")

@@ -34,14 +34,8 @@ _FORM = b"fedkernel kept keys 1"
 class KeptKeys:
     """The file of one run.
 
-    Attributes
-    ----------
-    folder : Path
-        The site's.
-    run : str
-        What tells the run from all others, 64 hexadecimal digits.
-    secret : bytes
-        The site's own, of which the file's key follows.
+    `folder`: the site's. `run`: what tells the run from all others, 64 hexadecimal digits. `secret`: the site's own, of
+    which the file's key follows.
     """
 
     folder: Path
@@ -71,10 +65,7 @@ class KeptKeys:
     def load(self) -> list[KeyPair]:
         """Return the key pairs that were kept; none where there is no file.
 
-        Raises
-        ------
-        OwnFileError
-            If the file cannot be opened with the secret: then this is not the site that wrote it.
+        Raises OwnFileError if the file cannot be opened with the secret: then this is not the site that wrote it.
         """
         try:
             opened = self._cipher.decrypt(self._path.read_bytes(), [_FORM, self.run.encode()])

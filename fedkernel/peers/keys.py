@@ -25,10 +25,7 @@ ClientMemory = MutableMapping[str, npt.NDArray[Any]]
 class PublicKeys(Reply):
     """The site's public keys, which reveal nothing but who it is, if it keeps its identity from run to run.
 
-    Attributes
-    ----------
-    identity, ephemeral : ndarray of shape (32,)
-        X25519: the site's own, and one made for this run.
+    `identity`, `ephemeral` (32,): X25519: the site's own, and one made for this run.
     """
 
     identity: Annotated[Bytes, Shape("key", dtype="uint8")]
@@ -46,11 +43,7 @@ class PublishKeys(Request[PublicKeys]):
 class TakeKeys(Request[Receipt]):
     """Hands the keys of the site's neighbours over, from which it makes those that the two share.
 
-    Attributes
-    ----------
-    peers : ndarray of shape (p,)
-        The neighbours' numbers.
-    identities, ephemerals : ndarray of shape (p, 32)
+    `peers` (p,): the neighbours' numbers. `identities`, `ephemerals` (p, 32).
     """
 
     peers: Annotated[Numbers, Shape("p_m", dtype="int64", empty=True)]
@@ -107,13 +100,8 @@ class OwnEphemeral(State):
 class SharedKeys(State):
     """What was agreed on with the peers, in order.
 
-    Attributes
-    ----------
-    peers : ndarray of shape (p,)
-    keys : ndarray of shape (p, 2, 64)
-        For the letters to each peer (`WRITTEN`) and from it (`READ`).
-    counts : ndarray of shape (p, 2)
-        How many of either there were.
+    `peers` (p,). `keys` (p, 2, 64): for the letters to each peer (`WRITTEN`) and from it (`READ`). `counts` (p, 2): how
+    many of either there were.
     """
 
     peers: Numbers
@@ -149,10 +137,7 @@ def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | Non
 def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
     """Make the keys shared with each peer.
 
-    Raises
-    ------
-    ProtocolError
-        If no keys were made for this run, or if the peers or their keys are not what they must be.
+    Raises ProtocolError if no keys were made for this run, or if the peers or their keys are not what they must be.
     """
     if not OwnEphemeral.known(memory):
         # Keys are made once: with the same ones again, letters would be numbered and sealed alike again.
@@ -174,13 +159,7 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
 def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
     """Raise ProtocolError if a peer is not who the site knows it to be; with no pins, it knows none.
 
-    Parameters
-    ----------
-    ask : TakeKeys
-    pins : mapping of int to str
-        Fingerprints by client.
-    names : sequence of str
-        The sites', in the order of the clients' numbers, for errors.
+    `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
     """
     for place in np.argsort(ask.peers) if pins else ():
         peer, identity = int(ask.peers[place]), ask.identities[place]

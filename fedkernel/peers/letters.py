@@ -83,12 +83,7 @@ def letter_to_bytes(letter: Letter) -> bytes:
 
 
 def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
-    """Rebuild a letter of the given kind from `letter_to_bytes` and check everything about it.
-
-    Raises
-    ------
-    ProtocolError
-    """
+    """Rebuild a letter of a kind from `letter_to_bytes` and check everything about it, with a ProtocolError."""
     start = _KIND.size + _SIZES.size
     if len(content) < start or content[: _KIND.size] != _kind(kind):
         raise ProtocolError(f"it is no {kind.__name__}")
@@ -121,11 +116,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
 class Sealed(NamedTuple):
     """A letter on its way, as everybody sees it.
 
-    Attributes
-    ----------
-    header : Header
-    letter : memoryview
-        Its bytes, header included, where the message has them.
+    `letter`: its bytes, header included, where the message has them.
     """
 
     header: Header
@@ -151,13 +142,7 @@ def pack(letters: Sequence[bytes | memoryview]) -> Bytes | None:
 
 
 def unpack(packed: Bytes | None) -> Iterator[Sealed]:
-    """Take apart what `pack` put together.
-
-    Raises
-    ------
-    ValueError
-        If it is not letters one after the other.
-    """
+    """Take apart what `pack` put together; ValueError if it is not letters one after the other."""
     if packed is None:
         return
     data, start = np.ascontiguousarray(packed).data.toreadonly(), 0

@@ -38,16 +38,9 @@ from fedkernel.protocol.messages import Reply, Request
 class Mailbox:
     """A client's letters in one round: those that came, and those that are to leave with the reply.
 
-    Parameters
-    ----------
-    where : str
-        Pair, round and client, for errors.
-    client, round_number : int
-    run : str
-    memory : mutable mapping of str to ndarray
-        Holds the `SharedKeys`, with how many letters were written and read. A request that fails leaves it as it was.
-    check_consent : callable
-        Called with what a letter is and how many rows it shows as they are; raises where these may not leave.
+    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys`, with how many letters were written
+    and read. A request that fails leaves it as it was. `check_consent`: called with what a letter is and how many rows
+    it shows as they are; raises where these may not leave.
     """
 
     def __init__(
@@ -95,12 +88,8 @@ class Mailbox:
     def write(self, peer: int, letter: Letter) -> None:
         """Seal a letter to a peer; it leaves with the reply.
 
-        Raises
-        ------
-        ProtocolError
-            If no keys were agreed on with the peer, or if a letter to it was written already in this round.
-        InputError
-            If the letter shows rows that may not leave.
+        Raises ProtocolError if no keys were agreed on with the peer, or if a letter to it was written already in this
+        round. Raises InputError if the letter shows rows that may not leave.
         """
         place = self._place(peer)
         if peer in self._written:
@@ -121,10 +110,8 @@ class Mailbox:
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
         """Return the reply with what was written in this round.
 
-        Raises
-        ------
-        ProtocolError
-            If it cannot carry letters, or if some came and were not read: the next ones would be taken for others.
+        Raises ProtocolError if it cannot carry letters, or if some came and were not read: the next ones would be taken
+        for others.
         """
         if sealed_in(ask) and not self._read:
             raise self.error(f"letters came with {type(ask).__name__}, but were not read")
@@ -146,26 +133,11 @@ class Mailbox:
     ) -> list[tuple[int, LetterT]]:
         """Open the letters that a request delivers.
 
-        Parameters
-        ----------
-        ask : CarriesLetters
-        kind : type
-            The letter that each must be.
-        senders : sequence of int, optional
-            The peers that a letter must have come from; None: all neighbours. No letter may come from others.
-        **sizes : int
-            What the dimensions of these names must be. Those of the request that do not end in ``_m`` are settled
-            besides, and no two letters may differ in one.
-
-        Returns
-        -------
-        list of (int, Letter)
-            Sender and letter, in the order of the senders.
-
-        Raises
-        ------
-        ProtocolError
-            On the first letter that is missing or is not what was sent; see this module's docstring.
+        `kind`: the letter that each must be. `senders`: the peers that a letter must have come from; None: all
+        neighbours. No letter may come from others. `**sizes`: what the dimensions of these names must be. Those of the
+        request that do not end in ``_m`` are settled besides, and no two letters may differ in one. Returns sender and
+        letter, in the order of the senders. Raises ProtocolError: on the first letter that is missing or is not what
+        was sent; see this module's docstring.
         """
         self._read = True
         expected = self.neighbours if senders is None else tuple(sorted(senders))

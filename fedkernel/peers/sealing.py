@@ -66,10 +66,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 class KeyPair:
     """An X25519 key pair: a site's identity, or what it made for one run.
 
-    Attributes
-    ----------
-    private : bytes
-        32 of them; never leaves the site.
+    `private`: 32 of them; never leaves the site.
     """
 
     private: bytes = field(repr=False)
@@ -162,10 +159,7 @@ class Published(NamedTuple):
 def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
     """Compute a client's keys with a peer; the peer computes the same two, the other way round.
 
-    Raises
-    ------
-    ProtocolError
-        If what the peer is said to have published are no public keys.
+    Raises ProtocolError if what the peer is said to have published are no public keys.
     """
     own = Published(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
@@ -224,10 +218,7 @@ def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
 def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
     """Return the content of a letter.
 
-    Raises
-    ------
-    ProtocolError
-        If it, or its header, is not what was sealed in this run under this key.
+    Raises ProtocolError if it, or its header, is not what was sealed in this run under this key.
     """
     clear = letter[:HEADER]
     try:

@@ -54,21 +54,12 @@ class QuartileBins(State):
 class PrepareClient(KernelClient):
     """Answers for a raw table, of which nothing but sums leaves, and what its policy allows beside them.
 
-    Parameters
-    ----------
-    X : RawTable
-        The rows that the run works on.
-    prepare : Prepare
-        What the run does to it, as the site knows it.
-    min_rows : int
-        From how many rows the site answers: where guards hold, from as many values of a column, too.
-    **more
-        As of `KernelClient`.
+    - `X`: the rows that the run works on.
+    - `prepare`: what the run does to it, as the site knows it.
+    - `min_rows`: from how many rows the site answers: where guards hold, from as many values of a column, too.
+    - `**more`: as of `KernelClient`.
 
-    Attributes
-    ----------
-    preparation : Preparation or None
-        Once it is settled.
+    `preparation`: once it is settled.
     """
 
     answers = (

@@ -59,12 +59,7 @@ def _column(counts: FloatArray, center: FloatArray, deviations: FloatArray, squa
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
     """Return what differs of a site's columns.
 
-    Parameters
-    ----------
-    own : ndarray of shape (n, p)
-        NaN where a cell is missing.
-    ask : CompareColumns
-        The sums of all sites, this one included.
+    `own` (n, p): NaN where a cell is missing. `ask`: the sums of all sites, this one included.
     """
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
@@ -121,13 +116,7 @@ def _outline(ratios: FloatArray) -> FloatArray:
 class Finding(NamedTuple):
     """A column of a site that is not like the others'.
 
-    Attributes
-    ----------
-    column : str
-    client : int
-    ratio : float
-        Of the means, or where these are alike of the standard deviations.
-    text : str
+    `ratio`: of the means, or where these are alike of the standard deviations.
     """
 
     column: str

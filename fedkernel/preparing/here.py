@@ -17,10 +17,7 @@ def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition:
 
     Of differences between sites nothing is said: the run itself says it.
 
-    Raises
-    ------
-    InputError
-        As of `prepare_tables`.
+    Raises InputError: as of `prepare_tables`.
     """
     silent = replace(prepare, drift="ignore")
     clients = [PrepareClient(table.raw, client=number, prepare=silent) for number, table in enumerate(tables)]

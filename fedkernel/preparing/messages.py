@@ -30,9 +30,7 @@ class Cells(Summed):
     Who sees each site's own has the value itself where a column has one there, so a site's guards refuse columns with
     some values, but fewer than 5.
 
-    Attributes
-    ----------
-    counts, sums : ndarray of shape (p,)
+    `counts`, `sums` (p,).
     """
 
     counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
@@ -68,9 +66,7 @@ class Squares(Summed):
     With the counts these tell mean and standard deviation: 2 p floats. The first sum is about 0: it puts right what
     rounding has done to the mean.
 
-    Attributes
-    ----------
-    deviations, squares : ndarray of shape (p,)
+    `deviations`, `squares` (p,).
     """
 
     deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
@@ -103,14 +99,9 @@ class Differences(Reply):
 
     A site whose columns are like the others' sends nothing; else 3 floats for each that is not, of two digits each.
 
-    Attributes
-    ----------
-    columns : ndarray of shape (f_m,), int32
-        Their places.
-    means, spreads : ndarray of shape (f_m,)
-        Mean and standard deviation here, divided by the others'.
-    gains : ndarray of shape (f_m,)
-        How much better two normal distributions fit, one for this site, than one for all: in nats for each cell.
+    `columns` (f_m,): their places. `means`, `spreads` (f_m,): mean and standard deviation here, divided by the others'.
+    `gains` (f_m,): how much better two normal distributions fit, one for this site, than one for all: in nats for each
+    cell.
     """
 
     columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
@@ -122,10 +113,7 @@ class Differences(Reply):
 class CompareColumns(Request[Differences]):
     """Tells the sums of all sites, about a center, so that each compares its own columns with those of the others.
 
-    Attributes
-    ----------
-    sites : int
-    center, counts, deviations, squares : ndarray of shape (p,)
+    `center`, `counts`, `deviations`, `squares` (p,).
     """
 
     once = True
@@ -152,9 +140,7 @@ class CellsBelow(Summed):
     first of them divide its range, and as exactly as 32^9 parts of it do the values in one bin for each quantile: a
     site's guards let each request divide, for each quantile, one bin of the last.
 
-    Attributes
-    ----------
-    counts : ndarray of shape (p, b)
+    `counts` (p, b).
     """
 
     counts: Annotated[FloatArray, Shape("p", "b", empty=True), Within(whole=True)]
@@ -182,10 +168,7 @@ class CountBelow(Request[CellsBelow]):
 class Extremes(Reply):
     """Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
 
-    Attributes
-    ----------
-    least, greatest : ndarray of shape (p,)
-        The largest number of a message and its negative where the site has no value.
+    `least`, `greatest` (p,): the largest number of a message and its negative where the site has no value.
     """
 
     least: Annotated[FloatArray, Shape("p", empty=True)]
@@ -226,14 +209,8 @@ class TakePreparation(Request[Prepared]):
     A site cannot see whether center and scale are what all sites' sums come to: who chooses the scales on purpose makes
     one column count and the others not, and learns of that column what the method tells of a table with no other.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Of all columns, in their order.
-    flagged : tuple of str
-        Those that an indicator stands beside.
-    fill, center, scale : ndarray of shape (p,)
-        See `fedkernel.data.Preparation`.
+    `names`: of all columns, in their order. `flagged`: those that an indicator stands beside. `fill`, `center`, `scale`
+    (p,): see `fedkernel.data.Preparation`.
     """
 
     once = True

@@ -51,14 +51,8 @@ RESOLUTION = 1e-13
 class Outcome(NamedTuple):
     """What preparing came to.
 
-    Attributes
-    ----------
-    members : tuple of Member
-        With the rows and columns that a method gets.
-    preparation : Preparation or None
-        None where sites hold columns: each has its own.
-    findings : list of Finding
-        Columns of sites that are not like the others'.
+    `members`: with the rows and columns that a method gets. `preparation`: None where sites hold columns: each has its
+    own. `findings`: columns of sites that are not like the others'.
     """
 
     members: tuple[Member, ...]
@@ -69,11 +63,8 @@ class Outcome(NamedTuple):
 def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[Outcome]:
     """Prepare all sites' tables: by sums over the sites where they hold rows, and each by itself where columns.
 
-    Raises
-    ------
-    InputError
-        A column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not like the others';
-        rows that cannot be dropped, since nothing says which row is which.
+    Raises InputError: a column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not
+    like the others'; rows that cannot be dropped, since nothing says which row is which.
     """
     if partition == "vertical":
         return (yield from _each_its_own(run, prepare))
@@ -170,20 +161,12 @@ def quantiles(
     a bin has `RANK` of the values at most, and with `ROUNDS` rounds, where it is as narrow as `RESOLUTION`: many values
     that are equal are in one bin all the time, and are the number of fewest digits in it: a whole one, of whole ones.
 
-    Parameters
-    ----------
-    names : tuple of str
-        The p columns.
-    levels : sequence of float
-        Of each column the quantiles q.
-    moments : Moments
-        Of the columns, with empty cells that are filled.
-    filled, fill : ndarray of shape (p,)
-        How many cells were filled, and with which value: the sites count those that hold one.
+    - `names`: the p columns.
+    - `levels`: of each column the quantiles q.
+    - `moments`: of the columns, with empty cells that are filled.
+    - `filled`, `fill` (p,): how many cells were filled, and with which value: the sites count those that hold one.
 
-    Returns
-    -------
-    ndarray of shape (p, q)
+    Returns ndarray of shape (p, q).
     """
     q, rows = np.asarray(levels), moments.counts[:, None]
     deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]

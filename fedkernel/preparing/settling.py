@@ -80,10 +80,7 @@ def unscaled(columns: int) -> Scaling:
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
     """Return what `prepare` comes to over the rows of one table.
 
-    Raises
-    ------
-    InputError
-        A column without a value that is to be filled, or what `Prepare.numbers` refuses.
+    Raises InputError: a column without a value that is to be filled, or what `Prepare.numbers` refuses.
     """
     numbers, names = prepare.numbers(raw), prepare.numeric(raw.names)
     columns = numbers.shape[1]

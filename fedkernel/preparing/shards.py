@@ -15,48 +15,34 @@ def tables_to_prepare(
     prepare: Prepare,
     partition: Divided,
     new_shards: Sequence[Any] | None = None,
-    what: str = "shards",
     *,
     id_: str | None = None,
 ) -> list[TableToPrepare]:
     """Return clients' tables as raw ones; arrays have the names of the first frame's columns, where rows are divided.
 
-    Parameters
-    ----------
-    shards : sequence of RawTable, frame or array-like
-        NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are divided.
-    prepare : Prepare
-    partition : {"vertical", "horizontal"}
-    new_shards : sequence, optional
-        Rows that came after training, of each client.
-    what : str
-        How error texts call `shards`.
-    id_ : str, optional
-        The column of all shards, or index of that name, that says which row is which; it is none of the table.
+    - `shards`: NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are
+      divided.
+    - `new_shards`: rows that came after training, of each client.
+    - `id_`: the column of all shards, or index of that name, that says which row is which; it is none of the table.
 
-    Raises
-    ------
-    InputError
-        A table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see `TableToPrepare`.
+    Raises InputError: a table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see
+    `TableToPrepare`.
     """
     if not len(shards):
-        raise InputError(f"{what} is empty, but at least one client is needed")
-    orders = rows_in_order(shards, partition, what, id_)
-    named = next((raw_table(shard, what, id_=id_).names for shard in shards if _has_names(shard)), ())
+        raise InputError("shards is empty, but at least one client is needed")
+    orders = rows_in_order(shards, partition, "shards", id_)
+    with_names = (shard for shard in shards if isinstance(shard, RawTable) or is_frame(shard))
+    named = next((raw_table(shard, "shards", id_=id_).names for shard in with_names), ())
     common = named if partition == "horizontal" else ()
-    raws = [_checked(raw_table(shard, f"{what}[{number}]", common, id_)) for number, shard in enumerate(shards)]
+    raws = [_checked(raw_table(shard, f"shards[{number}]", common, id_)) for number, shard in enumerate(shards)]
     raws = [raw if order is None else raw.take(order) for raw, order in zip(raws, orders, strict=True)]
     news: list[RawTable | None] = [None] * len(raws)
     if new_shards is not None:
         news = [
-            _checked(raw_table(shard, f"new_{what}[{number}]", raw.names))
+            _checked(raw_table(shard, f"new_shards[{number}]", raw.names))
             for number, (shard, raw) in enumerate(zip(new_shards, raws, strict=True))
         ]
     return [TableToPrepare(raw, prepare, new) for raw, new in zip(raws, news, strict=True)]
-
-
-def _has_names(shard: Any) -> bool:
-    return isinstance(shard, RawTable) or is_frame(shard)
 
 
 def _checked(raw: RawTable) -> RawTable:

@@ -21,24 +21,9 @@ class TableToPrepare:
 
     Beside the raw table there is one prepared one in memory, which is made anew when another run prepares otherwise.
 
-    Parameters
-    ----------
-    raw : RawTable
-    prepare : Prepare
-    new : RawTable, optional
-        Rows that came after training.
-
-    Attributes
-    ----------
-    raw : RawTable
-        Without the rows that are dropped.
-    kept : ndarray of shape (n,), or None
-        Positions of its rows; None: all.
-
-    Raises
-    ------
-    InputError
-        An empty cell that may not be, a number that is not finite, no row that can be used; see `Prepare`.
+    `new`: rows that came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows;
+    None: all. Raises InputError: an empty cell that may not be, a number that is not finite, no row that can be used;
+    see `Prepare`.
     """
 
     def __init__(self, raw: RawTable, prepare: Prepare, new: RawTable | None = None) -> None:

@@ -129,12 +129,7 @@ class Guards:
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
         """Raise TellableError if a request is not to be answered.
 
-        Parameters
-        ----------
-        request : Request
-        X : ndarray or Table of shape (n, d)
-        memory : mutable mapping
-            The client's; what the request uses up is noted there.
+        `X` (n, d). `memory`: the client's; what the request uses up is noted there.
         """
         name = type(request).__name__
         if request.once:
@@ -194,16 +189,10 @@ class Guards:
     ) -> None:
         """Raise TellableError if a reply makes too many numbers of what left in the run, for a table of that size.
 
-        Parameters
-        ----------
-        name : str
-            The request's.
-        floats : mapping of int or None to int
-            That each reader gets with the reply (`Message.floats_by_reader`).
-        entries : int
-            Of the table.
-        memory : mutable mapping
-            The client's, where they are added up.
+        - `name`: the request's.
+        - `floats`: that each reader gets with the reply (`Message.floats_by_reader`).
+        - `entries`: of the table.
+        - `memory`: the client's, where they are added up.
         """
         for reader, number in floats.items():
             if not number:
@@ -230,13 +219,8 @@ class Guards:
     def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
         """Yield what a plan has that the guards by the number of rows refuse, or may refuse where it only bounds it.
 
-        Parameters
-        ----------
-        plan : tuple of Step
-        answers : sequence of type
-            The requests that the client answers; of others nothing is known.
-        rows : int
-            Of the site, all of which the run works on.
+        `answers`: the requests that the client answers; of others nothing is known. `rows`: of the site, all of which
+        the run works on.
         """
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):

@@ -14,12 +14,8 @@ def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[F
     Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
     Networks, IEEE Transactions on Signal Processing 63 (2014).
 
-    Parameters
-    ----------
-    search : generator
-        `block_krylov` or `block_krylov_above`.
-    multiply : callable
-        Sub-protocol for the product with a block; its second argument is which product this is, counted from 1.
+    `search`: `block_krylov` or `block_krylov_above`. `multiply`: sub-protocol for the product with a block; its second
+    argument is which product this is, counted from 1.
     """
     block, number = next(search), 1
     while True:

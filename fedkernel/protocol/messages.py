@@ -155,15 +155,8 @@ class Message(pydantic.BaseModel):
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension.
 
-        Parameters
-        ----------
-        known : mapping of str to int
-            Sizes that are settled already, for instance by the request.
-
-        Raises
-        ------
-        ValueError
-            If a name would stand for two sizes.
+        `known`: sizes that are settled already, for instance by the request. Raises ValueError if a name would stand
+        for two sizes.
         """
         own: dict[str, int] | None = self.__dict__.get(_SIZES)
         if own is None:
@@ -254,13 +247,8 @@ def _narrowed_of(kind: type[Message]) -> frozenset[str]:
 class CarriesRows(Message):
     """Base of messages with rows of a table, dense or sparse, as `of` makes their fields: exact on every wire.
 
-    Attributes
-    ----------
-    width : int
-        d, columns of the table.
-    dense : ndarray of shape (c, d) or None
-    values, indices, starts : ndarrays or None
-        Of sparse rows in their place: the entries, their columns, and where in these each row starts.
+    `width`: d, columns of the table. `dense` (c, d). `values`, `indices`, `starts`: of sparse rows in their place: the
+    entries, their columns, and where in these each row starts.
     """
 
     exact: ClassVar = True
@@ -425,10 +413,7 @@ def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDAr
 
     With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it.
 
-    Raises
-    ------
-    TellableError
-        If an array is too large or too small for that.
+    Raises TellableError if an array is too large or too small for that.
     """
     arrays, shapes = message.arrays(), _shapes_of(type(message))
     has_scalars = len(shapes) < len(type(message).model_fields)
@@ -479,10 +464,8 @@ def decode(
 ) -> MessageT:
     """Rebuild a message of the given kind, as it was encoded for a ``wire``, and check everything about it.
 
-    Raises
-    ------
-    ProtocolError
-        One sentence on the first thing that is wrong: version, kind, missing, extra or malformed field.
+    Raises ProtocolError: one sentence on the first thing that is wrong: version, kind, missing, extra or malformed
+    field.
     """
     version = scalars.get("version")
     if version != VERSION:

@@ -105,13 +105,8 @@ class Run:
 class Round:
     """What a protocol yields: one request for every client, or one for each of some clients.
 
-    Attributes
-    ----------
-    requests : Request or mapping of int to Request
-    values : mapping of str to float
-        Figures the protocol knows at this point (a residual, say); they go into the run's history.
-    summed : bool
-        Whether the protocol is sent the sum of the replies, and not these.
+    `values`: figures the protocol knows at this point (a residual, say); they go into the run's history. `summed`:
+    whether the protocol is sent the sum of the replies, and not these.
     """
 
     requests: Request[Any] | Mapping[int, Request[Any]]

@@ -102,14 +102,7 @@ class Eigenvalues(Rule):
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """From a least to a greatest number.
-
-    Parameters
-    ----------
-    least, greatest : float
-    whole : bool
-        Whether they count something.
-    """
+    """From a least to a greatest number; `whole` where they count something."""
 
     least: float = 0.0
     greatest: float = np.inf

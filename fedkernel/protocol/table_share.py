@@ -37,11 +37,7 @@ def share_text(share: float) -> str:
 def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
     """Return the most numbers for each entry of a site's table, of all sites, that any one reader has got.
 
-    Parameters
-    ----------
-    floats : mapping of int to mapping of int or None to int
-        That each site sent, by reader: the coordinator, None, or a peer (`Ledger.floats_by_reader`).
-    members : iterable of Member
+    `floats`: that each site sent, by reader: the coordinator, None, or a peer (`Ledger.floats_by_reader`).
     """
     readers = ((floats.get(member.client, {}), member.entries) for member in members)
     return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)

@@ -181,13 +181,8 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
     """Build the ClientApp that answers for a site.
 
-    Parameters
-    ----------
-    clients : mapping of str to type
-        The client classes this app is willing to run, by class name, unless the site says which: nothing else can be
-        asked of it.
-    find_site : callable
-        Finds the site's data from Flower's context and a message's configuration.
+    `clients`: the client classes this app is willing to run, by class name, unless the site says which: nothing else
+    can be asked of it. `find_site`: finds the site's data from Flower's context and a message's configuration.
     """
 
     def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
@@ -281,10 +276,7 @@ def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
     """Return what is remembered of the run that a message is of, once it has begun.
 
-    Raises
-    ------
-    TellableError
-        If the site's table has changed since.
+    Raises TellableError if the site's table has changed since.
     """
     if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
         return None

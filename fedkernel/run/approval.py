@@ -98,17 +98,8 @@ def _signed(sha256: str) -> bytes:
 def sign(sha256: str, key: Path) -> str:
     """Return the signature of a study: the signer's public key, a colon, what it signed.
 
-    Parameters
-    ----------
-    sha256 : str
-        The study's.
-    key : Path
-        An Ed25519 key as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM, without a password.
-
-    Raises
-    ------
-    InputError
-        If the file is missing or holds no such key.
+    `sha256`: the study's. `key`: an Ed25519 key as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM,
+    without a password. Raises InputError if the file is missing or holds no such key.
     """
     try:
         private = load_pem_private_key(read_secret(key), password=None)

@@ -22,21 +22,13 @@ FRESH = ("letters", "identities", "ephemerals")
 class Asking(NamedTuple):
     """A request.
 
-    Attributes
-    ----------
-    request : str
-        Its type.
-    fields : mapping of str to Any
-        Its parameters, as JSON has them; empty where they cannot be read.
-    shapes : mapping of str to tuple of int
-        Of its arrays.
-    run, round : str, int
-        That it is said to be of.
-    text : str
-        The parameters as they came.
-    sha256 : bytes
-        By which it is known again: of its class and the client's, its parameters and its arrays, but those that are
-        others whenever a run begins.
+    - `request`: its type.
+    - `fields`: its parameters, as JSON has them; empty where they cannot be read.
+    - `shapes`: of its arrays.
+    - `run`, `round`: that it is said to be of.
+    - `text`: the parameters as they came.
+    - `sha256`: by which it is known again: of its class and the client's, its parameters and its arrays, but those that
+      are others whenever a run begins.
     """
 
     request: str

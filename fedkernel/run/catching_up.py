@@ -33,12 +33,7 @@ class _Answered(NamedTuple):
 
 
 class CatchingUpGrid(ResumableGrid):
-    """A grid of Flower's whose nodes have small numbers, the same ones when a run is resumed, when their ids differ.
-
-    Parameters
-    ----------
-    grid : flwr.serverapp.Grid
-    """
+    """A grid of Flower's whose nodes have small numbers, the same ones when a run is resumed, when their ids differ."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -88,12 +83,6 @@ class CatchingUpGrid(ResumableGrid):
     def run(self) -> flower.Run:
         """The run this grid belongs to."""
         return self._grid.run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Create a message to a node."""
-        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     # How a run is resumed.
 

@@ -73,18 +73,16 @@ def join(
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
     with the same columns must agree on the names of these; sites that know their rows by ids agree on the rows.
 
-    Raises
-    ------
-    ProtocolError
-        If nodes are missing, have the same number, fail, or speak another wire version.
-    InputError
-        If the sites' columns or ids do not fit together.
+    Raises ProtocolError if nodes are missing, have the same number, fail, or speak another wire version. Raises
+    InputError if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
     wire = _Wire(grid, settings, pair, journal)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
-    members = [_member(node, reply) for node, (reply, _) in introductions.items()]
+    members = [
+        Member(node_id=node, **reply.model_dump(exclude={"commitment"})) for node, (reply, _) in introductions.items()
+    ]
     contents = {reply.client: content for reply, content in introductions.values()}
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
@@ -155,10 +153,6 @@ def _draw_seed(
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
     log.info("%s: the sites drew the seed %d", wire.settings.run, seed)
     return seed
-
-
-def _member(node: int, reply: Introduction) -> Member:
-    return Member(node_id=node, **reply.model_dump(exclude={"commitment"}))
 
 
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:

@@ -19,12 +19,7 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
     Equal rows are told apart by how many came before; zeros have one sign. Takes one pass over the table, of which 16 N
     bytes are kept in memory until another table is asked for.
 
-    Parameters
-    ----------
-    X : table of shape (N, d)
-    positions : ndarray of shape (n,) or None
-        Of the rows; None: all.
-    secret : bytes
+    `X` (N, d). `positions` (n,): of the rows; None: all.
     """
     hashes = _all_contents(_Same(X), secret)
     chosen = hashes if positions is None else hashes[positions]

@@ -38,26 +38,15 @@ T = TypeVar("T")
 class Execution:
     """One run of a strategy over a grid, whose clients have joined: what the protocols that it consists of share.
 
-    Attributes
-    ----------
-    name, pair : str
-        Of the strategy, for errors, and of the client class that answers.
-    partition : {"vertical", "horizontal"}
-        Which size of their tables the clients share, and so is known of every reply.
-    losses : Losses
-        In which rounds it goes on, for good, without clients that fail or keep silent; elsewhere that is an error.
-    grid : flwr.serverapp.Grid
-    settings : RunSettings
-    run : Run
-        What its protocols are given.
-    account : Account
-        Rounds are numbered on from what it holds.
-    preparation : Preparation, optional
-        What was done to the tables before, where rows are divided.
-    warnings : tuple of str
-        What was seen of them then that may make the result wrong.
-    journal : Journal, optional
-        Has the replies that came before the run was stopped, and is given those that come.
+    - `name`, `pair`: of the strategy, for errors, and of the client class that answers.
+    - `partition`: which size of their tables the clients share, and so is known of every reply.
+    - `losses`: in which rounds it goes on, for good, without clients that fail or keep silent; elsewhere that is an
+      error.
+    - `run`: what its protocols are given.
+    - `account`: rounds are numbered on from what it holds.
+    - `preparation`: what was done to the tables before, where rows are divided.
+    - `warnings`: what was seen of them then that may make the result wrong.
+    - `journal`: has the replies that came before the run was stopped, and is given those that come.
     """
 
     name: str
@@ -93,11 +82,7 @@ class Execution:
 class Conversation(Generic[T]):
     """One protocol of a run under way: what is asked next, whether the answers are in order, what it cost.
 
-    Attributes
-    ----------
-    done : bool
-    value : T
-        The protocol's result, once done.
+    `value`: the protocol's result, once done.
     """
 
     def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
@@ -161,16 +146,8 @@ class Conversation(Generic[T]):
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the replies of the pending round, account for them, and move the protocol on.
 
-        Returns
-        -------
-        bool
-            Whether the protocol is done.
-
-        Raises
-        ------
-        ProtocolError
-            If a client failed or kept silent (unless the run may go on without it), if a reply is not what was asked,
-            or if replies contradict each other.
+        Returns whether the protocol is done. Raises ProtocolError if a client failed or kept silent (unless the run may
+        go on without it), if a reply is not what was asked, or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}

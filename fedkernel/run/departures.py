@@ -30,42 +30,23 @@ Shapes = dict[str, tuple[Count, ...]]
 class Departure(pydantic.BaseModel):
     """One request, and the reply that left the site or why none did.
 
-    Attributes
-    ----------
-    number : int
-        Of the line, from 1.
-    time : str
-        UTC, to the second.
-    run : str
-    round : int
-        0 where clients join and agree on their rows.
-    request : str
-        Its type.
-    parameters : dict
-        Its scalars: kernel, sizes and the like.
-    arrays : dict of str to tuple of int
-        Shapes of the arrays that came with it.
-    reply : str
-        Its type; empty where nothing left.
-    shapes : dict of str to tuple of int
-        Of the arrays that left.
-    floats, bytes, rows : int
-        As the coordinator's ledger counts them: entries of arrays of floats, serialised content, rows of the site's
-        table as they are.
-    letters : int
-        Floats of the letters to peers in it, sealed.
-    sha256 : str
-        Of the reply (`fedkernel.run.wire.digest`); empty where nothing left.
-    refused : str
-        Why nothing left, as the coordinator read it.
-    rule : str
-        Of the site's policy: which one allows it, or refuses; empty where that is none of its rules.
-    study : str
-        SHA-256 of the study that was approved; empty: none.
-    standing : Standing
-        How much has left with this line.
-    previous : str
-        SHA-256 of the line before, without its end.
+    - `number`: of the line, from 1.
+    - `time`: UTC, to the second.
+    - `round`: 0 where clients join and agree on their rows.
+    - `request`: its type.
+    - `parameters`: its scalars: kernel, sizes and the like.
+    - `arrays`: shapes of the arrays that came with it.
+    - `reply`: its type; empty where nothing left.
+    - `shapes`: of the arrays that left.
+    - `floats`, `bytes`, `rows`: as the coordinator's ledger counts them: entries of arrays of floats, serialised
+      content, rows of the site's table as they are.
+    - `letters`: floats of the letters to peers in it, sealed.
+    - `sha256`: of the reply (`fedkernel.run.wire.digest`); empty where nothing left.
+    - `refused`: why nothing left, as the coordinator read it.
+    - `rule`: of the site's policy: which one allows it, or refuses; empty where that is none of its rules.
+    - `study`: SHA-256 of the study that was approved; empty: none.
+    - `standing`: how much has left with this line.
+    - `previous`: SHA-256 of the line before, without its end.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -106,11 +87,7 @@ def payload_of(folder: Path, sha256: str) -> Path:
 def check_payload(path: Path, departure: Departure) -> bool:
     """Return whether what left is stored, or raise InputError if that is not what the record says.
 
-    Parameters
-    ----------
-    path : Path
-        As `read_outbox` takes it.
-    departure : Departure
+    `path`: as `read_outbox` takes it.
     """
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
@@ -134,15 +111,8 @@ def entry_of(line: bytes) -> Departure:
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
     """Read the record of what left a site line by line, each with its hash.
 
-    Parameters
-    ----------
-    path : Path
-        The file, or the folder that it is in.
-
-    Raises
-    ------
-    InputError
-        If there is none, or at the first line that is not as it was written.
+    `path`: the file, or the folder that it is in. Raises InputError if there is none, or at the first line that is not
+    as it was written.
     """
     path = path / OUTBOX if path.is_dir() else path
     try:

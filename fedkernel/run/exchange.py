@@ -32,10 +32,7 @@ def recorded(
     Nodes that do not stand where the journal ends are asked again, and must reply what is recorded: as that is handed
     out, or when nothing is left of it, as the grid has it.
 
-    Raises
-    ------
-    StrayError
-        If it has replies to something else, or a node replies something else.
+    Raises StrayError if it has replies to something else, or a node replies something else.
     """
     if journal is None:
         return None
@@ -64,10 +61,7 @@ def write_down(
 def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
     """Return replies by the node that each is from.
 
-    Raises
-    ------
-    ProtocolError
-        If one is from none of the nodes that were asked, or from the same as another.
+    Raises ProtocolError if one is from none of the nodes that were asked, or from the same as another.
     """
     reply_of: dict[int, Message] = {}
     for reply in replies:

@@ -13,16 +13,10 @@ NOT_RUN = "NotRun"
 class FailedRun:
     """A run of which there is no result.
 
-    Attributes
-    ----------
-    run : str
-        Its id.
-    kind : str
-        Of the cause: the name of its class, or `NOT_RUN`.
-    text : str
-        The cause, a sentence.
-    error : Exception, optional
-        The cause itself, where it came up in this process.
+    - `run`: its id.
+    - `kind`: of the cause: the name of its class, or `NOT_RUN`.
+    - `text`: the cause, a sentence.
+    - `error`: the cause itself, where it came up in this process.
     """
 
     run: str
@@ -34,10 +28,7 @@ class FailedRun:
     def of(cls, run: str, error: Exception) -> "FailedRun":
         """Return what an error means for its run.
 
-        Raises
-        ------
-        Exception
-            The error itself, where it is no run's: the engine is gone, or the disk is full.
+        Raises Exception: the error itself, where it is no run's: the engine is gone, or the disk is full.
         """
         if not is_of_a_run(error):
             raise error

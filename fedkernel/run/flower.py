@@ -181,11 +181,7 @@ def to_bytes(message: Message) -> bytes:
 def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
     """Serialise a message in parts, of which the arrays' are not copied, which Flower does five times.
 
-    Parameters
-    ----------
-    message : Message
-    content : sequence of bytes, optional
-        Its content's `content_to_parts`, where they are known.
+    `content`: its content's `content_to_parts`, where they are known.
     """
     if not message.has_content():
         return (message_to_proto(message).SerializeToString(),)
@@ -233,10 +229,8 @@ def _value(proto: Any) -> Any:
 def from_bytes(data: bytes | bytearray) -> Message:
     """Rebuild a message from `to_bytes`.
 
-    Raises
-    ------
-    ProtocolError
-        If the bytes are no message of Flower's with an answer or an error in it, or have too much beside arrays.
+    Raises ProtocolError if the bytes are no message of Flower's with an answer or an error in it, or have too much
+    beside arrays.
     """
     check_weight(data)
     try:
@@ -277,27 +271,10 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 class HeldArray(Array):
     """One of Flower's arrays that is held as NumPy's while its process lives; whoever serialises it gets its bytes.
 
-    Parameters
-    ----------
-    values : array-like of numbers or text
-        A copy is held, but for entries that nobody changes: an array made of Python's bytes is held itself, and one
-        that is read-only and whose entries are its own (`fedkernel.arrays.frozen`).
-    passing : bool
-        Whether an empty array, of shape (0,), is serialised in its place.
-    order : {"C", "F"}
-        Whether the copy is row after row in memory, or column after column.
-
-    Attributes
-    ----------
-    values : ndarray
-        Read-only, and the same object each time.
-    serialised : ndarray
-        What is serialised: the values, unless they are passing.
-
-    Raises
-    ------
-    ValueError
-        If there are Python objects among the entries, which have no bytes.
+    `values`: a copy is held, read-only, but for entries that nobody changes: an array made of Python's bytes is held
+    itself, and one that is read-only and whose entries are its own (`fedkernel.arrays.frozen`). `passing`: whether an
+    empty array, of shape (0,), is `serialised` in its place. `order`: whether the copy is row after row in memory, or
+    column after column. Raises ValueError if there are Python objects among the entries, which have no bytes.
     """
 
     values: NDArray[Any]
@@ -358,18 +335,10 @@ def _is_frozen(values: ArrayLike, order: Literal["C", "F"]) -> TypeGuard[NDArray
 def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     """Return the array that one of Flower's arrays carries, in the form of an .npy file.
 
-    Parameters
-    ----------
-    array : Array
-    copy : bool
-        Whether to return one that may be changed; else it is read-only, and what Flower's holds, as one that is held
-        and made of Python's bytes always is.
-
-    Raises
-    ------
-    ProtocolError
-        If it carries none, or entries that are neither numbers nor text, or of no size, or if the header promises
-        another number of bytes than there are: it is checked before anything of that size is allocated.
+    `copy`: whether to return one that may be changed; else it is read-only, and what Flower's holds, as one that is
+    held and made of Python's bytes always is. Raises ProtocolError if it carries none, or entries that are neither
+    numbers nor text, or of no size, or if the header promises another number of bytes than there are: it is checked
+    before anything of that size is allocated.
     """
     if isinstance(array, HeldArray):
         return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values
@@ -401,12 +370,7 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
     """Return a content of arrays, named by their places, and scalars; no array is serialised before an engine does it.
 
-    Raises
-    ------
-    TypeError
-        If a scalar is none.
-    ValueError
-        If an integer has more than 64 bits.
+    Raises TypeError if a scalar is none. Raises ValueError if an integer has more than 64 bits.
     """
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):

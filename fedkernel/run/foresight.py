@@ -44,15 +44,8 @@ def foreseen(
 ) -> Iterator[Verdict]:
     """Say of rules that the run itself decides what is certain before, and what is open.
 
-    Parameters
-    ----------
-    policy : Policy
-    study : Study
-    shape : (int, int) or None
-        Rows and columns of the site's table, which those of the others are taken to have, too.
-    answers, forecasts : callable
-    left : int
-        Floats that have left the site before.
+    `shape`: rows and columns of the site's table, which those of the others are taken to have, too. `left`: floats that
+    have left the site before.
     """
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
@@ -67,13 +60,8 @@ def foreseen(
 class ReplySize(NamedTuple):
     """How large a type of reply of a run can be; None: nothing here bounds it.
 
-    Attributes
-    ----------
-    times : int
-        How often it leaves, at most.
-    floats, columns : int or None
-        Of each: entries of its arrays of floats; entries along the last axis of any array.
-    summed : bool
+    `times`: how often it leaves, at most. `floats`, `columns`: of each: entries of its arrays of floats; entries along
+    the last axis of any array.
     """
 
     times: int
@@ -240,12 +228,8 @@ def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
 class TableShare(NamedTuple):
     """Numbers that a run takes for each entry of a site's table; None: unknown.
 
-    Attributes
-    ----------
-    likely, most : float or None
-        By its forecast, in the mean over the sites; at most, by its plan.
-    is_bound : bool
-        Whether the forecast is what the run cannot exceed, rather than what it takes.
+    `likely`, `most`: by its forecast, in the mean over the sites; at most, by its plan. `is_bound`: whether the
+    forecast is what the run cannot exceed, rather than what it takes.
     """
 
     likely: float | None

@@ -29,16 +29,10 @@ ALIGNING: Plan = (once(HashIds), once(TakeRows))
 class Sums(pydantic.BaseModel):
     """How much has left.
 
-    Attributes
-    ----------
-    begun : int
-        Of one run how often it began, in all how many runs.
-    floats, rows, bytes : int
-        Floats in letters, too.
-    refused : int
-        Requests of all runs together.
-    seconds : float
-        Computed for all.
+    - `begun`: of one run how often it began, in all how many runs.
+    - `floats`, `rows`, `bytes`: floats in letters, too.
+    - `refused`: requests of all runs together.
+    - `seconds`: computed for all.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -65,22 +59,13 @@ class Sums(pydantic.BaseModel):
 class Standing(pydantic.BaseModel):
     """Where a site stands.
 
-    Attributes
-    ----------
-    total : Sums
-        Of all runs.
-    run : Sums
-        Of the run of the line, however often it began.
-    place : Place
-        In its plan.
-    replies : dict of str to int
-        How many of each type have left since it began last.
-    taken : int
-        Requests since it began last.
-    commitments : str
-        Digest of those that were shown; empty: none were.
-    seed : int, optional
-        What all sites have drawn.
+    - `total`: of all runs.
+    - `run`: of the run of the line, however often it began.
+    - `place`: in its plan.
+    - `replies`: how many of each type have left since it began last.
+    - `taken`: requests since it began last.
+    - `commitments`: digest of those that were shown; empty: none were.
+    - `seed`: what all sites have drawn.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -111,18 +96,10 @@ class Standing(pydantic.BaseModel):
 class Gate:
     """A site's policy, and what it has approved of a run.
 
-    Attributes
-    ----------
-    policy : Policy
-    run : RunSpec
-    study : str
-        SHA-256 of the study that was approved; empty: none was, since the policy asks for none.
-    client : int
-        The site's place among those of the run.
-    share : str
-        Its share of the run's seed.
-    key : str
-        What tells the run from all others, also of that id: 64 hexadecimal digits.
+    - `study`: SHA-256 of the study that was approved; empty: none was, since the policy asks for none.
+    - `client`: the site's place among those of the run.
+    - `share`: its share of the run's seed.
+    - `key`: what tells the run from all others, also of that id: 64 hexadecimal digits.
     """
 
     policy: Policy

@@ -25,14 +25,17 @@ Serialise: TypeAlias = Callable[[], tuple[bytes, ...]]
 class ResumableGrid(Grid):
     """Base of Flower Grids over which a run goes on where its journal ends, see `fedkernel.run.journal`.
 
-    Attributes
-    ----------
-    write_every : float
-        Seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each exchange
-        is written before the next request goes out.
+    `write_every`: seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each
+    exchange is written before the next request goes out.
     """
 
     write_every = 0.0
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def called(self, node: int) -> str:
         """Return what texts call a node before it has said which client it is."""
@@ -46,29 +49,16 @@ class ResumableGrid(Grid):
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Make ready to go on with a run, and return why that cannot be; empty: it can.
 
-        Parameters
-        ----------
-        run : str
-            What `fedkernel.run.job.RunSpec.key` is of it.
-        answered : mapping of int to int
-            How many requests each node has answered.
-        checkpoints : iterable of bytes
-            What `checkpoint` returned, in order.
+        `run`: what `fedkernel.run.job.RunSpec.key` is of it. `answered`: how many requests each node has answered.
+        `checkpoints`: what `checkpoint` returned, in order.
         """
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
         """Take note of messages that were answered before this process began, and of what to.
 
-        Returns
-        -------
-        bool
-            Whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
-
-        Raises
-        ------
-        StrayError
-            If one does not reply what is recorded.
+        Returns whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
+        Raises StrayError if one does not reply what is recorded.
         """
 
     def catch_up(self, deadline: float) -> None:
@@ -78,10 +68,8 @@ class ResumableGrid(Grid):
 class MessageGrid(ResumableGrid):
     """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
 
-    Attributes
-    ----------
-    behind : frozenset of int
-        Nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is in it.
+    `behind`: nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is
+    in it.
     """
 
     behind: frozenset[int] = frozenset()
@@ -163,12 +151,6 @@ class MessageGrid(ResumableGrid):
     def run(self) -> flower.Run:
         """The run this grid belongs to."""
         return self._run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Create a message to a node."""
-        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages to their nodes."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
@@ -59,16 +59,10 @@ RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 class Projecting(pydantic.BaseModel):
     """That a run projects rows that are new at its sites, in place of fitting a model: onto what an earlier run found.
 
-    Attributes
-    ----------
-    of : str
-        The earlier run's id. Each site takes the rows that it worked on, in its order, from what it noted then.
-    order : int
-        By what that order is known, see `fedkernel.run.alignment.order_of`.
-    model : str
-        SHA-256 of the model's file, which stays with the coordinator.
-    coordinates : {"coordinator", "sites"}
-        Who gets them: the coordinator, which computes them, or also every site.
+    - `of`: the earlier run's id. Each site takes the rows that it worked on, in its order, from what it noted then.
+    - `order`: by what that order is known, see `fedkernel.run.alignment.order_of`.
+    - `model`: SHA-256 of the model's file, which stays with the coordinator.
+    - `coordinates`: who gets them: the coordinator, which computes them, or also every site.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -82,50 +76,31 @@ class Projecting(pydantic.BaseModel):
 class RunSpec(pydantic.BaseModel):
     """One strategy on one partition of one data set with one seed.
 
-    Attributes
-    ----------
-    id : str
-        Names the run's folder and files; 240 characters at most, since a record that cut it took two runs for one.
-    strategy : str
-        Its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
-    pair : str, optional
-        The client that answers it, in the same way: without it, a site that holds its own data answers nothing.
-    parameters : dict
-        Its hyper-parameters, as a TOML table gives them.
-    seed : int
-    data, partition : DataSpec, PartitionSpec, optional
-        Where simulated sites take their part from; ``partition.clients`` None means as many as there are nodes.
-    shards : list of str or SiteFile, optional
-        Instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
-        scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
-    labels : list of str or None, optional
-        Beside `shards`, for clients that need labels: .npy files of those of each site's rows.
-    sites : list of str, optional
-        Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
-        configuration of its node names (see `fedkernel.run.placement.site_of_job`).
-    clients : int, optional
-        How many clients take part; None: all sites, or all nodes there are.
-    missing : {"drop", "refuse"}
-        Of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left out
-        everywhere, or the run is refused.
-    evaluate : bool
-        Measure the model on the clients by a round or two more, where the method has such a measure.
-    align : bool
-        Whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
-    plan : tuple of Step, optional
-        What the strategy will ask of each client.
-    joint_seed : bool
-        Whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs apart.
-    prepare : Prepare, optional
-        What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that. With
-        `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
-    project : Projecting, optional
-        In place of fitting, with a vertical partition and named sites that know their rows by ids.
-    compare : str, optional
-        With `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters the sites
-        compare those of this one.
-    wire : {"float64", "float32"}
-        What arrays of the method's messages travel as, up and down.
+    - `id`: names the run's folder and files; 240 characters at most, since a record that cut it took two runs for one.
+    - `strategy`: its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
+    - `pair`: the client that answers it, in the same way: without it, a site that holds its own data answers nothing.
+    - `parameters`: its hyper-parameters, as a TOML table gives them.
+    - `data`, `partition`: where simulated sites take their part from; ``partition.clients`` None means as many as there
+      are nodes.
+    - `shards`: instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
+      scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
+    - `labels`: beside `shards`, for clients that need labels: .npy files of those of each site's rows.
+    - `sites`: instead of these: the names of the sites in the order of the clients; each has data of its own, which the
+      configuration of its node names (see `fedkernel.run.placement.site_of_job`).
+    - `clients`: how many clients take part; None: all sites, or all nodes there are.
+    - `missing`: of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left
+      out everywhere, or the run is refused.
+    - `evaluate`: measure the model on the clients by a round or two more, where the method has such a measure.
+    - `align`: whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
+    - `plan`: what the strategy will ask of each client.
+    - `joint_seed`: whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs
+      apart.
+    - `prepare`: what is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
+      With `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
+    - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.
+    - `compare`: with `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters
+      the sites compare those of this one.
+    - `wire`: what arrays of the method's messages travel as, up and down.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -205,17 +180,24 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
+ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
+
+
+def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
+    try:
+        read_table(text)
+        return kind.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        raise refused(f"{what} is not valid: {explain(error)}") from None
+    except InputError as error:
+        raise refused(f"{what} is not valid: {error}") from None
+
+
 class Study(pydantic.BaseModel):
     """What sites are asked to take part in: everything that will be asked of them, before it is.
 
-    Attributes
-    ----------
-    name : str
-        The experiment's.
-    runs : list of RunSpec
-        All of its runs, each with all parameters, seed, sites and plan.
-    versions : dict of str to str
-        Of fedkernel at the coordinator, and of the messages.
+    `name`: the experiment's. `runs`: all of its runs, each with all parameters, seed, sites and plan. `versions`: of
+    fedkernel at the coordinator, and of the messages.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -250,13 +232,7 @@ class Study(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str, what: str = "the study") -> "Study":
         """Read a study, with errors as one sentence that begins with what it is called."""
-        try:
-            read_table(text)
-            return cls.model_validate_json(text)
-        except pydantic.ValidationError as error:
-            raise InputError(f"{what} is not valid: {explain(error)}") from None
-        except InputError as error:
-            raise InputError(f"{what} is not valid: {error}") from None
+        return _from_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
         """Raise TellableError unless a run is, to the letter, one of the study's."""
@@ -269,12 +245,7 @@ SHORT = 12
 
 
 class Apps(pydantic.BaseModel):
-    """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``.
-
-    Attributes
-    ----------
-    server, client : str
-    """
+    """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -285,39 +256,25 @@ class Apps(pydantic.BaseModel):
 class Job(pydantic.BaseModel):
     """The runs that one start of the coordinator carries out, one after the other.
 
-    Attributes
-    ----------
-    runs : list of RunSpec
-    study : Study, optional
-        That they belong to; it may have more runs.
-    signatures : list of str
-        Of the study, see `fedkernel.run.approval.sign`.
-    apps : Apps, optional
-        What an engine starts; None: nothing is to be started, since the job comes to apps that are there.
-    out : str or None
-        Folder for the results, made absolute as all paths are; None: they are only logged.
-    mark : str, optional
-        Name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another machine's
-        folder; results then come through the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
-    models : dict of str to str
-        Files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
-    deadline : float
-        Seconds that a round may take.
-    deadlines : dict of str to float
-        By phase, seconds in place of the `deadline`.
-    quorum : int or float, optional
-        How many clients must remain, or which fraction, see `fedkernel.run.losses`.
-    threads : int
-        BLAS threads of each client and of the coordinator; part of the configuration since it decides the last bits.
-    journals : bool
-        Write each run's replies down in its folder, and go on with a run that was stopped (`fedkernel.run.journal`);
-        whoever says so removes them once he has the result. Nothing that sites are told.
-    go_on : bool
-        Whether a run that fails ends the job, or is told of (`fedkernel.run.failure`) and the next one begins. Nothing
-        that sites are told.
-    whole : bool
-        Write coresets down too, where sites are simulated and `out` is read at once and removed. Nothing that sites are
-        told.
+    - `study`: that they belong to; it may have more runs.
+    - `signatures`: of the study, see `fedkernel.run.approval.sign`.
+    - `apps`: what an engine starts; None: nothing is to be started, since the job comes to apps that are there.
+    - `out`: folder for the results, made absolute as all paths are; None: they are only logged.
+    - `mark`: name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another
+      machine's folder; results then come through the log (see `fedkernel.engines.parcels`), and simulated sites keep
+      nothing.
+    - `models`: files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
+    - `deadline`: seconds that a round may take.
+    - `deadlines`: by phase, seconds in place of the `deadline`.
+    - `quorum`: how many clients must remain, or which fraction, see `fedkernel.run.losses`.
+    - `threads`: BLAS threads of each client and of the coordinator; part of the configuration since it decides the last
+      bits.
+    - `journals`: write each run's replies down in its folder, and go on with a run that was stopped
+      (`fedkernel.run.journal`); whoever says so removes them once he has the result. Nothing that sites are told.
+    - `go_on`: whether a run that fails ends the job, or is told of (`fedkernel.run.failure`) and the next one begins.
+      Nothing that sites are told.
+    - `whole`: write coresets down too, where sites are simulated and `out` is read at once and removed. Nothing that
+      sites are told.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -346,13 +303,7 @@ class Job(pydantic.BaseModel):
     @classmethod
     def from_json(cls, text: str) -> "Job":
         """Read a job, with errors as one sentence."""
-        try:
-            read_table(text)
-            return cls.model_validate_json(text)
-        except pydantic.ValidationError as error:
-            raise TellableError(f"the job is not valid: {explain(error)}") from None
-        except InputError as error:
-            raise TellableError(f"the job is not valid: {error}") from None
+        return _from_json(cls, text, "the job", TellableError)
 
     @property
     def folder(self) -> Path | None:

@@ -15,18 +15,10 @@ Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class Introduction(Reply):
     """A client's number and the size of its table: reveals these, and names where the site and its columns have them.
 
-    Attributes
-    ----------
-    client, rows, columns, new_rows : int
-    site : str, optional
-    names : tuple of str
-        The columns'; empty: they have none.
-    ids : bool
-        Whether the rows are known by ids.
-    commitment : str, optional
-        To its share of the run's seed, where sites draw that together.
-    sampled : int, optional
-        How many of the rows may be sampled into a coreset, where a method samples any.
+    - `names`: the columns'; empty: they have none.
+    - `ids`: whether the rows are known by ids.
+    - `commitment`: to its share of the run's seed, where sites draw that together.
+    - `sampled`: how many of the rows may be sampled into a coreset, where a method samples any.
     """
 
     client: Size
@@ -75,11 +67,7 @@ class TakeShares(Request[Receipt]):
 class HashedIds(Reply):
     """Hashes of the ids of a site's rows: reveals how many there are, and to who has the key which.
 
-    Attributes
-    ----------
-    hashes : ndarray of shape (n_m, 16), uint8
-    key_check : ndarray of shape (16,), uint8
-        The same at sites with the same key.
+    `hashes` (n_m, 16). `key_check` (16,): the same at sites with the same key.
     """
 
     hashes: Annotated[Hashes, Shape("n_m", "size", dtype="uint8")]

@@ -55,16 +55,10 @@ _HEAD = struct.Struct(">QI32s")
 class Exchange(NamedTuple):
     """What is written down of one exchange.
 
-    Attributes
-    ----------
-    requests : str
-        What `requests_hash` is of them.
-    nodes : list of int
-        That answered, in the order of `contents` unless these are summed.
-    account : dict
-        What else its reader wants to know again, as JSON has it.
-    contents : list of bytes
-        Of replies, or of their sum.
+    - `requests`: what `requests_hash` is of them.
+    - `nodes`: that answered, in the order of `contents` unless these are summed.
+    - `account`: what else its reader wants to know again, as JSON has it.
+    - `contents`: of replies, or of their sum.
     """
 
     requests: str
@@ -92,27 +86,16 @@ class Exchange(NamedTuple):
 class Journal:
     """The journal of one run.
 
-    Parameters
-    ----------
-    folder : Path
-        The run's.
-    header : mapping
-        Whose journal it is, see `fedkernel.run.journal_header`; another one's is set aside.
-    every : float
-        Seconds from one writing to the next; 0: each exchange is written before the next.
+    - `answered`: how many requests each node has answered.
+    - `pending`: what `requests_hash` is of the requests that were looked up last; empty: what was replied to these is
+      recorded.
+    - `asked_again`: how many of the exchanges that it has were asked again of sites that did not stand where it ends.
+    - `beginning`: tells this beginning of the run from any other, also after the run was resumed: sites note their
+      tables by it.
+    - `resumed`: from where the run went on, once it has; empty: it did not.
 
-    Attributes
-    ----------
-    answered : Counter of int
-        How many requests each node has answered.
-    pending : str
-        What `requests_hash` is of the requests that were looked up last; empty: what was replied to these is recorded.
-    asked_again : int
-        How many of the exchanges that it has were asked again of sites that did not stand where it ends.
-    beginning : str
-        Tells this beginning of the run from any other, also after the run was resumed: sites note their tables by it.
-    resumed : str
-        From where the run went on, once it has; empty: it did not.
+    `folder`: the run's. `header`: whose journal it is, see `fedkernel.run.journal_header`; another one's is set aside.
+    `every`: seconds from one writing to the next; 0: each exchange is written before the next.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], every: float = 0.0) -> None:
@@ -218,10 +201,7 @@ class Journal:
     def next(self, requests: str) -> Exchange | None:
         """Return what was replied to requests, of which this is the hash; None: they were not sent yet.
 
-        Raises
-        ------
-        StrayError
-            If something else was asked there.
+        Raises StrayError if something else was asked there.
         """
         self.pending = requests
         if (exchange := next(self._recorded, None)) is None:

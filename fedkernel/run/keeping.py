@@ -70,16 +70,10 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
 class RunRows:
     """Which rows of a site's file a run worked on, in its order: noted at the site, for runs that project onto it.
 
-    Attributes
-    ----------
-    order : int
-        See `fedkernel.run.alignment.order_of`.
-    positions : ndarray of shape (N,)
-        In the file.
-    ids : ndarray of shape (N,)
-        Texts.
-    sha256 : str
-        Of the file.
+    - `order`: see `fedkernel.run.alignment.order_of`.
+    - `positions` (N,): in the file.
+    - `ids` (N,): texts.
+    - `sha256`: of the file.
     """
 
     order: int
@@ -122,19 +116,8 @@ class RunRows:
     def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
         """Return the rows that the earlier run worked on, (N, d_m), from the site's table.
 
-        Parameters
-        ----------
-        project : Projecting
-        own : SiteData
-        sha256 : str
-            Of the file that the table is from.
-        what : str
-            How error texts call it.
-
-        Raises
-        ------
-        InputError
-            As `check_for`.
+        `sha256`: of the file that the table is from. `what`: how error texts call it. Raises InputError: as
+        `check_for`.
         """
         self.check_for(project, sha256, what)
         return as_table(own.X, what).take(self.positions)
@@ -148,10 +131,7 @@ class RunRows:
 
         Parameters are those of `rows_for`.
 
-        Raises
-        ------
-        InputError
-            If the file was changed since, or if the run was begun again with rows in another order.
+        Raises InputError if the file was changed since, or if the run was begun again with rows in another order.
         """
         if self.order != project.order:
             raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
@@ -167,15 +147,8 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
     A process that was restarted within a run is asked everything again, from the same beginning; what it has noted says
     whether the table is still what the answers before were of.
 
-    Parameters
-    ----------
-    folder : Path
-        What the site keeps.
-    run : str
-    beginning : str
-        What the coordinator tells this beginning of the run from others by; empty: by nothing, and none is like it.
-    now : str
-        By what the table is known.
+    `folder`: what the site keeps. `beginning`: what the coordinator tells this beginning of the run from others by;
+    empty: by nothing, and none is like it. `now`: by what the table is known.
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():
@@ -189,18 +162,8 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
 def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
     """Return how a site's table was prepared in an earlier run; None: it was not.
 
-    Parameters
-    ----------
-    folder : Path
-        What the site keeps.
-    run : str
-    prepare : Prepare or None
-        What is said to have been done.
-
-    Raises
-    ------
-    InputError
-        If something else was done, or nothing is kept of it.
+    `folder`: what the site keeps. `prepare`: what is said to have been done. Raises InputError if something else was
+    done, or nothing is kept of it.
     """
     path, preparation = folder / f"{run}.npz", None
     try:

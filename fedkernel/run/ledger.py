@@ -61,24 +61,12 @@ class Load:
 class Ledger:
     """The account of one run: its sums in memory, its entries but for the last on disk (`fedkernel.run.rows`).
 
-    Parameters
-    ----------
-    entries : iterable of Entry
-    letters : iterable of Posted
-
-    Attributes
-    ----------
-    entries : sequence of Entry
-        Round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not a round
-        of the protocol.
-    letters : sequence of Posted
-        What the clients wrote to each other.
-    floats_up, floats_down : int
-        From the clients to the coordinator, and back.
-    bytes_up, bytes_down : int
-        As well.
-    rows_up : int
-        Rows of their tables that the clients disclosed.
+    - `entries`: round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not
+      a round of the protocol.
+    - `letters`: what the clients wrote to each other.
+    - `floats_up`, `floats_down`: from the clients to the coordinator, and back.
+    - `bytes_up`, `bytes_down`: as well.
+    - `rows_up`: rows of their tables that the clients disclosed.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:

@@ -39,18 +39,12 @@ def needed(quorum: float, clients: int) -> int:
 class Losses:
     """In which rounds of a protocol a client may be lost.
 
-    Attributes
-    ----------
-    everywhere : bool
-        In every one, whose replies are not summed, whatever the answer then means; also without a quorum.
-    first : bool
-        With a quorum in the first, before anything of any client was used: the answer is that of the others.
-    handing_out : tuple of str
-        With a quorum in these phases, which ask for nothing any more: the answer is there, and of all clients.
-    quorum : int or float, optional
-        How many clients must remain, see `needed`.
-    clients : int
-        That began the run.
+    - `everywhere`: in every one, whose replies are not summed, whatever the answer then means; also without a quorum.
+    - `first`: with a quorum in the first, before anything of any client was used: the answer is that of the others.
+    - `handing_out`: with a quorum in these phases, which ask for nothing any more: the answer is there, and of all
+      clients.
+    - `quorum`: how many clients must remain, see `needed`.
+    - `clients`: that began the run.
     """
 
     everywhere: bool = False

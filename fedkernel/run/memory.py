@@ -68,16 +68,8 @@ class Memory(MutableMapping[str, AnyArray]):
     What is written is copied, and what is read cannot be changed: an engine that keeps the context in its process has
     it serialised at no time, one that moves it or writes it down whenever it does so.
 
-    Parameters
-    ----------
-    context : flwr.app.Context
-    run : str
-        One that has begun, and is the last that has.
-
-    Raises
-    ------
-    ProtocolError
-        If the context holds no memory of this run.
+    `run`: one that has begun, and is the last that has. Raises ProtocolError if the context holds no memory of this
+    run.
     """
 
     def __init__(self, context: Context, run: str) -> None:

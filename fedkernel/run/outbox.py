@@ -100,28 +100,17 @@ def record(
 ) -> None:
     """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
 
-    Parameters
-    ----------
-    node : mapping
-        The node's configuration: ``data``, ``out`` (the folder of the record), and ``keep-payloads``: whether replies
-        are stored beside it, for the owner only to read.
-    asking : Asking
-    answer : Answer, optional
-    refused, rule : str
-        Why nothing leaves, and by which rule; an answer that was made all the same counts with its seconds.
-    gate : Gate, optional
-        Holds the reply to what has left before, and the request once more: other messages may have come meanwhile.
-    admitted : Standing, optional
-        What `admit` returned: if another message of the run was answered meanwhile, nothing leaves.
-    seconds : float
-        That were computed before there was an error in place of an answer.
+    - `node`: the node's configuration: ``data``, ``out`` (the folder of the record), and ``keep-payloads``: whether
+      replies are stored beside it, for the owner only to read.
+    - `refused`, `rule`: why nothing leaves, and by which rule; an answer that was made all the same counts with its
+      seconds.
+    - `gate`: holds the reply to what has left before, and the request once more: other messages may have come
+      meanwhile.
+    - `admitted`: what `admit` returned: if another message of the run was answered meanwhile, nothing leaves.
+    - `seconds`: that were computed before there was an error in place of an answer.
 
-    Raises
-    ------
-    OwnFileError
-        If it cannot be written: then nothing may leave.
-    RefusedError
-        If the gate does not let it: nothing is written then.
+    Raises OwnFileError if it cannot be written: then nothing may leave. Raises RefusedError if the gate does not let
+    it: nothing is written then.
     """
     if not has_record(node):
         return

@@ -27,16 +27,7 @@ SAME = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
 class OwnClusters:
     """What a site keeps of a run's clusters, and has of those that they may be compared with.
 
-    Attributes
-    ----------
-    folder : Path
-        The site's own.
-    job : Job
-    run : RunSpec
-    table : callable
-        Returns the SHA-256 of the site's file.
-    who : str
-        What texts call the site.
+    `folder`: the site's own. `table`: returns the SHA-256 of the site's file. `who`: what texts call the site.
     """
 
     folder: Path
@@ -60,12 +51,9 @@ class OwnClusters:
     def of(self, run: str) -> AnyArray:
         """Return the clusters (n_m,) of the site's rows in the run of that id.
 
-        Raises
-        ------
-        RefusedError
-            If that is not the one that the study says, or none of the same method and sites that comes before.
-        OwnFileError
-            If the site has kept none of it, or of another run of that id, or its table was changed.
+        Raises RefusedError if that is not the one that the study says, or none of the same method and sites that comes
+        before. Raises OwnFileError if the site has kept none of it, or of another run of that id, or its table was
+        changed.
         """
         earlier = self._check(run)
         path = self.folder / f"{run}.npz"

@@ -51,10 +51,8 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
 def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
     """Return the rows and columns of a node's table, and why only a run that prepares its tables can use it, if so.
 
-    Raises
-    ------
-    InputError
-        If no run can, or if a column looks like ids or free text, which is no category: most of its cells differ.
+    Raises InputError if no run can, or if a column looks like ids or free text, which is no category: most of its cells
+    differ.
     """
     try:
         return read_own_data(node).X.shape, ""
@@ -74,10 +72,7 @@ def sha256_of(node: Mapping[str, Any]) -> str:
 def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
     """Return the file with new rows that a node's configuration names, of which these columns are used.
 
-    Raises
-    ------
-    InputError
-        Where it names none with ids.
+    Raises InputError where it names none with ids.
     """
     if "new" not in node or "id" not in node:
         raise InputError(
@@ -89,10 +84,7 @@ def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
 def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
     """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
 
-    Raises
-    ------
-    InputError
-        Where it names none, or none with these columns and with ids.
+    Raises InputError where it names none, or none with these columns and with ids.
     """
     file = new_file(node, own.columns)
     fresh = read_file(file, version_of(str(file.path)))

@@ -73,10 +73,7 @@ SIZE = 32
 def own_secret(folder: Path) -> bytes:
     """Return the secret in a site's folder, 32 bytes; it is made where there is none.
 
-    Raises
-    ------
-    InputError
-        If the file is damaged: what follows from less could be tried.
+    Raises InputError if the file is damaged: what follows from less could be tried.
     """
     path = folder / NAME
     if not path.exists():

@@ -144,10 +144,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``keep-letter-keys``
         Whether the keys of a run are kept in ``out`` for a process that is started again (`fedkernel.peers.kept`).
 
-    Raises
-    ------
-    InputError
-        If there are no data for the run, if they cannot be read, or if the node and the run contradict each other.
+    Raises InputError if there are no data for the run, if they cannot be read, or if the node and the run contradict
+    each other.
     """
     text = str(context.run_config["job"])
     job, run = _job(text), _run_of(text, str(config["run"]))

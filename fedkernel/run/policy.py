@@ -52,20 +52,13 @@ class _Table(pydantic.BaseModel):
 class TableRules(_Table):
     """What of the site's own file there is for anybody.
 
-    Attributes
-    ----------
-    min_rows : int
-        Nothing is answered from fewer.
-    row_share : float
-        Of the site's own rows all sites must have so large a share in common, where rows are aligned.
-    rows_apart : int
-        The rows that two runs work on are the same, with the same values, or differ by so many either way: by fewer,
-        the difference between their answers would be about these. By ids, or else places, and by what stands in them,
-        of which the site keeps hashes under its secret. 0: they may differ by any.
-    columns, hidden : tuple of str
-        Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
-    sha256 : str, optional
-        Of the file: the policy is for no other.
+    - `min_rows`: nothing is answered from fewer.
+    - `row_share`: of the site's own rows all sites must have so large a share in common, where rows are aligned.
+    - `rows_apart`: the rows that two runs work on are the same, with the same values, or differ by so many either way:
+      by fewer, the difference between their answers would be about these. By ids, or else places, and by what stands in
+      them, of which the site keeps hashes under its secret. 0: they may differ by any.
+    - `columns`, `hidden`: patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
+    - `sha256`: of the file: the policy is for no other.
     """
 
     min_rows: Number = MIN_ROWS
@@ -79,10 +72,7 @@ class TableRules(_Table):
 class KernelRules(_Table):
     """Of which width a kernel may be.
 
-    Attributes
-    ----------
-    gamma : (float, float), optional
-        Least and most; None: any, also one that is left to the number of columns.
+    `gamma`: least and most; None: any, also one that is left to the number of columns.
     """
 
     gamma: tuple[float, float] | None = None
@@ -97,33 +87,21 @@ class KernelRules(_Table):
 class StudyRules(_Table):
     """Which studies the site takes part in.
 
-    Attributes
-    ----------
-    approve : {"ask", "by hash", "signed", "any"}
-        The operator is asked at the terminal; or names each study by its hash; or trusts signatures with that; or
-        leaves it to the other rules. With all but the last, what was approved by its hash is.
-    signers : tuple of str
-        Public Ed25519 keys, 64 hexadecimal digits each, whose signature approves a study.
-    min_sites : int
-        Sites that a run has at least: with fewer, what is summed tells each what the others have.
-    pairs : tuple of str, optional
-        The clients it answers as, by short name or address; None: those of fedkernel that the study names.
-    kernels : dict of str to KernelRules, optional
-        By type; None: any.
-    n_components : int, optional
-        Of a run, at most; where the run chooses, its ``max_components``, which then must be said.
-    plan : bool
-        Whether the strategy must say what it will ask.
-    runs : int, optional
-        That may begin at this site, ever.
-    attempts : int
-        How often one of them may begin: asked the same each time, as far as it got.
-    joint_seed : {"needed", "always", "never"}
-        Whether all sites must draw the seed of a run, or its coordinator may choose it. It is needed where a site's
-        answers are drawn from it, such as which rows are sampled: a coordinator could try seeds until they suit it.
-    peers : {"pinned", "any"}
-        Whose letters it reads and answers, in methods that have some: of those whose fingerprints its operator has
-        pinned, or of whomever a coordinator names, who may be itself.
+    - `approve`: the operator is asked at the terminal; or names each study by its hash; or trusts signatures with that;
+      or leaves it to the other rules. With all but the last, what was approved by its hash is.
+    - `signers`: public Ed25519 keys, 64 hexadecimal digits each, whose signature approves a study.
+    - `min_sites`: sites that a run has at least: with fewer, what is summed tells each what the others have.
+    - `pairs`: the clients it answers as, by short name or address; None: those of fedkernel that the study names.
+    - `kernels`: by type; None: any.
+    - `n_components`: of a run, at most; where the run chooses, its ``max_components``, which then must be said.
+    - `plan`: whether the strategy must say what it will ask.
+    - `runs`: that may begin at this site, ever.
+    - `attempts`: how often one of them may begin: asked the same each time, as far as it got.
+    - `joint_seed`: whether all sites must draw the seed of a run, or its coordinator may choose it. It is needed where
+      a site's answers are drawn from it, such as which rows are sampled: a coordinator could try seeds until they suit
+      it.
+    - `peers`: whose letters it reads and answers, in methods that have some: of those whose fingerprints its operator
+      has pinned, or of whomever a coordinator names, who may be itself.
     """
 
     approve: Approval = "ask"
@@ -174,15 +152,9 @@ class StudyRules(_Table):
 class MessageRules(_Table):
     """What a type of reply may carry.
 
-    Attributes
-    ----------
-    never : bool
-    only_summed : bool
-        It must be of a type that coordinators only sum up; one that does not follow the protocol sees it all the same.
-    times : int, optional
-        In a run.
-    floats, rows, columns : int, optional
-        In each: entries; rows of the table as they are; entries along the last axis of each array.
+    `only_summed`: it must be of a type that coordinators only sum up; one that does not follow the protocol sees it all
+    the same. `times`: in a run. `floats`, `rows`, `columns`: in each: entries; rows of the table as they are; entries
+    along the last axis of each array.
     """
 
     never: bool = False
@@ -196,12 +168,7 @@ class MessageRules(_Table):
 class Limits(_Table):
     """How much may leave, or be computed.
 
-    Attributes
-    ----------
-    floats, rows, bytes : int, optional
-        Of all replies; rows of the table as they are.
-    seconds : float, optional
-        Of one processor.
+    `floats`, `rows`, `bytes`: of all replies; rows of the table as they are. `seconds`: of one processor.
     """
 
     floats: Amount | None = None
@@ -213,11 +180,8 @@ class Limits(_Table):
 class RunLimits(Limits):
     """Those of a run.
 
-    Attributes
-    ----------
-    memory : int, optional
-        Bytes beyond what the site's process has, at a time (where there is /proc, as on Linux). None: half of what the
-        machine has.
+    `memory`: bytes beyond what the site's process has, at a time (where there is /proc, as on Linux). None: half of
+    what the machine has.
     """
 
     memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
@@ -233,12 +197,7 @@ class RunLimits(Limits):
 class RequestLimits(_Table):
     """Those of a single request, which no coordinator can raise.
 
-    Attributes
-    ----------
-    bytes : int
-        Of the message that it comes in, and of the reply.
-    seconds : float
-        That it may be computed for, by the clock.
+    `bytes`: of the message that it comes in, and of the reply. `seconds`: that it may be computed for, by the clock.
     """
 
     bytes: Annotated[int, Field(ge=LEAST_MESSAGE, le=MOST_MESSAGE)] = USUAL_MESSAGE
@@ -246,14 +205,7 @@ class RequestLimits(_Table):
 
 
 class AllLimits(_Table):
-    """Limits of each request, of each run, and of all runs of the site together.
-
-    Attributes
-    ----------
-    request : RequestLimits
-    run : RunLimits
-    total : Limits
-    """
+    """Limits of each request, of each run, and of all runs of the site together."""
 
     request: RequestLimits = RequestLimits()
     run: RunLimits = RunLimits()
@@ -263,18 +215,11 @@ class AllLimits(_Table):
 class Leaving(NamedTuple):
     """A reply as a site's rules see it.
 
-    Attributes
-    ----------
-    reply : str
-        Its type.
-    shapes : mapping of str to tuple of int
-        Of its arrays.
-    floats, letters, rows, bytes : int
-        Entries of its arrays of floats, and of those in letters to peers.
-    seconds : float
-        That it took to compute.
-    summed : bool
-        Whether it is of a type that is only summed up.
+    - `reply`: its type.
+    - `shapes`: of its arrays.
+    - `floats`, `letters`, `rows`, `bytes`: entries of its arrays of floats, and of those in letters to peers.
+    - `seconds`: that it took to compute.
+    - `summed`: whether it is of a type that is only summed up.
     """
 
     reply: str
@@ -290,16 +235,8 @@ class Leaving(NamedTuple):
 class Policy(_Table):
     """What a site's operator allows; without anything said, cautious: no rows, and every study is asked about.
 
-    Attributes
-    ----------
-    table : TableRules
-    study : StudyRules
-    messages : dict of str to MessageRules, optional
-        By the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None: whatever the
-        study's plan has, but what is in `NAMED`.
-    limits : AllLimits
-    guards : Guards
-        Of any request, see `fedkernel.protocol.guards`.
+    `messages`: by the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None:
+    whatever the study's plan has, but what is in `NAMED`. `guards`: of any request, see `fedkernel.protocol.guards`.
     """
 
     table: TableRules = TableRules()

@@ -39,16 +39,14 @@ def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
     return _raw_shard(file, version_of(path), prepare)
 
 
-def raw_parts(
-    partition: Partition, columns: Sequence[str], prepare: Prepare, what: str = "the data"
-) -> list[TableToPrepare]:
+def raw_parts(partition: Partition, columns: Sequence[str], prepare: Prepare) -> list[TableToPrepare]:
     """Return the parts of a data set as raw tables, whose columns have the set's names."""
     tables = []
     for number, (X, index) in enumerate(zip(partition.shards, partition.indices, strict=True)):
         names = [columns[place] for place in index] if partition.kind == "vertical" else columns
         if not isinstance(X, np.ndarray):
-            raise InputError(f"{what} of client {number} is sparse; allowed where it is prepared: dense tables")
-        tables.append(TableToPrepare(RawTable.of_array(X, names, f"{what} of client {number}"), prepare))
+            raise InputError(f"the data of client {number} is sparse; allowed where it is prepared: dense tables")
+        tables.append(TableToPrepare(RawTable.of_array(X, names, f"the data of client {number}"), prepare))
     return tables
 
 

@@ -21,12 +21,7 @@ SIZE = 64
 class Requests:
     """The hashes of what a run has asked.
 
-    Parameters
-    ----------
-    folder : Path
-        The site's.
-    run : str
-        What tells this run from all others, 64 hexadecimal digits.
+    `folder`: the site's. `run`: what tells this run from all others, 64 hexadecimal digits.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

@@ -48,22 +48,8 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
 def answer_again(app: ClientApp, message: Message, context: Context) -> Message:
     """Answer all requests that a message has, one after the other, each as if it had come alone.
 
-    Parameters
-    ----------
-    app : flwr.clientapp.ClientApp
-        Answers each.
-    message : flwr.app.Message
-    context : flwr.app.Context
-
-    Returns
-    -------
-    flwr.app.Message
-        With what `fedkernel.run.wire.answer_hash` is of each answer, or the first error in place of one.
-
-    Raises
-    ------
-    ProtocolError
-        If it has something else.
+    Returns what `fedkernel.run.wire.answer_hash` is of each answer, or the first error in place of one. Raises
+    ProtocolError if the message has something else.
     """
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):

@@ -38,10 +38,7 @@ def most_memory(said: int | None) -> int | None:
 def memory_within(most: int | None) -> Iterator[None]:
     """Let this process have no more than so many bytes beyond what it has; None: as many as there are.
 
-    Raises
-    ------
-    RefusedError
-        Where something needs more.
+    Raises RefusedError where something needs more.
     """
     if most is None:
         yield
@@ -132,10 +129,7 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     single product or decomposition is waited for, whose size the memory bounds. Code that swallows that meets it again,
     every `AGAIN` seconds.
 
-    Raises
-    ------
-    RefusedError
-        If it took longer.
+    Raises RefusedError if it took longer.
     """
     if most is None:
         return act()

@@ -14,7 +14,7 @@ from fedkernel.archives import open_npz
 from fedkernel.arrays import Precision, short
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, Model, load_fitted
+from fedkernel.models import FittedModel, Model
 from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
 from fedkernel.run.rows import Rows
@@ -117,7 +117,7 @@ class Result(Generic[M]):
         for path in folder.glob("client-*.npz"):
             with open_npz(path) as file:
                 outputs[int(path.stem.removeprefix("client-"))] = dict(file)
-        fitted = load_fitted(folder / "model.npz")
+        fitted = FittedModel.load(folder / "model.npz")
         model: Any = fitted.model
         if isinstance(model, Model):
             model = model.with_beside(account.get("model", {}))

@@ -17,20 +17,9 @@ log = logging.getLogger(__name__)
 def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
     """Return the hashes that all sites have, of shape (n, 16), in their own order, which is the rows' from now on.
 
-    Parameters
-    ----------
-    hashed : mapping of str to ndarray of shape (n_m, 16)
-        The sites' hashes, by what error texts call them.
-    missing : {"drop", "refuse"}
-    run : str
-        For the log.
-
-    Raises
-    ------
-    InputError
-        If no row is common to all, or if one is not and that is refused.
-    ProtocolError
-        If a site sent no hashes, or one twice.
+    `hashed` (n_m, 16): the sites' hashes, by what error texts call them. `run`: for the log. Raises InputError if no
+    row is common to all, or if one is not and that is refused. Raises ProtocolError if a site sent no hashes, or one
+    twice.
     """
     keys = {}
     for site, hashes in hashed.items():

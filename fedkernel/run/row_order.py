@@ -18,10 +18,7 @@ from fedkernel.storage import read_secret, write_whole
 def read_key(path: str) -> bytes:
     """Read the key that sites share, less the white space around it; none is known as text.
 
-    Raises
-    ------
-    InputError
-        If the file is missing or holds less than 16 bytes.
+    Raises InputError if the file is missing or holds less than 16 bytes.
     """
     with readable(path, "a file with the sites' key"):
         key = read_secret(Path(path).expanduser()).strip()
@@ -33,20 +30,8 @@ def read_key(path: str) -> bytes:
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
     """Return where a site has the rows that all agreed on.
 
-    Parameters
-    ----------
-    own : ndarray of shape (n_m, 16)
-    common : ndarray of shape (n, 16)
-        What the coordinator sent.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ProtocolError
-        If `common` are no hashes, not in order, repeated, or not all among the site's own.
+    `own` (n_m, 16). `common` (n, 16): what the coordinator sent. Returns ndarray of shape (n,). Raises ProtocolError if
+    `common` are no hashes, not in order, repeated, or not all among the site's own.
     """
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
@@ -64,15 +49,8 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
     """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
 
-    Parameters
-    ----------
-    ids : sequence of str or None
-        Of all its rows; None: they are known by their positions.
-    key : bytes
-    positions : ndarray of shape (n,) or None
-        Of the rows that the run works on; None: all.
-    rows : int
-        How many the site has.
+    `ids`: of all its rows; None: they are known by their positions. `positions` (n,): of the rows that the run works
+    on; None: all. `rows`: how many the site has.
     """
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
@@ -100,18 +78,11 @@ def check_rows_apart(
 
     The same rows again are allowed. What three runs say together about few rows is not seen.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the rows of earlier runs are noted.
-    rows : ndarray of shape (n, 16)
-        As `own_rows` gives them, or `fedkernel.run.contents.row_contents`.
-    least : int
-        By how many they may differ.
-    note : bool
-        Whether something about them leaves.
-    said : RowsApart
-        What the error says of them.
+    - `folder`: where the rows of earlier runs are noted.
+    - `rows` (n, 16): as `own_rows` gives them, or `fedkernel.run.contents.row_contents`.
+    - `least`: by how many they may differ.
+    - `note`: whether something about them leaves.
+    - `said`: what the error says of them.
     """
     keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"

@@ -28,14 +28,8 @@ def joint_seed(shares: Sequence[str]) -> int:
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
     """Return the digest of all sites' commitments; RefusedError unless they are of so many, this site's in its place.
 
-    Parameters
-    ----------
-    commitments : list of str
-        As whoever asks shows them.
-    sites, client : int
-        How many sites the run has, and this one's place.
-    share : str
-        This site's.
+    `commitments`: as whoever asks shows them. `sites`, `client`: how many sites the run has, and this one's place.
+    `share`: this site's.
     """
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(

@@ -29,19 +29,8 @@ def logged(error: Exception) -> str:
 def log_details(text: str, outline: str, error: Exception | None = None) -> str:
     """Write to the site's log what the coordinator does not hear.
 
-    Parameters
-    ----------
-    text : str
-        For the log.
-    outline : str
-        For the coordinator.
-    error : Exception, optional
-        Whose traceback the log has.
-
-    Returns
-    -------
-    str
-        The outline, with the code under which the log has the text; records have it as their ``code``, too.
+    `text`: for the log. `outline`: for the coordinator. `error`: whose traceback the log has. Returns the outline, with
+    the code under which the log has the text; records have it as their ``code``, too.
     """
     code = f"E-{secrets.token_hex(2)}"
     log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
@@ -52,76 +41,46 @@ def log_details(text: str, outline: str, error: Exception | None = None) -> str:
 class Site:
     """What a client app needs to know about the place it runs at.
 
-    Attributes
-    ----------
-    number : int
-        The client's number in the cohort.
-    X : array-like, Table or TableToPrepare of shape (n_m, d_m), or None
-        None: this node takes no part in the run. A raw table: the run prepares it.
-    new : array-like or Table of shape (n_new, d_m), or None
-    keep : callable
-        Stores named arrays on the site.
-    threads : int
-        BLAS threads for the client's computations.
-    identity, pins
-        The site's key pair and its peers' fingerprints (see `PeerClient`): the site's own, of no coordinator's.
-    kept_keys : KeptKeys, optional
-        Where it keeps what its letters of the run are sealed with; None: nowhere, and it cannot be restarted.
-    name : str, optional
-        The site's, for error texts.
-    columns : sequence of str
-        Names of the columns of `X`, which the site's introduction has; empty: they have none.
-    ids : sequence of str, optional
-        What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.run.alignment`).
-    id_key : bytes
-        What these hashes are keyed with, as at all sites of a run.
-    share_rows : bool
-        Whether rows may leave as they are.
-    min_rows : int
-        Nothing is answered from fewer rows than these.
-    row_share : float
-        Nor, where rows are aligned, from a smaller share of the site's than this.
-    ids_without_key : bool
-        Whether hashes of the ids may leave that anybody can compute.
-    peers_pinned : bool
-        Whether it exchanges letters with peers that it has pinned only.
-    has_pins : bool
-        Whether it has pins at all, perhaps of other runs' sites.
-    sites : sequence of str
-        Names of all sites of the run, in the order of the clients' numbers; empty: they have none.
-    guards : Guards, optional
-        What every request is held to.
-    pairs : mapping of str to type, optional
-        The client classes it is willing to run, by class name; None: all that the app has.
-    gate : Gate, optional
-        What passes; None: all that the other attributes allow.
-    noise_key : bytes
-        What its noise is drawn with, in all runs, see `fedkernel.noise`.
-    path : str, optional
-        Where `X` is, which the coordinator does not hear.
-    check_rows_apart : callable
-        Given the positions of the rows that a run works on, or None for all, raises InputError if these differ by few
-        from those of an earlier run; where it is told to, it notes them.
-    remember_order : callable
-        Given the positions of the rows that a run works on, or None for all, and by what their order is known, notes
-        both for runs that project new rows.
-    projects : bool
-        Whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
-    table : callable
-        Returns by what the content of the site's files is known; empty: it has none that could change.
-    table_as_begun : callable
-        Given what a run's beginning is known by and what `table` returns, returns what that was as the run began.
-    check_keep : callable
-        Raises OwnFileError if nothing can be stored on the site.
-    earlier : callable, optional
-        Given the id of the run with whose clusters those of this run are compared, returns them, (n_m,).
-    labels : callable
-        Returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
-    outline : callable
-        Returns what the coordinator hears of an error in the client's code, whose text may quote data.
-    derived : dict, optional
-        By client class, what was made of `X` since the process has it (`KernelClient.once`); None: it is made anew for
-        each message, as of a table that a run prepares.
+    - `number`: the client's number in the cohort.
+    - `X` (n_m, d_m): None: this node takes no part in the run. A raw table: the run prepares it.
+    - `new` (n_new, d_m).
+    - `keep`: stores named arrays on the site.
+    - `threads`: BLAS threads for the client's computations.
+    - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`): the site's own, of no
+      coordinator's.
+    - `kept_keys`: where it keeps what its letters of the run are sealed with; None: nowhere, and it cannot be
+      restarted.
+    - `name`: the site's, for error texts.
+    - `columns`: names of the columns of `X`, which the site's introduction has; empty: they have none.
+    - `ids`: what each row of `X` is known by. They do not leave the site, but hashes of them do
+      (`fedkernel.run.alignment`).
+    - `id_key`: what these hashes are keyed with, as at all sites of a run.
+    - `share_rows`: whether rows may leave as they are.
+    - `min_rows`: nothing is answered from fewer rows than these.
+    - `row_share`: nor, where rows are aligned, from a smaller share of the site's than this.
+    - `ids_without_key`: whether hashes of the ids may leave that anybody can compute.
+    - `peers_pinned`: whether it exchanges letters with peers that it has pinned only.
+    - `has_pins`: whether it has pins at all, perhaps of other runs' sites.
+    - `sites`: names of all sites of the run, in the order of the clients' numbers; empty: they have none.
+    - `guards`: what every request is held to.
+    - `pairs`: the client classes it is willing to run, by class name; None: all that the app has.
+    - `gate`: what passes; None: all that the other attributes allow.
+    - `noise_key`: what its noise is drawn with, in all runs, see `fedkernel.noise`.
+    - `path`: where `X` is, which the coordinator does not hear.
+    - `check_rows_apart`: given the positions of the rows that a run works on, or None for all, raises InputError if
+      these differ by few from those of an earlier run; where it is told to, it notes them.
+    - `remember_order`: given the positions of the rows that a run works on, or None for all, and by what their order is
+      known, notes both for runs that project new rows.
+    - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
+    - `table`: returns by what the content of the site's files is known; empty: it has none that could change.
+    - `table_as_begun`: given what a run's beginning is known by and what `table` returns, returns what that was as the
+      run began.
+    - `check_keep`: raises OwnFileError if nothing can be stored on the site.
+    - `earlier`: given the id of the run with whose clusters those of this run are compared, returns them, (n_m,).
+    - `labels`: returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
+    - `outline`: returns what the coordinator hears of an error in the client's code, whose text may quote data.
+    - `derived`: by client class, what was made of `X` since the process has it (`KernelClient.once`); None: it is made
+      anew for each message, as of a table that a run prepares.
     """
 
     number: int

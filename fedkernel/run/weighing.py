@@ -24,10 +24,7 @@ ENTRIES = (2, 1, 2, 1, 2, 4)
 def check_weight(data: bytes | bytearray) -> None:
     """Refuse a serialised message of Flower's that is not as large as it is for the sake of its arrays.
 
-    Raises
-    ------
-    ProtocolError
-        If it has too much beside their entries, too many parts, or is cut off.
+    Raises ProtocolError if it has too much beside their entries, too many parts, or is cut off.
     """
     if len(data) <= SMALL:
         return

@@ -12,10 +12,7 @@ from fedkernel.run.job import RunSpec
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
     """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
 
-    Raises
-    ------
-    InputError
-        If a name is that of no client or kernel, or if two clients have the same class name.
+    Raises InputError if a name is that of no client or kernel, or if two clients have the same class name.
     """
     willing: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):

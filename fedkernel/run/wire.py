@@ -57,10 +57,7 @@ def content_digest(content: RecordDict) -> str:
 def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
     """Return the two records that a message's content has.
 
-    Raises
-    ------
-    ProtocolError
-        If one is missing, of another kind, or not alone with the other.
+    Raises ProtocolError if one is missing, of another kind, or not alone with the other.
     """
     records = dict(content.items())
     for name, kind in RECORDS.items():
@@ -81,10 +78,7 @@ HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int
 def header_of(message: FlowerMessage) -> dict[str, Any]:
     """Return the scalars of a request, among them whom it is for, and of which run it is.
 
-    Raises
-    ------
-    ProtocolError
-        If one of these is missing, or of another type.
+    Raises ProtocolError if one of these is missing, or of another type.
     """
     if not message.has_content():
         raise ProtocolError("the request has nothing in it")
@@ -116,10 +110,7 @@ def answer_hash(content: RecordDict) -> str:
 def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
     """Rebuild a message of the given kind, whose arrays travelled as the run says, and check everything about it.
 
-    Raises
-    ------
-    ProtocolError
-        One sentence on the first thing that is wrong.
+    Raises ProtocolError: one sentence on the first thing that is wrong.
     """
     try:
         arrays, scalars = records_of(content)

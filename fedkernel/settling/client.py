@@ -242,10 +242,7 @@ def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
 
     Again and again into halves, by the direction in which they spread the most.
 
-    Returns
-    -------
-    list of ndarray
-        The rows' positions.
+    Returns the rows' positions.
     """
     pending, groups = [np.arange(len(X))], []
     while pending:

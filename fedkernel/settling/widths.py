@@ -61,12 +61,6 @@ POINTS = 1500
 """Points that stand for the rows of all groups, and the least where they have many columns."""
 
 
-def settle_width(run: Run, partition: Divided, kernel: Kernel) -> Protocol[Kernel]:
-    """Return the kernel with the number that its rule gives on all sites' rows; one without a rule as it is."""
-    settled = yield from settle_widths(run, partition, [] if kernel.rule is None else [kernel])
-    return settled.get(kernel, kernel) if settled else kernel
-
-
 def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Return the kernels with a rule, each with what it is settled as; a rule that several have is measured once."""
     widths: dict[str, Width] = {}
@@ -182,11 +176,7 @@ def _median(run: Run, partition: Divided) -> Protocol[Width]:
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
     """Return the median distance between points of groups: normal, with their means and variances, (G, d) each.
 
-    Parameters
-    ----------
-    means, variances : ndarray of shape (G, d)
-    weights : ndarray of shape (G,)
-        The rows that each stands for.
+    `means`, `variances` (G, d). `weights` (G,): the rows that each stands for.
     """
     d = means.shape[1]
     count = min(POINTS, max(200, ENTRIES // d))

@@ -6,7 +6,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +24,12 @@ from fedkernel.errors import InputError
 class Cells:
     """A file's columns, by their place, for names may be missing or stand there twice.
 
-    Attributes
-    ----------
-    names : tuple of str
-        As they stand in the file.
-    columns : tuple of ndarray of shape (n,)
-        float64, with NaN where a cell is missing, or objects: texts, and None where one is.
-    rows : ndarray of shape (n,)
-        What a spreadsheet calls each row.
-    findings : tuple of Finding
-        What reading met.
-    decimal : str
-        The mark before decimals in texts.
-    ids : tuple of str, or None
-        Where they stand beside the columns, in an .npz file.
+    - `names`: as they stand in the file.
+    - `columns` (n,): float64, with NaN where a cell is missing, or objects: texts, and None where one is.
+    - `rows` (n,): what a spreadsheet calls each row.
+    - `findings`: what reading met.
+    - `decimal`: the mark before decimals in texts.
+    - `ids`: where they stand beside the columns, in an .npz file.
     """
 
     names: tuple[str, ...]
@@ -60,7 +51,7 @@ def read_cells(file: SiteFile) -> Cells:
         findings = []
         if sheet.sheets > 1:
             findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
-        rows = [[_cell(cell) for cell in row] for row in sheet.rows]
+        rows = [["" if cell is None else text_of(cell) for cell in row] for row in sheet.rows]
         return _rows_cells(rows, findings, Form(header=file.header_row), "")
     if suffix == ".parquet":
         with readable(path):
@@ -143,10 +134,6 @@ def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> 
         what += "; with decimal commas beside commas between the values, nobody can tell which is which"
         mend = "store it anew, with semicolons or tabs between the values"
     return Finding("fault", what, rows_of(number for number, _ in other), mend)
-
-
-def _cell(cell: Any) -> str:
-    return "" if cell is None else text_of(cell)
 
 
 def _sentence(error: InputError, path: Path) -> str:

@@ -62,16 +62,10 @@ class Column:
 class Look:
     """A file that has been looked at.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        Those of the table, in the file's order.
-    ids : tuple of str, or None
-        As they stand, "" where one is missing.
-    rows : ndarray of shape (n,)
-        What a spreadsheet calls each row.
-    findings : tuple of Finding
-        Faults first.
+    - `columns`: those of the table, in the file's order.
+    - `ids`: as they stand, "" where one is missing.
+    - `rows` (n,): what a spreadsheet calls each row.
+    - `findings`: faults first.
     """
 
     columns: tuple[Column, ...]
@@ -83,16 +77,8 @@ class Look:
 def look_at(file: SiteFile, min_rows: int) -> Look:
     """Read a file and say all that is wrong or odd about it; without a fault among that, `SiteFile.read` reads it.
 
-    Parameters
-    ----------
-    file : SiteFile
-    min_rows : int
-        From fewer rows the site answers nothing.
-
-    Raises
-    ------
-    InputError
-        If it is missing, empty, or of a kind that cannot be looked into.
+    `min_rows`: from fewer rows the site answers nothing. Raises InputError if it is missing, empty, or of a kind that
+    cannot be looked into.
     """
     cells = read_cells(file)
     names = [name.strip() for name in cells.names]

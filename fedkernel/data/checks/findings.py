@@ -14,18 +14,11 @@ FEW = 6
 class Finding:
     """Something in a file that whoever has it should know.
 
-    Attributes
-    ----------
-    severity : {"fault", "doubt", "note"}
-        To be mended before the file can be used; to be looked at; good to know.
-    what : str
-        It quotes no cell.
-    where : str
-        Columns and rows.
-    mend : str
-        What to do: an option of the command, a key of ``[prepare]``, or a change in the file.
-    cells : tuple of str
-        Some of the cells it is about, for whoever wants to see them at the site.
+    - `severity`: to be mended before the file can be used; to be looked at; good to know.
+    - `what`: it quotes no cell.
+    - `where`: columns and rows.
+    - `mend`: what to do: an option of the command, a key of ``[prepare]``, or a change in the file.
+    - `cells`: some of the cells it is about, for whoever wants to see them at the site.
     """
 
     severity: Severity

@@ -24,14 +24,9 @@ _DATE = re.compile(
 class Kind:
     """What the cells of a column are.
 
-    Attributes
-    ----------
-    name : {"number", "spelt", "date", "text"}
-        "spelt" are numbers of which some are written so that they cannot be read as such.
-    numbers : ndarray of shape (n,)
-        NaN where a cell is none, or missing.
-    odd : dict of str to list of int
-        Of a column of numbers: positions of the cells that are none, by what they are instead.
+    `name`: "spelt" are numbers of which some are written so that they cannot be read as such. `numbers` (n,): NaN where
+    a cell is none, or missing. `odd`: of a column of numbers: positions of the cells that are none, by what they are
+    instead.
     """
 
     name: Literal["number", "spelt", "date", "text"]

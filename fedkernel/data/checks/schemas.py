@@ -43,19 +43,11 @@ MOST_LEVELS = 20
 class Column(pydantic.BaseModel):
     """What stands in a column.
 
-    Attributes
-    ----------
-    type : {"number", "text", "date"}
-    unit : str, optional
-        Of its numbers.
-    least, most : float, optional
-        What its numbers may be, ``from`` and ``to`` in the file.
-    measured : bool
-        Whether these two are what some site's rows had, and so no limits.
-    whole : bool
-        Whether they are whole.
-    levels : tuple of str, optional
-        All the texts that there may be.
+    - `unit`: of its numbers.
+    - `least`, `most`: what its numbers may be, ``from`` and ``to`` in the file.
+    - `measured`: whether these two are what some site's rows had, and so no limits.
+    - `whole`: whether they are whole.
+    - `levels`: all the texts that there may be.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -108,15 +100,7 @@ class Column(pydantic.BaseModel):
 class Schema(pydantic.BaseModel):
     """What a table is like, without its rows.
 
-    Attributes
-    ----------
-    rows : int, optional
-        How many rows are made up.
-    ids : bool
-        Whether rows are known by ids.
-    id_length : int, optional
-        How many characters each has.
-    columns : dict of str to Column
+    `rows`: how many rows are made up. `ids`: whether rows are known by ids. `id_length`: how many characters each has.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -188,12 +172,8 @@ def read_schema(path: Path) -> Schema:
 def schema_of(raw: RawTable, *, ranges: bool) -> Schema:
     """Return what a table is like: the names and types of its columns, and how long its ids are.
 
-    Parameters
-    ----------
-    raw : RawTable
-    ranges : bool
-        Whether it has what tells of single rows, too: how many there are, the least and the greatest number of each
-        column, and the texts that occur, up to `MOST_LEVELS`.
+    `ranges`: whether it has what tells of single rows, too: how many there are, the least and the greatest number of
+    each column, and the texts that occur, up to `MOST_LEVELS`.
     """
     lengths = {len(id_) for id_ in raw.ids or ()}
     return Schema(

@@ -10,15 +10,8 @@ from fedkernel.errors import InputError, shown
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
     """Raise RefusedError unless a caller may take the seat of the site that it says it is, whoever has that now.
 
-    Parameters
-    ----------
-    name : str
-        As the caller says it.
-    caller : Caller
-    names : container of str
-        Of the sites of the work.
-    is_revoked : callable
-        Tells whether a certificate (PEM) is no longer taken.
+    `name`: as the caller says it. `names`: of the sites of the work. `is_revoked`: tells whether a certificate (PEM) is
+    no longer taken.
     """
     if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
         text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"

@@ -14,15 +14,9 @@ from fedkernel.run.job import RunSpec
 class Attempts:
     """Carries out runs one after the other, and remembers which sites they failed with.
 
-    Parameters
-    ----------
-    hub : Hub
-    mend : float
-        Seconds for which a site that cannot take part is waited for, to come back mended.
-    set_aside : int
-        After so many failed runs in a row whose cause lies with a site no other is tried with it; 0: always.
-    tell : callable
-        Told in a sentence who cannot take part, and who is set aside.
+    `mend`: seconds for which a site that cannot take part is waited for, to come back mended. `set_aside`: after so
+    many failed runs in a row whose cause lies with a site no other is tried with it; 0: always. `tell`: told in a
+    sentence who cannot take part, and who is set aside.
     """
 
     def __init__(self, hub: Hub, mend: float, set_aside: int, tell: Tell) -> None:

@@ -61,30 +61,17 @@ def serve(
     that cannot take part in the first run, for what is wrong with its table or files, is told why and may come back
     mended, while the others wait.
 
-    Parameters
-    ----------
-    job : Job
-        Its runs name the sites.
-    sites : sequence of str
-        Their names, in the order of the clients' numbers; the work begins when all are there.
-    address : str
-        ``host:port`` to listen at.
-    tls : TLS or None
-        None: plaintext, which anybody on the way can read and change.
-    patience : float
-        Seconds that a site may be gone before what it was asked counts as failed.
-    limit : int
-        Bytes of a message.
-    share_model : bool
-        Send every run's model to all sites.
-    mend : float
-        Seconds for which a site that cannot take part is waited for.
-    set_aside : int
-        After so many failed runs in a row whose cause lies with a site, none is tried with it; 0: all are.
-    tell : callable, optional
-        Told in a sentence who comes, goes and is refused.
-    ready : callable
-        Told the port once sites can join.
+    - `job`: its runs name the sites.
+    - `sites`: their names, in the order of the clients' numbers; the work begins when all are there.
+    - `address`: ``host:port`` to listen at.
+    - `tls`: None: plaintext, which anybody on the way can read and change.
+    - `patience`: seconds that a site may be gone before what it was asked counts as failed.
+    - `limit`: bytes of a message.
+    - `share_model`: send every run's model to all sites.
+    - `mend`: seconds for which a site that cannot take part is waited for.
+    - `set_aside`: after so many failed runs in a row whose cause lies with a site, none is tried with it; 0: all are.
+    - `tell`: told in a sentence who comes, goes and is refused.
+    - `ready`: told the port once sites can join.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
@@ -119,14 +106,13 @@ def hand_out(
     *,
     patience: float = SERVER_PATIENCE,
     limit: int = LIMIT,
-    tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
     """Wait until all sites have joined, send each the files, by name, and ask nothing.
 
     Parameters are those of `serve`; of the job, sites are told which runs the files are of.
     """
-    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=list(files))
+    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
@@ -200,13 +186,7 @@ def _finish(hub: Hub, job: Job) -> None:
 
 @contextmanager
 def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Callable[[], None]]:
-    """Start the clients' processes.
-
-    Yields
-    ------
-    callable
-        Raises EngineError if one of them has ended.
-    """
+    """Start the clients' processes; what it yields raises EngineError if one of them has ended."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
     command = [sys.executable, "-m", "fedkernel.engines.grpc.process", address]

@@ -44,13 +44,7 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 class TLS:
     """A process's certificate, its key and the authority that it trusts, as PEM.
 
-    Attributes
-    ----------
-    authority, certificate, key : bytes
-    name : str
-        Whom the certificate names.
-    folder : Path
-        Where they are.
+    `name`: whom the certificate names. `folder`: where they are.
     """
 
     authority: bytes
@@ -81,27 +75,13 @@ def make_certificates(
 ) -> list[Path]:
     """Write certificates, signed by the folder's authority, which is made if there is none.
 
-    Parameters
-    ----------
-    folder : Path
-    servers : sequence of str
-        Under which host names and addresses the server is reached; none: no certificate for a server.
-    clients : sequence of str
-        The sites' names.
-    days : float
-        How long the certificates are valid; at most `AUTHORITY_DAYS`.
-    renew : bool
-        Write certificates anew that are there already; else that is an error.
+    - `servers`: under which host names and addresses the server is reached; none: no certificate for a server.
+    - `clients`: the sites' names.
+    - `days`: how long the certificates are valid; at most `AUTHORITY_DAYS`.
+    - `renew`: write certificates anew that are there already; else that is an error.
 
-    Returns
-    -------
-    list of Path
-        The folders that were written.
-
-    Raises
-    ------
-    InputError
-        A name that cannot be one, stands twice or has a certificate; an authority that is damaged.
+    Returns the folders that were written. Raises InputError: a name that cannot be one, stands twice or has a
+    certificate; an authority that is damaged.
     """
     check_days(days)
     for name in clients:
@@ -132,24 +112,12 @@ def issue(
     *,
     write: bool = True,
 ) -> bytes:
-    """Sign a certificate for a key, with the folder's authority, which is made if there is none; note its serial.
+    """Sign a key's certificate (PEM) with the folder's authority, which is made if there is none; note its serial.
 
-    Parameters
-    ----------
-    folder, name : Path, str
-        Of the authority; whose certificate it is.
-    key : public key
-    hosts : sequence of GeneralName
-        The server's; sites have none.
-    days : float
-        How long it is valid.
-    write : bool
-        Put it into the folder of that name.
-
-    Returns
-    -------
-    bytes
-        As PEM.
+    - `folder`, `name`: of the authority; whose certificate it is.
+    - `hosts`: the server's; sites have none.
+    - `days`: how long it is valid.
+    - `write`: put it into the folder of that name.
     """
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)
@@ -198,15 +166,8 @@ def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 def read_tls(folder: Path, role: str) -> TLS:
     """Read a folder of `make_certificates`, and refuse what the other end would refuse without saying why.
 
-    Parameters
-    ----------
-    folder : Path
-    role : {"server", "site"}
-
-    Raises
-    ------
-    InputError
-        A file that is missing or damaged; a certificate that is expired, of another authority, key or role.
+    Raises InputError: a file that is missing or damaged; a certificate that is expired, of another authority, key or
+    role.
     """
     parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
     try:
@@ -240,6 +201,24 @@ def read_tls(folder: Path, role: str) -> TLS:
     if _ROLES[role] not in usage:
         raise InputError(f"the certificate in {folder} is that of {name!r}, which is no {role}")
     return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name, folder)
+
+
+def existing_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the folder's authority; InputError where there is none."""
+    if not (folder / "ca.key").exists():  # else one would be made
+        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
+    return own_authority(folder)
+
+
+def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.Certificate:
+    """Read a certificate in an authority's folder; InputError if it has not signed it: it `verb` its own."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate.verify_directly_issued_by(authority)
+    except Exception as error:  # of the file, of PEM, of the signature
+        of = f"the authority in {path.parent.parent} ({type(error).__name__})"
+        raise InputError(f"{path} is no certificate of {of}, which {verb} its own") from None
+    return certificate
 
 
 def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -23,10 +23,6 @@ class IdleConnections:
 
     gRPC tells nobody of a connection before something is called over it, so that they are found among the files that
     the process has open.
-
-    Parameters
-    ----------
-    port : int
     """
 
     def __init__(self, port: int):
@@ -36,10 +32,7 @@ class IdleConnections:
     def close_oldest(self, calling: Collection[str]) -> int:
         """Close those beyond `MOST`; returns how many.
 
-        Parameters
-        ----------
-        calling : collection of str
-            Peers over whose connections something is called, as gRPC names them.
+        `calling`: peers over whose connections something is called, as gRPC names them.
         """
         busy = set(map(_peer_of, calling))
         here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}

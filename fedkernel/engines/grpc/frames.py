@@ -81,16 +81,10 @@ FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-
 class Welcome(pydantic.BaseModel):
     """What a site is told as it joins.
 
-    Attributes
-    ----------
-    client, clients : int
-        Its number, and how many there are.
-    job : str
-        What Flower hands to every app of a run, as JSON.
-    limit : int
-        Bytes of a message.
-    files : list of str
-        What the server may send to be kept; nothing else is.
+    - `client`, `clients`: its number, and how many there are.
+    - `job`: what Flower hands to every app of a run, as JSON.
+    - `limit`: bytes of a message.
+    - `files`: what the server may send to be kept; nothing else is.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -105,13 +99,7 @@ class Welcome(pydantic.BaseModel):
 class Note(pydantic.BaseModel):
     """What a server says beside messages: one of these.
 
-    Attributes
-    ----------
-    welcome : Welcome, optional
-    file : str, optional
-        The next message is this file.
-    end : str, optional
-        The work is done (empty), or what it has failed with.
+    `file`: the next message is this file. `end`: the work is done (empty), or what it has failed with.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -151,14 +139,8 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
 class Inbox:
     """Puts frames together; what it holds grows with the bytes that have come, whatever was announced.
 
-    Parameters
-    ----------
-    limit : int
-        Bytes that a message may have.
-    notes : bool
-        Whether the other end is a server, which sends notes.
-    is_awaited : callable
-        Tells by its id whether a message is kept; of others only the length is counted.
+    `limit`: bytes that a message may have. `notes`: whether the other end is a server, which sends notes. `is_awaited`:
+    tells by its id whether a message is kept; of others only the length is counted.
     """
 
     def __init__(
@@ -179,9 +161,7 @@ class Inbox:
     def take(self, frame: bytes) -> Envelope | Note | bytes | None:
         """Return the message that this frame completes, the note that it is, or `BEAT`; None: there is more to come.
 
-        Raises
-        ------
-        FrameError
+        Raises FrameError.
         """
         if frame == BEAT:
             return BEAT

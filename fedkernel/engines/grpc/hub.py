@@ -239,9 +239,7 @@ class Hub(MessageGrid):
 
         Every stream that is returned must be left with `leave`.
 
-        Raises
-        ------
-        RefusedError
+        Raises RefusedError.
         """
         name = caller.metadata.get(NAME, "")
         try:
@@ -475,25 +473,16 @@ class Hub(MessageGrid):
         """Return the names of sites by their ids."""
         return [self._nodes[node - 1].name for node in nodes]
 
-    def wait_for_all(
-        self, look: Callable[[], object] = lambda: None, every: float = 0.25, seconds: float = math.inf
-    ) -> bool:
+    def wait_for_all(self, look: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
         """Wait until every site is connected, and return whether they are.
 
-        Parameters
-        ----------
-        look : callable
-            Called again and again; may raise to end the waiting.
-        every : float
-            Seconds between two calls.
-        seconds : float
-            To wait at most.
+        `look`: called again and again; may raise to end the waiting. `seconds`: to wait at most.
         """
         give_up = time.monotonic() + seconds
         with self._arrived:
             while self.missing and time.monotonic() < give_up:
                 look()
-                self._arrived.wait(every)
+                self._arrived.wait(0.25)
             return not self.missing
 
     def dismiss(self, name: str, reason: str) -> None:
@@ -544,11 +533,8 @@ class Hub(MessageGrid):
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended; once.
 
-        Parameters
-        ----------
-        failure : str or None
-            Empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and nobody
-            waits for what is on its way.
+        `failure`: empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and
+        nobody waits for what is on its way.
         """
         with self._arrived:
             if self._over:

@@ -78,31 +78,17 @@ CLOSINGS = 5
 class Node:
     """One site's process.
 
-    Parameters
-    ----------
-    app : ClientApp
-    name : str
-        The site's.
-    config : mapping
-        Flower's node configuration: where the site's data are, and the like.
-    tell : callable
-        Told in a sentence what happens.
-    keep : callable, optional
-        Given the name and the bytes of each file that the server sends.
-    consider : callable, optional
-        Given each job before the first of its requests is answered, for an operator who is to approve its study: for as
-        long as it takes, requests wait.
-    limit : int
-        Bytes of a message, whatever more the server allows.
+    - `name`: the site's.
+    - `config`: Flower's node configuration: where the site's data are, and the like.
+    - `tell`: told in a sentence what happens.
+    - `keep`: given the name and the bytes of each file that the server sends.
+    - `consider`: given each job before the first of its requests is answered, for an operator who is to approve its
+      study: for as long as it takes, requests wait.
+    - `limit`: bytes of a message, whatever more the server allows.
 
-    Attributes
-    ----------
-    instance : str
-        Tells the server that it is the same process when it comes back.
-    work : Job or None
-        What the server has last said that it is about; before that, None.
-    ended : bool
-        Whether the server has said that the work is done, or has failed: it will not be gone on with.
+    `instance`: tells the server that it is the same process when it comes back. `work`: what the server has last said
+    that it is about; before that, None. `ended`: whether the server has said that the work is done, or has failed: it
+    will not be gone on with.
     """
 
     app: ClientApp
@@ -139,20 +125,10 @@ class Node:
     def attend(self, address: str, tls: TLS | None, patience: float = SITE_PATIENCE) -> None:
         """Answer the server's questions until it says that the work is done.
 
-        Parameters
-        ----------
-        address : str
-            ``host:port``, or ``unix:`` and the path of a socket.
-        tls : TLS or None
-            None: plaintext.
-        patience : float
-            Seconds for which it is tried to connect; each time that succeeds they begin anew. A site that computes
-            stays connected, however long that takes.
-
-        Raises
-        ------
-        EngineError
-            If the server refuses this node, cannot be reached, or says that the work has failed.
+        `address`: ``host:port``, or ``unix:`` and the path of a socket. `tls`: None: plaintext. `patience`: seconds for
+        which it is tried to connect; each time that succeeds they begin anew. A site that computes stays connected,
+        however long that takes. Raises EngineError if the server refuses this node, cannot be reached, or says that the
+        work has failed.
         """
         pen = threading.Lock()
         computing = threading.Thread(target=self._compute, args=(pen,), name=f"computing-{self.name}", daemon=True)
@@ -214,10 +190,8 @@ class Node:
     def _converse(self, address: str, tls: TLS | None) -> str | None:
         """Attend to one stream to its end.
 
-        Returns
-        -------
-        str or None
-            What the server says the work failed with; empty: it is done; None: the stream ended without such a word.
+        Returns what the server says the work failed with; empty: it is done; None: the stream ended without such a
+        word.
         """
         outbox = Outgoing()
         metadata = [(NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text)]

@@ -18,9 +18,10 @@ from fedkernel.engines.grpc.certificates import (
     CLOCK_SKEW,
     TLS,
     check_days,
+    existing_authority,
     hosts_of,
     issue,
-    own_authority,
+    own_certificate,
     read_tls,
 )
 from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
@@ -39,43 +40,19 @@ SOON = datetime.timedelta(days=3)
 def renew_expiring(folder: Path, within: float, *, days: float | None = None) -> tuple[list[Path], list[str]]:
     """Write the certificates of a folder of `make_certificates` anew that end within some days, or have ended.
 
-    Parameters
-    ----------
-    folder : Path
-    within : float
-        Days.
-    days : float, optional
-        How long the new ones are valid; by default as long as the old ones were.
-
-    Returns
-    -------
-    list of Path
-        The certificates that were written.
-    list of str
-        The names whose certificates end as soon, but are revoked: they need another key.
-
-    Raises
-    ------
-    InputError
-        A folder without an authority; a certificate that is not of that authority, or damaged.
+    `within`: days. `days`: how long the new ones are valid; by default as long as the old ones were. Returns the
+    certificates that were written; the names whose certificates end as soon, but are revoked: they need another key.
+    Raises InputError: a folder without an authority; a certificate that is not of that authority, or damaged.
     """
-    if not (folder / "ca.key").exists():  # else one would be made
-        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
+    authority, _ = existing_authority(folder)
     if not 0 <= within <= AUTHORITY_DAYS:
         raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
     if days is not None:
         check_days(days)
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
-    authority, _ = own_authority(folder)
     revoked, renewed, left = revoked_serials(folder / LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
-        try:
-            old = x509.load_pem_x509_certificate(path.read_bytes())
-            old.verify_directly_issued_by(authority)
-        except Exception as error:  # of the file, of PEM, of the signature
-            raise InputError(
-                f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which renews its own"
-            ) from None
+        old = own_certificate(path, authority, "renews")
         if old.not_valid_after_utc > soon:
             continue
         name = path.parent.name
@@ -109,12 +86,7 @@ class Renewing:
     What cannot be used is looked at again until it can: files that are still being copied, that nobody has let this
     process read yet, or whose time begins by a clock that is late.
 
-    Parameters
-    ----------
-    tls : TLS
-    role : {"server", "site"}
-    tell : callable
-        Told in a sentence of what was taken, or could not be.
+    `tell`: told in a sentence of what was taken, or could not be.
     """
 
     def __init__(self, tls: TLS, role: str, tell: Callable[[str], object]) -> None:

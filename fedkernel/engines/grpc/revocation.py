@@ -16,8 +16,9 @@ from fedkernel.engines.grpc.certificates import (
     CLOCK_SKEW,
     SERVER,
     check_name,
+    existing_authority,
     issued_serials,
-    own_authority,
+    own_certificate,
 )
 from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
 from fedkernel.errors import InputError
@@ -30,38 +31,17 @@ LIST = "ca.crl"
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     """Have the authority of a folder of `make_certificates` revoke all certificates that it has signed for these names.
 
-    Parameters
-    ----------
-    folder : Path
-    names : sequence of str
-
-    Returns
-    -------
-    list of Path
-        The lists that were written.
-
-    Raises
-    ------
-    InputError
-        A folder without an authority; a name for which it has signed nothing, or beside which there is a certificate of
-        another authority; a damaged list.
+    Returns the lists that were written. Raises InputError: a folder without an authority; a name for which it has
+    signed nothing, or beside which there is a certificate of another authority; a damaged list.
     """
-    if not (folder / "ca.key").exists():  # else one would be made
-        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
-    authority, signer = own_authority(folder)
+    authority, signer = existing_authority(folder)
     serials = revoked_serials(folder / LIST, authority)
     for name in names:
         path = folder / check_name(name) / "tls.crt"
         serials |= (issued := issued_serials(folder, name))  # those that were renewed are valid, too
         if issued and not path.exists():  # its folder was carried away
             continue
-        try:
-            certificate = x509.load_pem_x509_certificate(path.read_bytes())
-            certificate.verify_directly_issued_by(authority)
-        except Exception as error:  # of the file, of PEM, of the signature
-            raise InputError(
-                f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which revokes its own"
-            ) from None
+        certificate = own_certificate(path, authority, "revokes")
         serials |= {certificate.serial_number}
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
@@ -79,10 +59,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
     """Return the serial numbers of the certificates that an authority has revoked; none where there is no list.
 
-    Raises
-    ------
-    InputError
-        If the list is damaged, or not signed by the authority.
+    Raises InputError if the list is damaged, or not signed by the authority.
     """
     try:
         revoked = x509.load_pem_x509_crl(path.read_bytes())
@@ -98,15 +75,8 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 class Revoked:
     """What the server asks of a site's certificate as it connects: whether it has been revoked meanwhile.
 
-    Parameters
-    ----------
-    folder : Path
-        The server's folder of certificates.
-
-    Raises
-    ------
-    InputError
-        If the list there is damaged, or of another authority.
+    `folder`: the server's folder of certificates. Raises InputError if the list there is damaged, or of another
+    authority.
     """
 
     def __init__(self, folder: Path) -> None:

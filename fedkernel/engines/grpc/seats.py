@@ -15,22 +15,14 @@ from fedkernel.engines.grpc.streams import Stream
 class Seat:
     """A site's place: whether it is taken, and what was asked of whoever takes it.
 
-    Attributes
-    ----------
-    stream, next : Stream, optional
-        Of who has the seat; of another process that gets it if the first does not answer, as it was `asked` to.
-    open : int
-        Streams that have not ended, though they may be over.
-    instance, since
-        Which process has had the seat last, and, if it is gone, since when.
-    last : int, optional
-        Place of the last request of the run under way in the spool, if that has all of them: it is `complete`.
-    behind : bool
-        Whether the site's process was restarted and has not answered yet what is waited for.
-    stands : str
-        Which run it said that it remembers, when it came, and how much of that.
-    waiting : dict of str to (Message, Envelope)
-        Requests that are not answered yet, by id.
+    - `stream`, `next`: of who has the seat; of another process that gets it if the first does not answer, as it was
+      `asked` to.
+    - `open`: streams that have not ended, though they may be over.
+    - `instance`, `since`: which process has had the seat last, and, if it is gone, since when.
+    - `last`: place of the last request of the run under way in the spool, if that has all of them: it is `complete`.
+    - `behind`: whether the site's process was restarted and has not answered yet what is waited for.
+    - `stands`: which run it said that it remembers, when it came, and how much of that.
+    - `waiting`: requests that are not answered yet, by id.
     """
 
     name: str
@@ -61,11 +53,7 @@ class Seat:
     def asked_again(self, spool: Spool, taken: str) -> Iterator[Envelope | Callable[[], Envelope]]:
         """Yield what the process that takes the seat is to be sent: what waits, or all of the run if it is `behind`.
 
-        Parameters
-        ----------
-        spool : Spool
-        taken : str
-            Id of the request up to which it has taken all; empty: none.
+        `taken`: id of the request up to which it has taken all; empty: none.
         """
         waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
         if not self.behind:

@@ -38,23 +38,9 @@ STOP = 1.0
 def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
     """Serve a hub's nodes, and gRPC's health checks, at an address.
 
-    Parameters
-    ----------
-    hub : Hub
-    address : str
-        ``host:port``; port 0: any that is free. Or ``unix:`` and the path of a socket that is to be made, in a folder
-        that only this user may enter.
-    tls : TLS or None
-        None: plaintext.
-
-    Yields
-    ------
-    port : int
-
-    Raises
-    ------
-    EngineError
-        If the address cannot be listened at.
+    `address`: ``host:port``; port 0: any that is free. Or ``unix:`` and the path of a socket that is to be made, in a
+    folder that only this user may enter. `tls`: None: plaintext. Yields the port. Raises EngineError if the address
+    cannot be listened at.
     """
     if tls is not None:
         hub.is_revoked = Revoked(tls.folder)

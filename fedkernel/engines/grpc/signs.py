@@ -15,13 +15,7 @@ LOOK = 1.0
 
 
 class Signs:
-    """Tells what lasts, such as ``computing FindLocalEigenpairs for 40 s``.
-
-    Parameters
-    ----------
-    tell : callable
-        Told a sentence.
-    """
+    """Tells, in a sentence, what lasts, such as ``computing FindLocalEigenpairs for 40 s``."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell

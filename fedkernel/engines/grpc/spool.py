@@ -19,15 +19,9 @@ class Spool:
 
     A record has a request's id, what it says to its site alone, and where its content is: that of a broadcast is
     written once. Records of a site are a chain, so that nothing in memory grows with the rounds.
-
-    Parameters
-    ----------
-    limit : int, optional
-        Bytes; `SPOOL_BYTES` by default.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        self._limit = SPOOL_BYTES if limit is None else limit
+    def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self.clear()
 
@@ -48,22 +42,9 @@ class Spool:
     def keep(self, previous: int | None, envelope: Envelope) -> int:
         """Keep a request.
 
-        Parameters
-        ----------
-        previous : int or None
-            The place of the same site's request before.
-        envelope : Envelope
-            Its parts from the third on are its content, as `fedkernel.run.flower.to_parts` makes it.
-
-        Returns
-        -------
-        int
-            Its place.
-
-        Raises
-        ------
-        OSError
-            If there is no room for it, by the limit or on the disk.
+        `previous`: the place of the same site's request before. `envelope`: its parts from the third on are its
+        content, as `fedkernel.run.flower.to_parts` makes it. Returns its place. Raises OSError if there is no room for
+        it, by the limit or on the disk.
         """
         head, content = b"".join(envelope.parts[:2]), envelope.parts[2:]
         if len(content) != len(self._content) or any(a is not b for a, b in zip(content, self._content, strict=True)):
@@ -99,8 +80,8 @@ class Spool:
     def _write(self, *parts: bytes | bytearray) -> int:
         """Append something; what could not be written whole is not counted."""
         length = sum(map(len, parts))
-        if self.size + length > self._limit:
-            raise OSError(f"the requests of a run have more than {self._limit:,} bytes")
+        if self.size + length > SPOOL_BYTES:
+            raise OSError(f"the requests of a run have more than {SPOOL_BYTES:,} bytes")
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="fedkernel-requests-")  # noqa: SIM115 - `close` does
         self._file.seek(self.size)

@@ -11,16 +11,10 @@ from fedkernel.engines.grpc.frames import BEAT, Envelope, Inbox, frames
 class Caller:
     """Who opens a stream.
 
-    Attributes
-    ----------
-    metadata : mapping of str to str
-        As the caller sent it.
-    peer : str
-        Its address, for texts.
-    names : sequence of str
-        Common names of its certificate; none: it showed no certificate.
-    certificates : sequence of bytes
-        PEM.
+    - `metadata`: as the caller sent it.
+    - `peer`: its address, for texts.
+    - `names`: common names of its certificate; none: it showed no certificate.
+    - `certificates`: PEM.
     """
 
     metadata: Mapping[str, str]
@@ -30,13 +24,7 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """A stream that is not attended to, or no longer.
-
-    Attributes
-    ----------
-    code : str
-        Name of gRPC's status code.
-    """
+    """A stream that is not attended to, or no longer; `code` is the name of gRPC's status code."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -49,21 +37,13 @@ class Stream:
 
     What is to be sent stays in `queue` as messages, which the hub holds anyway, until the carrier asks for a frame.
 
-    Attributes
-    ----------
-    site, instance, peer, stands, taken : str
-        Whose it is, of which process, from where, and what that process says that it remembers and took last.
-    inbox : Inbox
-    heard : float
-        When the last frame came.
-    over : bool
-        Nothing more is to be sent, and nothing that comes is looked at.
-    refusal : RefusedError, optional
-        What the caller is to be told at the end.
-    moved : float
-        When the carrier last took a frame, or was done with one.
-    finished : bool
-        Whether it is over since all is sent, a file among that: the other end ends it once it has read that.
+    - `site`, `instance`, `peer`, `stands`, `taken`: whose it is, of which process, from where, and what that process
+      says that it remembers and took last.
+    - `heard`: when the last frame came.
+    - `over`: nothing more is to be sent, and nothing that comes is looked at.
+    - `refusal`: what the caller is to be told at the end.
+    - `moved`: when the carrier last took a frame, or was done with one.
+    - `finished`: whether it is over since all is sent, a file among that: the other end ends it once it has read that.
     """
 
     site: str

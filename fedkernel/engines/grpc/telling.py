@@ -23,10 +23,7 @@ def heedless(tell: Tell) -> Tell:
 class Seldom:
     """Lets the first lines of a kind be told, and then one in a while: whoever calls on purpose fills no disk.
 
-    Parameters
-    ----------
-    clock : callable
-        Gives seconds.
+    `clock`: gives seconds.
     """
 
     FIRST, SECONDS = 20, 10.0
