@@ -1,6 +1,5 @@
 """The commands about experiments: `fedkernel run`, `fedkernel report` and `fedkernel compare`."""
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +12,6 @@ from experiments.commands.console import FAILED, Follow, errors, follow_failures
 from experiments.report import Format
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
-
-
-class Tracker(StrEnum):
-    """Where finished runs can be shown besides the output folder."""
-
-    mlflow = "mlflow"
 
 
 def run(  # noqa: PLR0917 - one option each
@@ -50,9 +43,6 @@ def run(  # noqa: PLR0917 - one option each
     quick: Annotated[
         bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
     ] = False,
-    track: Annotated[
-        Tracker | None, typer.Option(help="Show each finished run there, too: mlflow, an extra to be installed.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
     shape: Annotated[
         str | None,
@@ -67,8 +57,8 @@ def run(  # noqa: PLR0917 - one option each
             raise InputError(
                 f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
             )
-        if every and (dry_run or connection is not None or track is not None):
-            raise InputError("--all takes no --dry-run, --connection or --track; allowed: these with one experiment")
+        if every and (dry_run or connection is not None):
+            raise InputError("--all takes no --dry-run or --connection; allowed: these with one experiment")
         if jobs is not None and not every:
             raise InputError(
                 f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
@@ -90,15 +80,9 @@ def run(  # noqa: PLR0917 - one option each
             carry = partial(superlink.run_job, connection=connection)
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
-        tracking = running.MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
         with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
-            outcome = running.run_experiment(
-                experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking
-            )
+            outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
         commands.show_results(experiment, outcome, folder)
-        if tracking is not None and tracking.failure is not None:
-            say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
-            raise typer.Exit(FAILED)
         commands.end(outcome, debug)
 
 

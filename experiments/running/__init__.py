@@ -9,14 +9,12 @@ if TYPE_CHECKING:
     from experiments.running.folder import read_folder
     from experiments.running.planning import SHOWN, Planned, plan, study_of
     from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
-    from experiments.running.tracking import MLflowTracking
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
     "SHOWN",
     "Ended",
-    "MLflowTracking",
     "Outcome",
     "Planned",
     "Progress",

@@ -93,7 +93,6 @@ def run_experiment(
     restart: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
-    track: Callable[[Run], None] | None = None,
 ) -> Outcome:
     """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
 
@@ -110,8 +109,6 @@ def run_experiment(
     progress : callable, optional
     engine : callable, optional
         Carries out a job, where the engine of that name needs to be told more than the configuration says.
-    track : callable, optional
-        Told every row, those that are there first and each other as it is written.
 
     Raises
     ------
@@ -132,9 +129,7 @@ def run_experiment(
     rows = open_folder(out, experiment, restart)
     write_shapes(out, planned[0].shapes, planned[0].dropped)
     done = {row.id for row in rows}
-    track = track or (lambda row: None)
     for row in rows:
-        track(row)
         remove_journal(out / "results" / row.id)
     study = study_of(experiment, planned)
     failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
@@ -155,7 +150,6 @@ def run_experiment(
                 write_failures(out / FAILURES, list(failures.values()))
             remove_journal(out / "results" / ended.id)
             rows.append(ended)
-            track(ended)
             if progress is not None:
                 progress(ended.id, len(rows), len(planned))
     except (InputError, ProtocolError) as error:
