@@ -99,14 +99,16 @@ class Commands(Group):
 
 
 def _imported(name: str) -> click.Command:
+    from experiments.commands.console import command  # noqa: PLC0415 - the version and the list do not wait for it
+
     module, _, inner = COMMANDS[name][0].partition(":")
-    command = getattr(importlib.import_module(f"experiments.commands.{module}"), inner)
-    if isinstance(command, typer.Typer):
-        group = get_group(command)
+    imported = getattr(importlib.import_module(f"experiments.commands.{module}"), inner)
+    if isinstance(imported, typer.Typer):
+        group = get_group(imported)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(command)
+    alone.command(name)(command(imported))
     return with_argument_help(get_command(alone))
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from experiments.commands.console import FAILED, messages, output, say
+from experiments.commands.console import FAILED, messages, print_line, say
 from experiments.commands.tables import print_layouts
 from experiments.config import read_config
 from experiments.report import Entry, Format, overview, write_index
@@ -96,5 +96,5 @@ def _show(out: Path, entries: Sequence[Entry], command: str) -> None:
     page = write_index(out / PAGE, entries, command=command, environment=environment())
     counts = Counter(claim.verdict for entry in entries for claim in entry.claims)
     claims = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    output.print(f"Claims: {claims or 'none'}", highlight=False, markup=False, soft_wrap=True)
-    output.print(f"Report: {page}", highlight=False, markup=False, soft_wrap=True)
+    print_line(f"Claims: {claims or 'none'}")
+    print_line(f"Report: {page}")

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.baselines import cohort
-from experiments.commands.console import output, show
+from experiments.commands.console import print_line, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
@@ -72,10 +72,10 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
     lines = lines_of(plan(experiment), shape)
     show(forecast_table(lines))
     if floats := [own for line in lines for own in line.whole]:
-        output.print(f"Of floats, {whole_table(*floats)}.", highlight=False, soft_wrap=True)
+        print_line(f"Of floats, {whole_table(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
-        output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
-    output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
+        print_line("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.")
+    print_line(NOTE)
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import output, say, show
+from experiments.commands.console import print_line, say, show
 from experiments.commands.outcomes import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
@@ -92,7 +92,7 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
         print_layouts(form, [*tables, cost_table(costs, names)])
     for note in notes:
         if form is None:
-            output.print(note, highlight=False, markup=False, soft_wrap=True)
+            print_line(note)
         else:
             say(note)
     return _listed([f"{_place(row)}: {row.figure}" for row in rows if row.differs])
@@ -105,7 +105,7 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
         typer.echo("\n".join(map(writers[form], tables)), nl=False)
         return
     for table in tables:
-        output.print(f"\n{table.title}", highlight=False, markup=False, soft_wrap=True)
+        print_line(f"\n{table.title}")
         show(for_terminal(table))
 
 
