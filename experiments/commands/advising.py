@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.commands.advise import Partition
 from experiments.commands.candidates import Situation
 from experiments.commands.console import print_line, say, show
+from experiments.commands.forecast import cells_of
 from experiments.commands.parts import (
     Part,
     about_columns,
@@ -140,9 +140,8 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
         if (forecast := fit.forecast) is not None:
             floats = forecast.floats_up + forecast.floats_down
             seconds = forecast.rounds * situation.wait + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
-            share = share_text(forecast_share(forecast, situation.cohort))
-            cells = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
-            cells += [share, decimal(forecast.memory), f"{seconds:,.1f}", forecast.meaning]
+            *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
+            cells += [f"{seconds:,.1f}", meaning]
         table.add_row(*map(Text, (fit.candidate.name, *cells, _leaves(fit.plan))))
     return table
 

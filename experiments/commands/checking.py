@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, print_line, say, show
+from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
 from experiments.commands.reading import File, Reading
 from fedkernel import data, run
 from fedkernel.data import checks
-from fedkernel.errors import InputError, one_line
+from fedkernel.errors import InputError
 
 if TYPE_CHECKING:
     from fedkernel.data.checks import Finding
@@ -74,9 +73,7 @@ def check(
         shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
         commands.show_shares(commands.read_study(study), shape)
     if schema is not None:
-        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        say(f"wrote {write_new(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml().encode())}")
+        write_file(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml())
     if faults:
         raise typer.Exit(BAD_INPUT)
 
@@ -84,19 +81,16 @@ def check(
 def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
     """Print findings, the worst first, and return how many faults are among them."""
     headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    counts = []
+    rows, counts = [], []
     for severity, style in STYLES.items():
         group = [finding for finding in findings if finding.severity == severity]
         for finding in group:
             texts = [finding.what, finding.where, finding.mend]
             texts += [", ".join(map(repr, finding.cells))] if show_values else []
-            table.add_row(Text(severity, style), *(Text(one_line(text)) for text in texts))
+            rows.append([Text(severity, style), *texts])
         counts += [checks.counted(len(group), severity)] if group else []
     if findings:
-        show(table)
+        show_rows(headings, rows)
     ending = ", ".join(counts) or "nothing to mend"
     print_line(f"{path}: {size}: {ending}")
     return sum(finding.severity == "fault" for finding in findings)

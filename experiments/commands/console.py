@@ -5,15 +5,17 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from experiments.commands.group import Group
 from experiments.commands.watching import Watch
@@ -43,6 +45,25 @@ def show(table: Table) -> None:
     if not output.is_terminal:
         output.width = PIPE_WIDTH
     output.print(table)
+
+
+def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> None:
+    """Print a table without lines; `numbers` are the headings of its last columns, which are flush right."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
+    show(table)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a new file, and say so."""
+    from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+    say(f"wrote {write_new(path, text.encode())}")
 
 
 def say(text: str, level: int = logging.INFO, **fields: Any) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import FAILED, Follow, follow_failures, progress, say
+from experiments.commands.console import FAILED, Debug, Follow, follow_failures, progress, say
 from experiments.report import Format
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
@@ -48,7 +48,7 @@ def run(  # noqa: PLR0917 - one option each
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: of a table that a site holds."),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
     changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]

@@ -115,16 +115,17 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
-        table.add_row(*map(Text, [*named, *_cells(most, share_text(max(line.shares, default=0.0)))]))
+        table.add_row(*map(Text, [*named, *cells_of(most, share_text(max(line.shares, default=0.0)))]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), "")]))
+        table.add_row(*map(Text, [*named, *cells_of(sum(forecasts, Forecast(0)), "")]))
     return table
 
 
-def _cells(forecast: Forecast | None, share: str) -> list[str]:
+def cells_of(forecast: Forecast | None, share: str) -> list[str]:
+    """Return rounds, floats up and down, share of the table, memory, and what the figures are."""
     if forecast is None:
         return ["unknown"]
     floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from experiments import commands
-from experiments.commands.console import errors, finite
+from experiments.commands.console import Debug, errors, finite
 from experiments.commands.logs import LogJSON, site_log
-from experiments.commands.machines import Debug, Insecure, read_tls_of
+from experiments.commands.machines import Insecure, read_tls_of
 from experiments.commands.reading import Reading, as_agreed
 from experiments.commands.receiving import QUOTA, Receiving
 from fedkernel import run
@@ -172,18 +172,16 @@ def join(
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
         file = reading.of(data)
         options = {
-            "new": new,
-            "id-key": id_key, "identity": identity, "pins": pins, "out": out,
-            "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
-            "max-seconds": max_seconds, "table-share": table_share,
+            "new": new, "id-key": id_key, "identity": identity, "pins": pins, "out": out, "policy": policy,
+            "allow": ",".join(allow) if allow else None, "approve": approval,
+            "min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None, "table-share": table_share,
+            "given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None,
+            "max-message": max_message, "max-memory": max_memory, "max-seconds": max_seconds,
+            "keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True, "name": name,
         }  # fmt: skip
+        said = {key: value for key, value in options.items() if value is not None}
         config: dict[str, str | int] = {**file.to_node()}
-        config |= {key: str(value) for key, value in options.items() if value is not None}
-        numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
-        numbers |= {"max-message": max_message, "max-memory": max_memory}
-        numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
-        config |= {name: number for name, number in numbers.items() if number is not None}
-        config |= {"keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True}
+        config |= {key: value if isinstance(value, int) else str(value) for key, value in said.items()}
         if approval not in (None, "ask", "any"):
             run.check_hash(approval)
         rules = run.own_policy(config)
@@ -194,5 +192,4 @@ def join(
         if against is not None:
             config |= as_agreed(run.own_file(config)[0], against).to_node()
         receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
-        config |= {"name": name}
         commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

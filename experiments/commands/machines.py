@@ -4,22 +4,19 @@ import logging
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import errors, finite, follow_failures, print_line, progress, say
+from experiments.commands.console import Debug, errors, finite, follow_failures, print_line, progress, say
 from experiments.commands.logs import LogJSON, server_log
 from fedkernel.engines import grpc
 from fedkernel.errors import InputError
 
-if TYPE_CHECKING:
-    from fedkernel.run import FailedRun, Job
-
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
 
 
@@ -175,38 +172,26 @@ def serve(  # noqa: PLR0917 - one option each
     with server_log(log_json), errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", say)
         host = grpc.check_address(listen, any_port=True).rpartition(":")[0]
+        serving: dict[str, Any] = {"address": listen, "tls": secured, "patience": patience, "limit": max_message}
+
+        def ready(port: int) -> None:
+            say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}")
+
         if project:
-            projection, folder = (
-                commands.projection_of(config, run, name, to_sites=to_sites),
-                out or config / "projected",
-            )
-            with _watched(metrics, projection.sites.sites):
-                projection.serve(folder, listen, secured, host, patience=patience, limit=max_message)
+            projection = commands.projection_of(config, run, name, to_sites=to_sites)
+            sites = projection.sites
+            with _watched(metrics, sites.sites):
+                projection.serve(out or config / "projected", **serving, ready=ready)
             return
         experiment = configuration.read_config(config, [*(overrides or []), "engine=grpc"])
-        sites = experiment.data
-        if not isinstance(sites, configuration.Sites):
+        if not isinstance(experiment.data, configuration.Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
-
-        def engine(job: "Job") -> "Iterator[str | FailedRun]":
-            return grpc.serve(
-                job,
-                sites.sites,
-                listen,
-                secured,
-                patience=patience,
-                limit=max_message,
-                share_model=sites.share_model,
-                mend=mend,
-                set_aside=set_aside,
-                ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}"),
-            )
-
+        sites = experiment.data
+        serving |= {"share_model": sites.share_model, "mend": mend, "set_aside": set_aside, "ready": ready}
+        engine = partial(grpc.serve, sites=sites.sites, **serving)
         folder = out or Path("runs") / experiment.name
         if (study := running.study_of(experiment, running.plan(experiment))) is not None:
-            shown = shlex.join(
-                ["fedkernel", "study", "show", str(config), *(f"--set={each}" for each in overrides or [])]
-            )
+            shown = shlex.join(["fedkernel", "study", "show", str(config), *(f"--set={it}" for it in overrides or [])])
             say(f"study {study.sha256}, which each site approves: {shown}")
         with _watched(metrics, sites.sites) as tell, follow_failures(debug):
             outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)

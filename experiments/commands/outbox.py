@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import fedkernel.run
-from experiments.commands.console import CommandGroup, print_line, show
-from fedkernel.errors import InputError, and_more, called, one_line
+from experiments.commands.console import CommandGroup, print_line, show_rows
+from fedkernel.errors import InputError, and_more, called
 
 if TYPE_CHECKING:
     from fedkernel.run import Departure
@@ -38,16 +36,12 @@ def show_(
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
         raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
     departures = [line for line in departures if run in (None, line.run)]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("line", "time", "run", "round", "asked", "left"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("floats", "bytes", "rows"):
-        table.add_column(heading, justify="right")
+    rows = []
     for line in departures:
         numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
         cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
-        table.add_row(*(Text(one_line(cell)) for cell in cells))
-    show(table)
+        rows.append(cells)
+    show_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
     if damage is not None:

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import fedkernel.data
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show
+from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
 from experiments.commands.reading import Reading, how_read
+from experiments.config.overrides import by_path
 from fedkernel import run
 from fedkernel.data import checks
 from fedkernel.errors import InputError, one_line
@@ -50,20 +49,14 @@ def init(
         needed = run.needed_share(run.Policy(), read, size, commands.answers_of, commands.forecast_of)
         if needed is not None:
             text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
-    from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-    say(f"wrote {write_new(path, text.encode())}")
+    write_file(path, text)
 
 
 @app.command()
 def check(path: File) -> None:
     """Check a policy, and print every rule as it counts, defaults included."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("rule", "value"):
-        table.add_column(heading, overflow="fold")
-    for rule, value in _flat("", run.read_policy(path).model_dump(mode="json", exclude_none=True)):
-        table.add_row(Text(rule), Text(str(value)))
-    show(table)
+    rules = by_path(run.read_policy(path).model_dump(mode="json", exclude_none=True))
+    show_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 
 @app.command()
@@ -101,12 +94,7 @@ def explain(
         *run.verdicts(policy, read),
         *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
     ]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("rule", "", "why"):
-        table.add_column(heading, overflow="fold")
-    for verdict in held:
-        table.add_row(*map(Text, (verdict.rule, WORDS[verdict.allowed], one_line(verdict.text))))
-    show(table)
+    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in held])
     refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
     ending += f"; the run decides {open_} more" if open_ else ""
@@ -128,15 +116,5 @@ def schema(
     if guessed := how_read(file):
         say(guessed)
     node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
-    from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
     table = fedkernel.data.read_raw(run.own_file(node)[0])
-    say(f"wrote {write_new(out, checks.schema_of(table, ranges=True).to_toml().encode())}")
-
-
-def _flat(path: str, table: dict[str, object]) -> list[tuple[str, object]]:
-    """Return the values of a table and of those within it, by dotted names."""
-    pairs: list[tuple[str, object]] = []
-    for name, value in table.items():
-        pairs += _flat(f"{path}{name}.", value) if isinstance(value, dict) else [(f"{path}{name}", value)]
-    return pairs
+    write_file(out, checks.schema_of(table, ranges=True).to_toml())
