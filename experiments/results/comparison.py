@@ -116,8 +116,8 @@ def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> 
         a, b = _by_seed(runs_a, figure), _by_seed(runs_b, figure)
         if not a and not b:
             continue
-        spreads = (Spread.of([*side.values()]) if side else None for side in (a, b))
-        compared.append(Compared(runs_a[0], figure, *spreads, difference(a, b) if a and b else None))
+        spread_a, spread_b = (Spread.of([*side.values()]) if side else None for side in (a, b))
+        compared.append(Compared(runs_a[0], figure, spread_a, spread_b, difference(a, b) if a and b else None))
     return compared
 
 

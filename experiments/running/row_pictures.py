@@ -31,7 +31,8 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
     outputs : mapping of int to mapping of str to ndarray
         What the simulated sites kept: their labels.
     """
-    labels, classes = None, run.all_classes
+    labels: AnyArray | None = None
+    classes = run.all_classes
     if isinstance(model, KernelPCA):
         coordinates = model.embedding()
         rows = len(coordinates)
