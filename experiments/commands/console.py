@@ -175,19 +175,23 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
     """Yield parameters by keyword, for a dataclass those that its fields are."""
     for parameter in parameters:
-        if is_dataclass(parameter.annotation):
-            yield from _options_of(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
+        if fields := _fields_of(parameter.annotation):
+            yield from _options_of(fields.values())
         else:
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def _value_of(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
     """Return a parameter's value, for a dataclass one of the values of its fields."""
-    kind = parameter.annotation
-    if not is_dataclass(kind):
+    if not (fields := _fields_of(parameter.annotation)):
         return values[parameter.name]
-    fields = inspect.signature(kind, eval_str=True).parameters
-    return kind(**{name: _value_of(field, values) for name, field in fields.items()})  # type: ignore[operator]
+    return parameter.annotation(**{name: _value_of(field, values) for name, field in fields.items()})
+
+
+def _fields_of(kind: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the fields of a dataclass as parameters; none of another type."""
+    make: Callable[..., Any] = kind
+    return inspect.signature(make, eval_str=True).parameters if is_dataclass(kind) else {}
 
 
 class CommandGroup(typer.Typer):
@@ -196,7 +200,9 @@ class CommandGroup(typer.Typer):
     def __init__(self, text: str) -> None:
         super().__init__(cls=Group, no_args_is_help=True, help=text)
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def command(  # type: ignore[override] # what it adds is another function than it takes
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Return what adds a function as a command."""
         add = super().command(name, **settings)
         return lambda function: add(command(function))
