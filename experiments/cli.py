@@ -14,10 +14,7 @@ from typer.main import get_command, get_group
 from experiments.commands.group import Group, with_argument_help
 
 COMMANDS = {
-    "run": (
-        "experiment:run",
-        "Run an experiment, or what is left of it, and print and write its report.",
-    ),
+    "run": ("experiment:run", "Run an experiment, or what is left of it, and print and write its report."),
     "report": (
         "experiment:report",
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
@@ -26,10 +23,7 @@ COMMANDS = {
         "experiment:compare",
         "Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.",
     ),
-    "new": (
-        "new:new",
-        "Write a pair of your own to start from: client, strategy, test and experiment.",
-    ),
+    "new": ("new:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
         "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
@@ -38,10 +32,7 @@ COMMANDS = {
         "checking:check",
         "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",
     ),
-    "predict": (
-        "predicting:predict",
-        "Label rows by the clusters of a model; nothing leaves this machine.",
-    ),
+    "predict": ("predicting:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
     "transform": (
         "predicting:transform",
         "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
@@ -54,35 +45,17 @@ COMMANDS = {
         "machines:identity",
         "Make a site's key for letters to its peers, and print the line by which these pin it.",
     ),
-    "serve": (
-        "machines:serve",
-        "Wait until all sites have joined, run an experiment with them, and write its report.",
-    ),
-    "join": (
-        "joining:join",
-        "Join a server as a site, with the site's own data, until the work is done.",
-    ),
+    "serve": ("machines:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
+    "join": ("joining:join", "Join a server as a site, with the site's own data, until the work is done."),
     "show": (
         "show:show",
         "Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what "
         "has left.",
     ),
-    "list": (
-        "listing:list_",
-        "List what a configuration can name.",
-    ),
-    "study": (
-        "study:app",
-        "Show a study, which is all that sites will be asked, and approve it.",
-    ),
-    "policy": (
-        "policy:app",
-        "Write and check a site's policy: what its operator allows.",
-    ),
-    "outbox": (
-        "outbox:app",
-        "Show and check the record of what has left a site.",
-    ),
+    "list": ("listing:list_", "List what a configuration can name."),
+    "study": ("study:app", "Show a study, which is all that sites will be asked, and approve it."),
+    "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
+    "outbox": ("outbox:app", "Show and check the record of what has left a site."),
 }
 """By name: where it is, in `experiments.commands`, and the sentence of its help that stands in the list of all."""
 
@@ -99,14 +72,16 @@ class Commands(Group):
 
 
 def _imported(name: str) -> click.Command:
+    from experiments.commands.console import command  # noqa: PLC0415 - the version and the list do not wait for it
+
     module, _, inner = COMMANDS[name][0].partition(":")
-    command = getattr(importlib.import_module(f"experiments.commands.{module}"), inner)
-    if isinstance(command, typer.Typer):
-        group = get_group(command)
+    imported = getattr(importlib.import_module(f"experiments.commands.{module}"), inner)
+    if isinstance(imported, typer.Typer):
+        group = get_group(imported)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(command)
+    alone.command(name)(command(imported))
     return with_argument_help(get_command(alone))
 
 

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advise import Partition
 from experiments.commands.advising import disclosures, divided_of
 from experiments.commands.candidates import CANDIDATES, Situation
 from experiments.commands.forecast import lines_of
@@ -20,6 +19,7 @@ from experiments.results import read_runs
 from experiments.running import plan
 from fedkernel.errors import InputError
 from fedkernel.protocol import Member
+from fedkernel.run.policy import values_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHICH = Path(__file__).parent.parent / "experiments" / "which_method"
@@ -62,7 +62,7 @@ def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
         if line.strategy is not None:
             assert line.forecast is not None
             assert disclosures(line.strategy.plan(3, 0)), "every pair says what it tells"
-            assert not line.candidate.needs(its) or its.share_rows
+            assert its.share_rows or not any(values_of("share_rows", line.candidate.parameters(its)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkey
         divided_of([part_of("a.csv"), part_of("b.csv")], None)
     same = [Part(20, 2, ("u", "v")), Part(30, 2, ("v", "u"))]
     assert divided_of(same, None)[0] == "horizontal"
-    assert divided_of(same, Partition.vertical)[0] == "vertical"
+    assert divided_of(same, "vertical")[0] == "vertical"
 
 
 def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_path, monkeypatch):

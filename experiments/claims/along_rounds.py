@@ -13,14 +13,32 @@ from experiments.claims.verdicts import Check, Finding, Findings
 from experiments.results import Spread
 
 
-class Rate(Check):
-    """The least-squares slope of log value against log t, mean over seeds: -1 where the value falls as 1 / t.
+class _OfRounds(Check):
+    """Of a value of the rounds, for some methods.
 
     Attributes
     ----------
     value : str
-        Of the rounds, as `by_iteration` reads it. Iterations where it is 0 do not count.
+        Of the rounds, as `by_iteration` reads it.
     of : list of str
+    """
+
+    value: str
+    of: list[str] = pydantic.Field(min_length=1)
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods that the claim is about."""
+        return self.of
+
+
+class Rate(_OfRounds):
+    """The least-squares slope of log value against log t, mean over seeds: -1 where the value falls as 1 / t.
+
+    Attributes
+    ----------
+    value, of
+        As for all of rounds; iterations where the value is 0 do not count.
     from : int
         The first t that counts.
     deviation : bool
@@ -29,15 +47,8 @@ class Rate(Check):
     """
 
     check: Literal["rate"]
-    value: str
-    of: list[str] = pydantic.Field(min_length=1)
     first: int = pydantic.Field(default=1, ge=1, alias="from")
     deviation: bool = False
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods whose slope is within the limits."""
-        return self.of
 
     def find(self, evidence: Evidence) -> Findings:
         """Return the slope of every method at every setting."""
@@ -66,27 +77,20 @@ class Rate(Check):
         return points
 
 
-class Overlap(Check):
+class Overlap(_OfRounds):
     """How far apart two curves are: |a - b| / max(|a|, |b|) at every iteration that both have, for every seed.
 
     Attributes
     ----------
-    value : str
-        As for `Rate`.
-    of : list of two str
+    value, of
+        As for all of rounds; of two methods.
     within : float
         The limit.
     """
 
     check: Literal["overlap"]
-    value: str
     of: list[str] = pydantic.Field(min_length=2, max_length=2)
     at_most: float = pydantic.Field(alias="within", ge=0)
-
-    @property
-    def methods(self) -> list[str]:
-        """The two curves'."""
-        return self.of
 
     def find(self, evidence: Evidence) -> Findings:
         """Return the distance at every setting, seed and iteration."""
@@ -103,32 +107,11 @@ class Overlap(Check):
         return Findings(numbers, "apart by ")
 
 
-class _OfRounds(Check):
-    """Of a value of the rounds, for some methods.
-
-    Attributes
-    ----------
-    value : str
-        As for `Rate`.
-    of : list of str
-    """
-
-    value: str
-    of: list[str] = pydantic.Field(min_length=1)
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods that the claim is about."""
-        return self.of
-
-
 class Bounded(_OfRounds):
     """A value of the rounds at every iteration, for every seed.
 
     Attributes
     ----------
-    value, of
-        As for `Rise`.
     times_t : bool
         The limits are for t times the value: it is below c / t where `at_most` is c.
     average : bool

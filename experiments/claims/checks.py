@@ -18,12 +18,7 @@ from experiments.claims.verdicts import Check, Finding, Findings
 from experiments.results import Run, Spread, point_key
 from fedkernel.models import check_metric
 
-
-def _metric(name: str) -> str:
-    return check_metric(name, counted=True)
-
-
-Measured = Annotated[str, pydantic.AfterValidator(_metric)]
+Measured = Annotated[str, pydantic.AfterValidator(lambda metric: check_metric(metric, counted=True))]
 """A metric, also one that is counted of a whole run."""
 
 

@@ -3,18 +3,17 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.filesize import decimal
 from rich.text import Text
 
-from experiments.commands.advise import Aim, Partition
-from experiments.commands.candidates import Goal, Situation
-from experiments.commands.console import output, say, show
+from experiments.commands.advise import Partition
+from experiments.commands.candidates import Situation
+from experiments.commands.console import print_line, say, show
+from experiments.commands.forecast import cells_of
 from experiments.commands.parts import (
     Part,
     about_columns,
@@ -29,7 +28,7 @@ from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import TABLE_SHARE, Forecast, Member, forecast_share, pooled_floats, share_text, whole_table
+from fedkernel.protocol import TABLE_SHARE, Member, forecast_share, pooled_floats, share_text, whole_table
 from fedkernel.protocol.forecast import FLOAT
 from fedkernel.protocol.messages import Receipt
 from fedkernel.protocol.plan import Plan, PlannedRequest
@@ -40,20 +39,17 @@ from fedkernel.storage import write_whole
 def print_advice(
     tables: Sequence[str],
     reading: Mapping[str, Any],
+    wanted: Mapping[str, Any],
     *,
     partition: Partition | None,
-    goal: Aim,
-    number: int,
     sites: int | None,
-    share_rows: bool,
-    memory: float,
-    round_time: float,
     bandwidth: float,
     toml: Path | None,
 ) -> None:
     """Print which pairs fit the sites' tables, what each takes, what leaves, and which to take.
 
-    Parameters are the options of `fedkernel advise`; `reading` has those by which files are read.
+    Parameters are the options of `fedkernel advise`; `reading` has those by which files are read, `wanted` those that
+    `Situation` has.
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
@@ -69,26 +65,25 @@ def print_advice(
     if divided == "vertical":
         parts = in_common(parts)
     cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
-    situation = Situation(
-        cohort, divided, _goal(goal), partition is Partition.peers, share_rows, number, round_time, 1e9 * memory
-    )
+    situation = Situation(cohort, divided, peers=partition == "peers", **wanted)
     advice = advise(situation)
     if suggested:
-        output.print(suggested, highlight=False, markup=False, soft_wrap=True)
+        print_line(suggested)
     for sentence in about_columns(tables, parts, aside, categories):
         say(sentence)
-
-    def lasts(forecast: Forecast) -> float:
-        megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
-        return forecast.rounds * round_time + megabits / bandwidth
-
-    whole = whole_table(pooled_floats(cohort, divided))
-    fitting = [fit for fit in advice if fit.strategy is not None]
-    _show_fitting(fitting, lasts, cohort, whole, goal is Aim.clusters)
-    refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
-    for name, reason in refused.items():
-        output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
-    best = recommended(advice, situation)
+    best = advice[0]
+    if not best.refusal:
+        show(_table([each for each in advice if not each.refusal], situation, bandwidth))
+        _print_recommended(best, situation)
+    for each in advice:
+        if each.refusal:
+            print_line(f"not {each.candidate.name}: {each.refusal}")
+    if best.refusal:
+        peers = " among peers" if situation.peers else ""
+        raise InputError(
+            f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
+            "lines above say so"
+        )
     if toml is not None:
         files = [table for table in tables if not is_shape(table)]
         columns = {**reading, "drop": [*(reading["drop"] or ()), *aside] or None}
@@ -99,21 +94,6 @@ def print_advice(
         say(f"{toml}: an experiment to start with: fedkernel run {toml}")
 
 
-def recommended(advice: Sequence[Advice], situation: Situation) -> Advice:
-    """Return the first of the advice; InputError where nothing fits."""
-    if advice[0].strategy is None:
-        peers = " among peers" if situation.peers else ""
-        raise InputError(
-            f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
-            "lines above say so"
-        )
-    return advice[0]
-
-
-def _goal(goal: Aim) -> Goal:
-    return "clusters" if goal is Aim.clusters else "components"
-
-
 def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
     """Return what is divided, as it is said or as the tables suggest it, and in words what they suggest.
 
@@ -122,8 +102,8 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
     InputError
         If it is not said and names and sizes do not tell.
     """
-    if partition is Partition.vertical or partition is Partition.horizontal:
-        return ("vertical" if partition is Partition.vertical else "horizontal"), ""
+    if partition is not None and partition != "peers":
+        return partition, ""
     names = {frozenset(part.names) for part in parts}
     if all(part.names for part in parts) and len(parts) > 1:
         if len(names) == 1:
@@ -147,67 +127,42 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
     )
 
 
-CLUSTERS = "Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more."
-
-
-def _show_fitting(
-    fitting: Sequence[Advice],
-    lasts: Callable[[Forecast], float],
-    cohort: Sequence[Member],
-    whole: str,
-    clusters: bool,
-) -> None:
-    """Print what fits, what each takes, and of the recommended why, and all that it tells."""
-    if not fitting:
-        return
-    table, shares = WideTable(1), partial(forecast_share, cohort=cohort)
+def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) -> WideTable:
+    """Lay out what fits, what each takes, and what leaves a site."""
+    table = WideTable(1)
     table.add_column("Method", overflow="fold", min_width=NARROWEST)
     for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     table.add_column("what leaves a site", overflow="fold", min_width=NARROWEST)
     for fit in fitting:
-        cells = [fit.candidate.name, *_cells(fit.forecast, lasts, shares), _leaves(fit, len(cohort))]
-        table.add_row(*map(Text, cells))
-    show(table)
-    best = fitting[0]
-    plan = best.strategy.plan(len(cohort), 0) if best.strategy is not None else None
-    when = f" where {best.candidate.when}" if best.candidate.when else ""
+        cells = ["unknown", *[""] * 6]
+        if (forecast := fit.forecast) is not None:
+            floats = forecast.floats_up + forecast.floats_down
+            seconds = forecast.rounds * situation.wait + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
+            cells += [f"{seconds:,.1f}", meaning]
+        table.add_row(*map(Text, (fit.candidate.name, *cells, _leaves(fit.plan))))
+    return table
+
+
+def _print_recommended(best: Advice, situation: Situation) -> None:
+    """Print of what is recommended why, and all that it tells."""
+    candidate, cohort = best.candidate, situation.cohort
+    share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
     lines = [
-        f"Of floats, {whole}.",
-        f"Take {best.candidate.name}{when}: {best.candidate.because}.",
-        *_told_of_table(best, shares),
-        f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
-        *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),
-        "What it tells the coordinator, of each site:",
-        *(f"  {text}" for text in disclosures(plan or ())),
-        f"What attacks recover of it: docs/privacy.md, {best.candidate.method}.",
+        f"Of floats, {whole_table(pooled_floats(cohort, situation.divided))}.",
+        f"Take {candidate.name}{f' where {candidate.when}' if candidate.when else ''}: {candidate.because}.",
     ]
-    for line in lines:
-        output.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _told_of_table(best: Advice, shares: Callable[[Forecast], float]) -> list[str]:
-    """Say where what is recommended takes more of a site's table than sites allow by default."""
-    if best.forecast is None or (share := shares(best.forecast)) <= TABLE_SHARE:
-        return []
-    takes = f"{share_text(share)} numbers for each entry of a site's table"
-    return [f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({MORE})."]
-
-
-def _cells(
-    forecast: Forecast | None, lasts: Callable[[Forecast], float], shares: Callable[[Forecast], float]
-) -> list[str]:
-    if forecast is None:
-        return ["unknown", *[""] * 6]
-    counts = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
-    return [
-        *counts,
-        share_text(shares(forecast)),
-        decimal(forecast.memory),
-        f"{lasts(forecast):,.1f}",
-        forecast.meaning,
-    ]
+    if share > TABLE_SHARE:
+        takes = f"{share_text(share)} numbers for each entry of a site's table"
+        lines.append(f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({MORE}).")
+    lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
+    if situation.goal == "clusters" and situation.divided == "vertical":
+        lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
+    lines += ["What it tells the coordinator, of each site:", *(f"  {text}" for text in disclosures(best.plan or ()))]
+    for line in (*lines, f"What attacks recover of it: docs/privacy.md, {candidate.method}."):
+        print_line(line)
 
 
 def _requests(plan: Plan) -> list[PlannedRequest]:
@@ -215,12 +170,11 @@ def _requests(plan: Plan) -> list[PlannedRequest]:
     return list({request.reply: request for step in plan for request in step.requests}.values())
 
 
-def _leaves(fit: Advice, clients: int) -> str:
-    """Return the kinds of replies of a pair's plan, in a few words."""
-    plan = fit.strategy.plan(clients, 0) if fit.strategy is not None else None
+def _leaves(plan: Plan | None) -> str:
+    """Return the kinds of replies of a plan, and of letters, in a few words."""
     if plan is None:
         return "it does not say"
-    requests = [request for request in _requests(plan) if request.reply != Receipt.__name__ or request.posts]
+    requests = _requests(plan)
     telling = [request for request in requests if request.reply != Receipt.__name__]
     kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
     return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.commands.console import output
+from experiments.commands.console import print_line
 from experiments.commands.policies import forecasts_within
 from experiments.commands.reading import how_read
 from experiments.commands.receiving import Receiving
@@ -131,7 +131,7 @@ def ask(question: str) -> str:
     It has a line of its own on standard output: what is read from standard error waits for the end of a line
     (`fedkernel.engines.grpc.report_failed_handshakes`), and there Python writes prompts.
     """
-    output.print(question, highlight=False, markup=False, soft_wrap=True)
+    print_line(question)
     return sys.stdin.readline().strip()
 
 
@@ -143,7 +143,7 @@ def _asked_share(needed: float | None, allowed: float) -> float:
         try:
             return Guards(table_share=float(answer or usual)).table_share
         except (InputError, ValueError):
-            output.print(f"{answer!r} is no number above 0", highlight=False, markup=False)
+            print_line(f"{answer!r} is no number above 0")
 
 
 def consider(

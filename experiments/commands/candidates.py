@@ -1,16 +1,16 @@
 """The pairs that `fedkernel advise` chooses from, with settings, and the rules by which it does: one table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from experiments.commands.advise import Goal
 from fedkernel.addresses import find
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
 from fedkernel.protocol import Forecast, Member, leading_bytes
+from fedkernel.run.policy import values_of
 from fedkernel.strategy import KernelStrategy
-
-Goal = Literal["components", "clusters"]
 
 NARROW = 40
 """Columns of a part, up to which inner products are exact for no more floats than 40 eigenpairs."""
@@ -60,25 +60,35 @@ class Situation:
         return min(member.rows for member in self.cohort)
 
     @property
+    def components(self) -> int:
+        """How many are asked for and possible; of clusters as many as these are, as their paper has it."""
+        return min(self.number, self.rows if self.divided == "vertical" else self.widest)
+
+    @property
     def kernel_matrix_fits(self) -> bool:
         """Whether a machine can hold a kernel matrix of all rows, and find its leading eigenpairs."""
-        return leading_bytes(self.rows, _components(self)) <= self.memory
+        return leading_bytes(self.rows, self.components) <= self.memory
 
 
 def _always(situation: Situation, forecast: Forecast) -> bool:
     return True
 
 
-def _never(situation: Situation, forecast: Forecast) -> bool:
-    return False
+def _all_directions(situation: Situation) -> int:
+    return min(situation.widest, situation.rows)
 
 
-Parameters = Callable[[Situation], dict[str, Any]]
+def _landmarks(situation: Situation) -> dict[str, Any]:
+    return {"n_components": situation.number, "kernel": RBF, "share_rows": True}
+
 
 RBF = {"type": "rbf", "width": "mean"}
 
 PAPER = {"merge": "eigenvalue", "update": "inplace"}
 """VFedPCA as its paper has it."""
+
+BOTH: tuple[Goal, ...] = ("components", "clusters")
+CLUSTERS: tuple[Goal, ...] = ("clusters",)
 
 
 @dataclass(frozen=True)
@@ -90,30 +100,24 @@ class Candidate:
     name : str
     method : str
         The strategy's short name.
-    goals : tuple of {"components", "clusters"}
-    parameters : callable
-        The strategy's, for a situation.
+    settings : mapping of str to value, or to callable that returns one for a situation
+        The strategy's parameters beside the number of components, or of clusters.
     because : str
         What speaks for it.
-    evidence : str
-        The experiment of `experiments/papers` that shows that; docs/results has its figures.
     when : str
         In which situation it is recommended, if no candidate before it is; "" never.
     holds : callable
         The same of a situation and what the run is forecast to take.
-    peers : bool
-        Whether it needs no coordinator that could read anything.
+    goals : tuple of {"components", "clusters"}
     """
 
     name: str
     method: str
-    goals: tuple[Goal, ...]
-    parameters: Parameters
+    settings: Mapping[str, Any]
     because: str
-    evidence: str
     when: str = ""
-    holds: Callable[[Situation, Forecast], bool] = _never
-    peers: bool = False
+    holds: Callable[[Situation, Forecast], bool] = _always
+    goals: tuple[Goal, ...] = ("components",)
 
     @property
     def kind(self) -> type[KernelStrategy[Any]]:
@@ -121,23 +125,34 @@ class Candidate:
         kind: type[KernelStrategy[Any]] = find(self.method, KernelStrategy, "pairs", "method")
         return kind
 
+    @property
+    def peers(self) -> bool:
+        """Whether it needs no coordinator that could read anything."""
+        return "graph" in self.settings
+
+    @property
+    def evidence(self) -> str:
+        """The experiment of `experiments/papers` that shows what speaks for it; docs/results has its figures."""
+        if self.peers:
+            return "compared_peers" if self.kind.partition == "vertical" else "compared_peers_rows"
+        return f"compared_{self.kind.partition}"
+
+    def parameters(self, situation: Situation) -> dict[str, Any]:
+        """Return the strategy's parameters for a situation."""
+        wanted = {"n_clusters": situation.number} if self.goals == CLUSTERS else {"n_components": situation.components}
+        return wanted | {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
+
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
         """Return the strategy with these settings; InputError where they do not fit the situation.
 
         A kernel has width 1 in place of one that follows from the data, of which no cost depends.
         """
-        if "share_rows" in self.needs(situation) and not situation.share_rows:
+        parameters = self.parameters(situation)
+        if any(values_of("share_rows", parameters)) and not situation.share_rows:
             raise InputError("rows leave as they are; allowed only with --share-rows")
-        strategy = self.kind(**_settled(self.parameters(situation)))
+        strategy = self.kind(**_settled(parameters))
         strategy.check_cohort(situation.cohort)
         return strategy
-
-    def needs(self, situation: Situation) -> set[str]:
-        """Return what must be allowed: ``share_rows``, or nothing."""
-        parameters = self.parameters(situation)
-        inner = parameters.get("components")
-        shares = parameters.get("share_rows") or (isinstance(inner, dict) and inner.get("share_rows"))
-        return {"share_rows"} if shares else set()
 
 
 def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -148,209 +163,125 @@ def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _components(situation: Situation) -> int:
-    """Return how many components are asked for; of clusters as many as these are, as their paper has it."""
-    return min(situation.number, situation.rows if situation.divided == "vertical" else situation.widest)
-
-
-def _local(most: int) -> Parameters:
-    def parameters(situation: Situation) -> dict[str, Any]:
-        return {
-            "n_components": _components(situation),
-            "kernel": RBF,
-            "local_components": min(most, situation.rows),
-            "center": True,
-        }
-
-    return parameters
-
-
-def _inner_products(situation: Situation) -> dict[str, Any]:
-    exact = {"upload": "inner products", "local_components": min(situation.widest, situation.rows)}
-    return _local(1)(situation) | exact
-
-
-def _linear(situation: Situation) -> dict[str, Any]:
-    all_of_them = min(situation.widest, situation.rows)
-    return {"n_components": _components(situation), "local_components": all_of_them, "center": True}
-
-
-def _landmarks(situation: Situation) -> dict[str, Any]:
-    return {"n_components": _components(situation), "kernel": RBF, "share_rows": True}
-
-
-def _clusters(**more: Any) -> Parameters:
-    return lambda situation: {"n_clusters": situation.number, **more}
-
-
-def _spectral(situation: Situation) -> dict[str, Any]:
-    components = _landmarks(situation) | {"n_components": situation.number}
-    return {"n_clusters": situation.number, "components": components}
-
-
-def _nodes(**more: Any) -> Parameters:
-    neighbors = {"graph": "ring", "kernel": {"type": "rbf", "width": "mean"}}
-    return lambda situation: {"n_components": _components(situation), **neighbors, **more}
-
-
-def _merge(**more: Any) -> Parameters:
-    return lambda situation: {"n_components": _components(situation), "graph": "ring", **more}
-
-
 CANDIDATES: tuple[Candidate, ...] = (
     # columns are divided
     Candidate(
         "DKPCA, inner products",
         "DKPCA",
-        ("components", "clusters"),
-        _inner_products,
+        {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
         "one round, exact for an RBF kernel of any width, and less to send than as good eigenpairs of kernel matrices",
-        "compared_vertical",
         when=f"parts have {NARROW} columns or fewer, and a kernel matrix of all rows fits into memory",
         holds=lambda situation, forecast: situation.widest <= NARROW and situation.kernel_matrix_fits,
+        goals=BOTH,
     ),
     Candidate(
         "DKPCA",
         "DKPCA",
-        ("components", "clusters"),
-        _local(NARROW),
+        {"kernel": RBF, "local_components": lambda situation: min(NARROW, situation.rows), "center": True},
         "one round, and by more eigenpairs nearer to kernel PCA of all columns than VFedAKPCA ever comes",
-        "compared_vertical",
         when="parts are wider, and a kernel matrix of all rows fits into memory",
         holds=lambda situation, forecast: situation.kernel_matrix_fits,
+        goals=BOTH,
     ),
     Candidate(
         "DKPCA, linear",
         "DKPCA",
-        ("components", "clusters"),
-        _linear,
+        {"local_components": _all_directions, "center": True},
         "one round, exact, and nobody holds a matrix of rows by rows; where linear components will do",
-        "compared_vertical",
         when="a kernel matrix of all rows does not fit into memory",
-        holds=_always,
+        goals=BOTH,
     ),
     Candidate(
         "VFedPCA, exact",
         "VFedPCA",
-        ("components",),
-        lambda situation: {"n_components": _components(situation)},
+        {},
         "where linear components will do and parts are much wider than long: k vectors a round, exact by 16 rounds",
-        "compared_vertical",
     ),
     Candidate(
         "VFedPCA",
         "VFedPCA",
-        ("components",),
-        lambda situation: {"n_components": _components(situation), **PAPER},
+        PAPER,
         "to reproduce its paper: no number of rounds brings it as near as one round of DKPCA",
-        "compared_vertical",
     ),
     Candidate(
         "VFedAKPCA",
         "VFedAKPCA",
-        ("components",),
-        lambda situation: {"n_components": _components(situation), "kernel": RBF, **PAPER},
+        {"kernel": RBF, **PAPER},
         "to reproduce its paper: its local kernels are others than that of all columns",
-        "compared_vertical",
     ),
     # rows are divided
     Candidate(
         "disKPCA",
         "DisKPCA",
-        ("components",),
-        _landmarks,
+        {"kernel": RBF, "share_rows": True},
         "7 rounds for any number of rows, and a stated multiple of the least error",
-        "compared_horizontal",
         when="rows may leave",
-        holds=_always,
     ),
     Candidate(
         "uniform landmarks",
         "UniformKPCA",
-        ("components",),
-        lambda situation: {"n_components": _components(situation), "kernel": RBF, "share_rows": True},
+        {"kernel": RBF, "share_rows": True},
         "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
-        "compared_horizontal",
     ),
     Candidate(
         "FK k-means",
         "FKKMeans",
-        ("clusters",),
-        _clusters(),
+        {},
         "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
-        "compared_horizontal",
         when=f"its rounds are waited for no longer than {PATIENT:g} s",
         holds=lambda situation, forecast: forecast.rounds * situation.wait <= PATIENT,
+        goals=CLUSTERS,
     ),
     Candidate(
         "RFK k-means",
         "RFKKMeans",
-        ("clusters",),
-        _clusters(n_features=200),
+        {"n_features": 200},
         "6 rounds, no row leaves; at equal floats clusters agree with the classes as well as FK k-means', or better",
-        "compared_horizontal",
         when="rounds are slow",
-        holds=_always,
+        goals=CLUSTERS,
     ),
     Candidate(
         "k-means of disKPCA",
         "SpectralKMeans",
-        ("clusters",),
-        _spectral,
+        {"components": _landmarks},
         "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
-        "compared_horizontal",
+        goals=CLUSTERS,
     ),
     # no coordinator is trusted with anything; letters are sealed, and forwarded by one that cannot read them
     Candidate(
         "peers, exact merge",
         "PeerVFedPCA",
-        ("components",),
-        _merge(),
+        {"graph": "ring"},
         "the subspace of all columns on any connected graph, by sums along a tree",
-        "compared_peers",
         when="columns are divided among peers",
         holds=lambda situation, forecast: situation.peers,
-        peers=True,
     ),
     Candidate(
         "peers, forwarded",
         "PeerVFedPCA",
-        ("components",),
-        _merge(relay=True, merge="eigenvalue"),
+        {"graph": "ring", "relay": True, "merge": "eigenvalue"},
         "the paper's merge of all clients' vectors on any graph",
-        "compared_peers",
-        peers=True,
     ),
     Candidate(
         "peers, neighbours",
         "PeerVFedPCA",
-        ("components",),
-        _merge(merge="eigenvalue"),
+        {"graph": "ring", "merge": "eigenvalue"},
         "to reproduce its paper: stays farther from the leading component than merging all",
-        "compared_peers",
-        peers=True,
     ),
     Candidate(
         "ADMM, rows",
         "ADMMKPCA",
-        ("components",),
-        _nodes(share_rows=True),
+        {"graph": "ring", "kernel": RBF, "share_rows": True},
         "nearer to the direction of all rows than features, for less to send where those are more than columns",
-        "compared_peers_rows",
         when="rows are divided among peers, and may go to neighbours",
         holds=lambda situation, forecast: situation.peers,
-        peers=True,
     ),
     Candidate(
         "ADMM, features",
         "ADMMKPCA",
-        ("components",),
-        _nodes(exchange="features", n_features=2000),
+        {"graph": "ring", "kernel": RBF, "exchange": "features", "n_features": 2000},
         "no row leaves as it is, though a neighbour can invert its features",
-        "compared_peers_rows",
         when="rows are divided, and may not leave",
-        holds=_always,
-        peers=True,
     ),
 )
 """In the order in which they are recommended; the first that fits a situation and whose rule holds."""

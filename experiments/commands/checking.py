@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, errors, output, say, show
-from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Header, Id, Label, site_file
+from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
+from experiments.commands.reading import File, Reading
 from fedkernel import data, run
 from fedkernel.data import checks
-from fedkernel.errors import InputError, one_line
+from fedkernel.errors import InputError
 
 if TYPE_CHECKING:
     from fedkernel.data.checks import Finding
@@ -21,16 +20,10 @@ if TYPE_CHECKING:
 STYLES = {"fault": "bold red", "doubt": "yellow", "note": "dim"}
 
 
-def check(  # noqa: PLR0917 - one option each
+def check(
     path: File,
-    id_: Id = None,
-    label: Label = None,
-    drop: Drop = None,
-    columns: Columns = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    *,
+    reading: Reading,
     against: Annotated[
         Path | None,
         typer.Option(metavar="SCHEMA", help="Compare with what all sites agreed on; FILE may be a schema then, too."),
@@ -53,7 +46,6 @@ def check(  # noqa: PLR0917 - one option each
         typer.Option(metavar="STUDY", help="Say also how many numbers its runs take for each entry of the table."),
     ] = None,
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     r"""Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.
 
@@ -61,53 +53,44 @@ def check(  # noqa: PLR0917 - one option each
     doubt is to be looked at: with doubts and notes only, the file can be used as it is, and the exit code is 0.
     Places are as a spreadsheet counts them: row 1 has the names, columns are letters.
     """
-    with errors(debug):
-        if ranges and schema is None:
-            raise InputError("--ranges is for --schema FILE, which is missing")
-        agreed = None if against is None else checks.read_schema(against)
-        if path.suffix.lower() == ".toml":
-            own = checks.read_schema(path)
-            if agreed is None or schema is not None:
-                raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
-            findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
-        else:
-            file = site_file(
-                path, id_=id_, label=label, drop=drop, columns=columns,
-                delimiter=delimiter, decimal=decimal, encoding=encoding, header=header,
-            )  # fmt: skip
-            look = checks.look_at(file, run.MIN_ROWS)
-            compared = [] if agreed is None else checks.compare(look, agreed)
-            findings = [*look.findings, *compared]
-            size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
-            size += "" if look.ids is None else ", ids"
-        faults = _show(path, size, findings, show_values)
-        if study is not None:
-            shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
-            commands.show_shares(commands.read_study(study), shape)
-        if schema is not None:
-            from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-            say(f"wrote {write_new(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml().encode())}")
-        if faults:
-            raise typer.Exit(BAD_INPUT)
+    if ranges and schema is None:
+        raise InputError("--ranges is for --schema FILE, which is missing")
+    agreed = None if against is None else checks.read_schema(against)
+    if path.suffix.lower() == ".toml":
+        own = checks.read_schema(path)
+        if agreed is None or schema is not None:
+            raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
+        findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
+    else:
+        file = reading.of(path)
+        look = checks.look_at(file, run.MIN_ROWS)
+        compared = [] if agreed is None else checks.compare(look, agreed)
+        findings = [*look.findings, *compared]
+        size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
+        size += "" if look.ids is None else ", ids"
+    faults = _show(path, size, findings, show_values)
+    if study is not None:
+        shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
+        commands.show_shares(commands.read_study(study), shape)
+    if schema is not None:
+        write_file(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml())
+    if faults:
+        raise typer.Exit(BAD_INPUT)
 
 
 def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
     """Print findings, the worst first, and return how many faults are among them."""
     headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    counts = []
+    rows, counts = [], []
     for severity, style in STYLES.items():
         group = [finding for finding in findings if finding.severity == severity]
         for finding in group:
             texts = [finding.what, finding.where, finding.mend]
             texts += [", ".join(map(repr, finding.cells))] if show_values else []
-            table.add_row(Text(severity, style), *(Text(one_line(text)) for text in texts))
+            rows.append([Text(severity, style), *texts])
         counts += [checks.counted(len(group), severity)] if group else []
     if findings:
-        show(table)
+        show_rows(headings, rows)
     ending = ", ".join(counts) or "nothing to mend"
-    output.print(f"{path}: {size}: {ending}", highlight=False, markup=False, soft_wrap=True)
+    print_line(f"{path}: {size}: {ending}")
     return sum(finding.severity == "fault" for finding in findings)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
-from experiments.commands.console import FAILED, messages, output, say
+from experiments.commands.console import FAILED, print_line, progress, say
 from experiments.commands.tables import print_layouts
 from experiments.config import read_config
 from experiments.report import Entry, Format, overview, write_index
@@ -32,17 +30,13 @@ def run_folder(
     """Carry out every experiment of a folder, what is not done yet, and write the page of all; exit 1 if one failed."""
     experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
     errors: dict[str, str | None] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
-        task = bar.add_task("checking", total=None)
+    with progress() as tell:
         ended = run_all(
             experiments,
             out,
             jobs=jobs,
             restart=restart,
-            progress=lambda its: bar.update(
-                task, description=", ".join(its.running), completed=its.done, total=its.total
-            ),
+            progress=lambda its: tell(", ".join(its.running), its.done, its.total),
         )
         for number, (experiment, seconds, error) in enumerate(ended, start=1):
             errors[experiment.name] = error
@@ -96,5 +90,5 @@ def _show(out: Path, entries: Sequence[Entry], command: str) -> None:
     page = write_index(out / PAGE, entries, command=command, environment=environment())
     counts = Counter(claim.verdict for entry in entries for claim in entry.claims)
     claims = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    output.print(f"Claims: {claims or 'none'}", highlight=False, markup=False, soft_wrap=True)
-    output.print(f"Report: {page}", highlight=False, markup=False, soft_wrap=True)
+    print_line(f"Claims: {claims or 'none'}")
+    print_line(f"Report: {page}")

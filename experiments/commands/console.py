@@ -1,23 +1,31 @@
 """What the commands share: where they print, how errors end them, how long work shows that it goes on."""
 
+import functools
+import inspect
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from experiments.commands.group import Group
 from experiments.commands.watching import Watch
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
 output = Console()
 messages = Console(stderr=True)
+
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 """Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
@@ -27,11 +35,35 @@ PIPE_WIDTH = 240
 """Columns where the output is no terminal: enough that no line of a table is broken or cut."""
 
 
+def print_line(text: object) -> None:
+    """Print a text on standard output as it stands: unbroken, and without colours for what looks like something."""
+    output.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
 def show(table: Table) -> None:
     """Print a table, unbroken where the output is no terminal."""
     if not output.is_terminal:
         output.width = PIPE_WIDTH
     output.print(table)
+
+
+def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> None:
+    """Print a table without lines; `numbers` are the headings of its last columns, which are flush right."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
+    show(table)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a new file, and say so."""
+    from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+    say(f"wrote {write_new(path, text.encode())}")
 
 
 def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
@@ -118,6 +150,62 @@ class Follow(Unheard):
 def follow_failures(debug: bool) -> Follow:
     """Tell of each run that fails, as it does."""
     return Follow(say, "experiments.running.carrying_out", tracebacks=debug)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that has --debug, too, and whose errors end it by one line and an exit code.
+
+    A parameter whose type is a dataclass of options stands for one option for each of its fields.
+    """
+    own = inspect.signature(function, eval_str=True).parameters
+    options = {option.name: option for option in _options_of(own.values())}
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+
+    @functools.wraps(function)
+    def run(*, debug: bool, **values: Any) -> None:
+        with errors(debug):
+            function(**{name: _value_of(option, values | {"debug": debug}) for name, option in own.items()})
+
+    options |= {"debug": debug}
+    run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: option.annotation for name, option in options.items()}
+    return run
+
+
+def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """Yield parameters by keyword, for a dataclass those that its fields are."""
+    for parameter in parameters:
+        if fields := _fields_of(parameter.annotation):
+            yield from _options_of(fields.values())
+        else:
+            yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _value_of(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
+    """Return a parameter's value, for a dataclass one of the values of its fields."""
+    if not (fields := _fields_of(parameter.annotation)):
+        return values[parameter.name]
+    return parameter.annotation(**{name: _value_of(field, values) for name, field in fields.items()})
+
+
+def _fields_of(kind: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the fields of a dataclass as parameters; none of another type."""
+    make: Callable[..., Any] = kind
+    return inspect.signature(make, eval_str=True).parameters if is_dataclass(kind) else {}
+
+
+class CommandGroup(typer.Typer):
+    """Commands under one name, each as `command` makes it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(cls=Group, no_args_is_help=True, help=text)
+
+    def command(  # type: ignore[override] # what it adds is another function than it takes
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Return what adds a function as a command."""
+        add = super().command(name, **settings)
+        return lambda function: add(command(function))
 
 
 @contextmanager

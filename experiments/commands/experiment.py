@@ -1,6 +1,5 @@
 """The commands about experiments: `fedkernel run`, `fedkernel report` and `fedkernel compare`."""
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +8,10 @@ import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import FAILED, Follow, errors, follow_failures, progress, say
+from experiments.commands.console import FAILED, Debug, Follow, follow_failures, progress, say
 from experiments.report import Format
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
-
-
-class Tracker(StrEnum):
-    """Where finished runs can be shown besides the output folder."""
-
-    mlflow = "mlflow"
 
 
 def run(  # noqa: PLR0917 - one option each
@@ -50,56 +43,46 @@ def run(  # noqa: PLR0917 - one option each
     quick: Annotated[
         bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
     ] = False,
-    track: Annotated[
-        Tracker | None, typer.Option(help="Show each finished run there, too: mlflow, an extra to be installed.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
     shape: Annotated[
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: of a table that a site holds."),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
-    with errors(debug):
-        changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
-        if every != config.is_dir():
-            raise InputError(
-                f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
-            )
-        if every and (dry_run or connection is not None or track is not None):
-            raise InputError("--all takes no --dry-run, --connection or --track; allowed: these with one experiment")
-        if jobs is not None and not every:
-            raise InputError(
-                f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
-            )
-        if every:
-            name = f"{config.resolve().name}{'-quick' if quick else ''}"
-            commands.run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
-            return
-        experiment = configuration.read_config(config, changes, quick=quick)
-        if dry_run:
-            commands.show_forecast(experiment, None if shape is None else commands.read_shape(shape))
-            return
-        if connection is not None and experiment.engine != "superlink":
-            raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
-        carry = None
-        if connection is not None:
-            from fedkernel.engines import superlink  # noqa: PLC0415 - nobody waits for an engine that he does not use
+    changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
+    if every != config.is_dir():
+        raise InputError(
+            f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
+        )
+    if every and (dry_run or connection is not None):
+        raise InputError("--all takes no --dry-run or --connection; allowed: these with one experiment")
+    if jobs is not None and not every:
+        raise InputError(
+            f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
+        )
+    if every:
+        name = f"{config.resolve().name}{'-quick' if quick else ''}"
+        commands.run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
+        return
+    experiment = configuration.read_config(config, changes, quick=quick)
+    if dry_run:
+        commands.show_forecast(experiment, None if shape is None else commands.read_shape(shape))
+        return
+    if connection is not None and experiment.engine != "superlink":
+        raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
+    carry = None
+    if connection is not None:
+        from fedkernel.engines import superlink  # noqa: PLC0415 - nobody waits for an engine that he does not use
 
-            carry = partial(superlink.run_job, connection=connection)
-        suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
-        folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
-        tracking = running.MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
-        with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
-            outcome = running.run_experiment(
-                experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking
-            )
-        commands.show_results(experiment, outcome, folder)
-        if tracking is not None and tracking.failure is not None:
-            say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
-            raise typer.Exit(FAILED)
-        commands.end(outcome, debug)
+        carry = partial(superlink.run_job, connection=connection)
+    suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
+    folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
+    with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
+        outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
+    commands.show_results(experiment, outcome, folder)
+    commands.end(outcome, debug)
 
 
 def report(
@@ -108,22 +91,20 @@ def report(
         Format | None,
         typer.Option("--format", help="Print the table so, and write nothing: csv has every figure in full."),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
 
     Of an experiment of which runs have failed, or which goes on, it reports those that are finished, and names the
     others. With --format the table alone is on standard output, for a document or another program.
     """
-    with errors(debug):
-        if commands.is_collection(folder):
-            commands.report_folder(folder, form)
-            return
-        finished = commands.open_finished(folder)
-        if form is not None:
-            commands.print_summaries(finished, form)
-            return
-        commands.show_results(finished.experiment, running.conclude(finished.experiment, finished.runs, folder), folder)
+    if commands.is_collection(folder):
+        commands.report_folder(folder, form)
+        return
+    finished = commands.open_finished(folder)
+    if form is not None:
+        commands.print_summaries(finished, form)
+        return
+    commands.show_results(finished.experiment, running.conclude(finished.experiment, finished.runs, folder), folder)
 
 
 def compare(  # noqa: PLR0917 - one option each
@@ -140,7 +121,6 @@ def compare(  # noqa: PLR0917 - one option each
         Format | None, typer.Option("--format", help="Print the tables alone: csv has every figure in full.")
     ] = None,
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.
 
@@ -149,8 +129,7 @@ def compare(  # noqa: PLR0917 - one option each
     More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
     the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
     """
-    with errors(debug):
-        differing = commands.compare_folders(a, b, metrics or [], form, every=every)
-        if fail and differing:
-            say(f"differ by more than noise: {differing}")
-            raise typer.Exit(FAILED)
+    differing = commands.compare_folders(a, b, metrics or [], form, every=every)
+    if fail and differing:
+        say(f"differ by more than noise: {differing}")
+        raise typer.Exit(FAILED)

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.baselines import cohort
-from experiments.commands.console import output, show
+from experiments.commands.console import print_line, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
@@ -72,10 +72,10 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
     lines = lines_of(plan(experiment), shape)
     show(forecast_table(lines))
     if floats := [own for line in lines for own in line.whole]:
-        output.print(f"Of floats, {whole_table(*floats)}.", highlight=False, soft_wrap=True)
+        print_line(f"Of floats, {whole_table(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
-        output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
-    output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
+        print_line("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.")
+    print_line(NOTE)
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
@@ -115,16 +115,17 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
-        table.add_row(*map(Text, [*named, *_cells(most, share_text(max(line.shares, default=0.0)))]))
+        table.add_row(*map(Text, [*named, *cells_of(most, share_text(max(line.shares, default=0.0)))]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), "")]))
+        table.add_row(*map(Text, [*named, *cells_of(sum(forecasts, Forecast(0)), "")]))
     return table
 
 
-def _cells(forecast: Forecast | None, share: str) -> list[str]:
+def cells_of(forecast: Forecast | None, share: str) -> list[str]:
+    """Return rounds, floats up and down, share of the table, memory, and what the figures are."""
     if forecast is None:
         return ["unknown"]
     floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]

@@ -1,6 +1,6 @@
 """A group of commands whose help says what their arguments are."""
 
-from typing import get_type_hints
+import inspect
 
 import click
 from typer.core import TyperGroup
@@ -23,9 +23,9 @@ def with_argument_help(command: click.Command) -> click.Command:
     by `Annotated`, where the text is found again.
     """
     if command.callback is not None:
-        hints = get_type_hints(command.callback, include_extras=True)
+        declared = inspect.signature(command.callback).parameters
         for parameter in command.params:
-            for info in getattr(hints.get(str(parameter.name)), "__metadata__", ()):
+            for info in getattr(declared[str(parameter.name)].annotation, "__metadata__", ()):
                 if isinstance(info, ArgumentInfo) and isinstance(parameter, click.Argument):
                     parameter.help = info.help
     return command

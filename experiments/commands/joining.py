@@ -1,26 +1,16 @@
 """The command of a site: it joins a server with data of its own, and answers until the work is done."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from experiments import commands
-from experiments.commands.console import errors, finite
+from experiments.commands.console import Debug, errors, finite
 from experiments.commands.logs import LogJSON, site_log
-from experiments.commands.machines import Debug, Insecure, read_tls_of
-from experiments.commands.reading import (
-    Columns,
-    Decimal,
-    Delimiter,
-    Drop,
-    Encoding,
-    Header,
-    Id,
-    Label,
-    as_agreed,
-    site_file,
-)
+from experiments.commands.machines import Insecure, read_tls_of
+from experiments.commands.reading import Reading, as_agreed
 from experiments.commands.receiving import QUOTA, Receiving
 from fedkernel import run
 from fedkernel.data import checks
@@ -32,10 +22,11 @@ REHEARSAL = "rehearsal"
 """The folder in a site's own for what a rehearsal keeps."""
 
 
-def join(  # noqa: PLR0917 - one option each
+def join(
     server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
     name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
     out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
+    *,
     data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     new: Annotated[
         Path | None,
@@ -56,14 +47,7 @@ def join(  # noqa: PLR0917 - one option each
     ] = None,
     tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
-    columns: Columns = None,
-    label: Label = None,
-    id_: Id = None,
-    drop: Drop = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    reading: Reading,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -170,39 +154,34 @@ def join(  # noqa: PLR0917 - one option each
     debug: Debug = False,
 ) -> None:
     """Join a server as a site, with the site's own data, until the work is done."""
-    with errors(debug), site_log(log, name, log_json) as tell, errors(debug):
+    with site_log(log, name, log_json) as tell, errors(debug):
         grpc.check_address(server)
         grpc.check_name(name)
         secured = read_tls_of(tls, insecure, server, "site", tell)
         if rehearse is not None:
-            if data is not None or id_ is not None or label:
+            if data is not None or reading.id is not None or reading.label:
                 raise InputError(
                     "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
                 )
             schema = checks.read_schema(rehearse)
             out, approval = out / REHEARSAL, approval or "any"
-            data, id_ = out / "made-up.parquet", schema.id
+            data, reading = out / "made-up.parquet", replace(reading, id=schema.id)
         if data is None:
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
         if secured is not None and secured.name != name:
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
-        file = site_file(
-            data, id_=id_, label=label, drop=drop, columns=columns,
-            delimiter=delimiter, decimal=decimal, encoding=encoding, header=header,
-        )  # fmt: skip
+        file = reading.of(data)
         options = {
-            "new": new,
-            "id-key": id_key, "identity": identity, "pins": pins, "out": out,
-            "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
-            "max-seconds": max_seconds, "table-share": table_share,
+            "new": new, "id-key": id_key, "identity": identity, "pins": pins, "out": out, "policy": policy,
+            "allow": ",".join(allow) if allow else None, "approve": approval,
+            "min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None, "table-share": table_share,
+            "given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None,
+            "max-message": max_message, "max-memory": max_memory, "max-seconds": max_seconds,
+            "keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True, "name": name,
         }  # fmt: skip
+        said = {key: value for key, value in options.items() if value is not None}
         config: dict[str, str | int] = {**file.to_node()}
-        config |= {key: str(value) for key, value in options.items() if value is not None}
-        numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
-        numbers |= {"max-message": max_message, "max-memory": max_memory}
-        numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
-        config |= {name: number for name, number in numbers.items() if number is not None}
-        config |= {"keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True}
+        config |= {key: value if isinstance(value, int) else str(value) for key, value in said.items()}
         if approval not in (None, "ask", "any"):
             run.check_hash(approval)
         rules = run.own_policy(config)
@@ -213,5 +192,4 @@ def join(  # noqa: PLR0917 - one option each
         if against is not None:
             config |= as_agreed(run.own_file(config)[0], against).to_node()
         receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
-        config |= {"name": name}
         commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

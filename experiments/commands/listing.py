@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 import fedkernel
-from experiments.commands.console import errors, output
+from experiments.commands.console import output
 from fedkernel import data, models, numerics
 from fedkernel.addresses import find, find_function, names
 from fedkernel.engines import ENGINES
@@ -35,22 +35,20 @@ HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("na
 
 def list_(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """List what a configuration can name."""
-    with errors(debug):
-        lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
-        *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-        fill = TextWrapper(
-            width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe a line is an entry
-            subsequent_indent=" " * sum(widths),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for *cells, text in lines:
-            fill.initial_indent = "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-            typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
+    lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
+    *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    fill = TextWrapper(
+        width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe a line is an entry
+        subsequent_indent=" " * sum(widths),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for *cells, text in lines:
+        fill.initial_indent = "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
 
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:

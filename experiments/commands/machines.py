@@ -4,22 +4,19 @@ import logging
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import errors, finite, follow_failures, output, progress, say
+from experiments.commands.console import Debug, errors, finite, follow_failures, print_line, progress, say
 from experiments.commands.logs import LogJSON, server_log
 from fedkernel.engines import grpc
 from fedkernel.errors import InputError
 
-if TYPE_CHECKING:
-    from fedkernel.run import FailedRun, Job
-
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
 
 
@@ -53,24 +50,20 @@ def certs(  # noqa: PLR0917 - one option each
         list[str] | None,
         typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them."""
-    with errors(debug):
-        for path in grpc.revoke(folder, revoked) if revoked else []:
-            output.print(f"{path}: {', '.join(revoked or [])} revoked", highlight=False, markup=False, soft_wrap=True)
-        if expiring is not None:
-            _renew(folder, expiring, days)
-        if (revoked or expiring is not None) and not (server or client):
-            return
-        folders = grpc.make_certificates(
-            folder, server or [], client or [], days=grpc.DAYS if days is None else days, renew=renew
-        )
-        for owner in folders:
-            output.print(
-                f"{owner}: for {owner.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True
-            )
-        output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
+    for path in grpc.revoke(folder, revoked) if revoked else []:
+        print_line(f"{path}: {', '.join(revoked or [])} revoked")
+    if expiring is not None:
+        _renew(folder, expiring, days)
+    if (revoked or expiring is not None) and not (server or client):
+        return
+    folders = grpc.make_certificates(
+        folder, server or [], client or [], days=grpc.DAYS if days is None else days, renew=renew
+    )
+    for owner in folders:
+        print_line(f"{owner}: for {owner.name}, whose --tls names it")
+    print_line(f"{folder / 'ca.key'} signs further certificates: keep it to yourself")
 
 
 def _renew(folder: Path, within: float, days: float | None) -> None:
@@ -78,28 +71,26 @@ def _renew(folder: Path, within: float, days: float | None) -> None:
     renewed, left = grpc.renew_expiring(folder, within, days=days)
     for path in renewed:
         text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
-        output.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(text)
     for name in left:
         text = f"{folder / name}: revoked, and not renewed; with another key: --client {name} --renew"
-        output.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(text)
     if not renewed and not left:
-        output.print(f"no certificate in {folder} ends within {within:g} days", highlight=False, markup=False)
+        print_line(f"no certificate in {folder} ends within {within:g} days")
 
 
 def identity(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it is made where there is none.")],
     name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
-    debug: Debug = False,
 ) -> None:
     """Make a site's key for letters to its peers, and print the line by which these pin it."""
-    with errors(debug):
-        from fedkernel.peers.sealing import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
+    from fedkernel.peers.sealing import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
 
-        if not path.exists():
-            KeyPair.new().write(path)
-            say(f"wrote {path}: only this site is to have it")
-        own = KeyPair.read(path)
-        output.print(f'{name} = "{own.fingerprint}"', highlight=False, markup=False, soft_wrap=True)
+    if not path.exists():
+        KeyPair.new().write(path)
+        say(f"wrote {path}: only this site is to have it")
+    own = KeyPair.read(path)
+    print_line(f'{name} = "{own.fingerprint}"')
 
 
 def serve(  # noqa: PLR0917 - one option each
@@ -181,38 +172,26 @@ def serve(  # noqa: PLR0917 - one option each
     with server_log(log_json), errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", say)
         host = grpc.check_address(listen, any_port=True).rpartition(":")[0]
+        serving: dict[str, Any] = {"address": listen, "tls": secured, "patience": patience, "limit": max_message}
+
+        def ready(port: int) -> None:
+            say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}")
+
         if project:
-            projection, folder = (
-                commands.projection_of(config, run, name, to_sites=to_sites),
-                out or config / "projected",
-            )
-            with _watched(metrics, projection.sites.sites):
-                projection.serve(folder, listen, secured, host, patience=patience, limit=max_message)
+            projection = commands.projection_of(config, run, name, to_sites=to_sites)
+            sites = projection.sites
+            with _watched(metrics, sites.sites):
+                projection.serve(out or config / "projected", **serving, ready=ready)
             return
         experiment = configuration.read_config(config, [*(overrides or []), "engine=grpc"])
-        sites = experiment.data
-        if not isinstance(sites, configuration.Sites):
+        if not isinstance(experiment.data, configuration.Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
-
-        def engine(job: "Job") -> "Iterator[str | FailedRun]":
-            return grpc.serve(
-                job,
-                sites.sites,
-                listen,
-                secured,
-                patience=patience,
-                limit=max_message,
-                share_model=sites.share_model,
-                mend=mend,
-                set_aside=set_aside,
-                ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}"),
-            )
-
+        sites = experiment.data
+        serving |= {"share_model": sites.share_model, "mend": mend, "set_aside": set_aside, "ready": ready}
+        engine = partial(grpc.serve, sites=sites.sites, **serving)
         folder = out or Path("runs") / experiment.name
         if (study := running.study_of(experiment, running.plan(experiment))) is not None:
-            shown = shlex.join(
-                ["fedkernel", "study", "show", str(config), *(f"--set={each}" for each in overrides or [])]
-            )
+            shown = shlex.join(["fedkernel", "study", "show", str(config), *(f"--set={it}" for it in overrides or [])])
             say(f"study {study.sha256}, which each site approves: {shown}")
         with _watched(metrics, sites.sites) as tell, follow_failures(debug):
             outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)

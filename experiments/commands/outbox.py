@@ -6,57 +6,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import fedkernel.run
-from experiments.commands.console import errors, output, show
-from experiments.commands.group import Group
-from fedkernel.errors import InputError, and_more, called, one_line
+from experiments.commands.console import CommandGroup, print_line, show_rows
+from fedkernel.errors import InputError, and_more, called
 
 if TYPE_CHECKING:
     from fedkernel.run import Departure
     from fedkernel.run.ledger import Entry, Ledger
 
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Show and check the record of what has left a site.")
+app = CommandGroup("Show and check the record of what has left a site.")
 
 Record = Annotated[
     Path, typer.Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")
 ]
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 
 @app.command(name="show")
 def show_(
     out: Record,
     run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
-    debug: Debug = False,
 ) -> None:
     """List what was asked of the site, and what left it or why nothing did."""
-    with errors(debug):
-        departures, damage = [], None
-        try:
-            for line, _ in fedkernel.run.departures_of(out):
-                departures.append(line)
-        except InputError as error:
-            damage = error  # what is before it is shown
-        if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
-            raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
-        departures = [line for line in departures if run in (None, line.run)]
-        table = Table(box=None, pad_edge=False)
-        for heading in ("line", "time", "run", "round", "asked", "left"):
-            table.add_column(heading, overflow="fold")
-        for heading in ("floats", "bytes", "rows"):
-            table.add_column(heading, justify="right")
-        for line in departures:
-            numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
-            cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
-            table.add_row(*(Text(one_line(cell)) for cell in cells))
-        show(table)
-        sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
-        output.print("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums), highlight=False)
-        if damage is not None:
-            raise damage
+    departures, damage = [], None
+    try:
+        for line, _ in fedkernel.run.departures_of(out):
+            departures.append(line)
+    except InputError as error:
+        damage = error  # what is before it is shown
+    if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
+        raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
+    departures = [line for line in departures if run in (None, line.run)]
+    rows = []
+    for line in departures:
+        numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
+        cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
+        rows.append(cells)
+    show_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
+    sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
+    print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
+    if damage is not None:
+        raise damage
 
 
 def _request_text(line: "Departure") -> str:
@@ -85,26 +75,23 @@ def verify(
     client: Annotated[
         int | None, typer.Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Check that no line was changed or taken out, and that the server counts what left, no more.
 
     Lines that are missing at the end show only against a server's result, or a last SHA-256 that was written down.
     """
-    with errors(debug):
-        if (against is None) != (client is None):
-            raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
-        departures, end = fedkernel.run.read_outbox(out)
-        stored = [fedkernel.run.check_payload(out, departure) for departure in departures].count(True)
-        output.print(
-            f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
-            highlight=False,
-        )
-        if stored:
-            output.print(f"{stored} replies are stored as they left", highlight=False)
-        for folder in against or []:
-            who, count = _check_against(folder, client or 0, departures)
-            output.print(f"{folder}, {who}: all {count} replies that the server counts are there", highlight=False)
+    if (against is None) != (client is None):
+        raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
+    departures, end = fedkernel.run.read_outbox(out)
+    stored = [fedkernel.run.check_payload(out, departure) for departure in departures].count(True)
+    print_line(
+        f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
+    )
+    if stored:
+        print_line(f"{stored} replies are stored as they left")
+    for folder in against or []:
+        who, count = _check_against(folder, client or 0, departures)
+        print_line(f"{folder}, {who}: all {count} replies that the server counts are there")
 
 
 def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from experiments.commands.console import FAILED, output, say, show
+from experiments.commands.console import FAILED, print_line, say, show
 from experiments.config import Experiment
 from experiments.report import console_table
 from experiments.results import Failure, findings, recommendations, summarise
@@ -17,15 +17,15 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
     """Print an experiment's table, which runs it lacks and why, whether its claims hold, and where the report is."""
     show(console_table(summarise(outcome.rows), experiment.report.metric))
     for failure in outcome.failed:
-        output.print(has_failed(failure), highlight=False, markup=False, soft_wrap=True)
+        print_line(has_failed(failure))
     if outcome.missing:
-        output.print(not_finished(outcome.missing), highlight=False, markup=False, soft_wrap=True)
+        print_line(not_finished(outcome.missing))
     for sentence in (*recommendations(outcome.rows), *findings(outcome.rows)):
-        output.print(one_line(sentence), highlight=False, markup=False, soft_wrap=True)
+        print_line(one_line(sentence))
     for claim in outcome.claims:
         line = f"{claim.verdict:20}{claim.text.rstrip('.')}: {claim.numbers}"
-        output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
-    output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+        print_line(" ".join(line.splitlines()))
+    print_line(f"Report: {folder / 'report.html'}")
 
 
 def not_finished(missing: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from experiments.commands.console import output
+from experiments.commands.console import print_line
 from experiments.commands.studies import answers_of
 from fedkernel.addresses import find, own_names
 from fedkernel.errors import FedkernelError, InputError, RefusedError, one_line
@@ -55,7 +55,7 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
     """
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
-        output.print(one_line(verdict.text), highlight=False, markup=False, soft_wrap=True)
+        print_line(one_line(verdict.text))
     return needed_share(policy, study, shape, answers_of, forecast_of)
 
 

@@ -4,21 +4,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import fedkernel.data
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, errors, output, say, show
-from experiments.commands.group import Group
-from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Header, Id, Label, how_read, site_file
+from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
+from experiments.commands.reading import Reading, how_read
+from experiments.config.overrides import by_path
 from fedkernel import run
 from fedkernel.data import checks
 from fedkernel.errors import InputError, one_line
 
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
+app = CommandGroup("Write and check a site's policy: what its operator allows.")
 
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 File = Annotated[Path, typer.Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
 Data = Annotated[Path | None, typer.Option(help="The site's table, of which only the size is used.")]
 
@@ -38,145 +35,86 @@ def init(
         str | None,
         typer.Option(metavar="ROWSxCOLUMNS", help="With --study: how large the site's table is, by which replies are."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Write a policy to start from: that of a site without one, with everything else that can be said as comments."""
-    with errors(debug):
-        if shape is not None and study is None:
-            raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
-        text = TEMPLATE.read_text(encoding="utf-8")
-        if study is not None:
-            size = None if shape is None else commands.read_shape(shape)
-            read = commands.read_study(study)
-            table = commands.messages_of(read, size)
-            beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
-            text = f"{text[:beginning]}{table}\n{text[end:]}"
-            needed = run.needed_share(run.Policy(), read, size, commands.answers_of, commands.forecast_of)
-            if needed is not None:
-                text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
-        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        say(f"wrote {write_new(path, text.encode())}")
+    if shape is not None and study is None:
+        raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
+    text = TEMPLATE.read_text(encoding="utf-8")
+    if study is not None:
+        size = None if shape is None else commands.read_shape(shape)
+        read = commands.read_study(study)
+        table = commands.messages_of(read, size)
+        beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
+        text = f"{text[:beginning]}{table}\n{text[end:]}"
+        needed = run.needed_share(run.Policy(), read, size, commands.answers_of, commands.forecast_of)
+        if needed is not None:
+            text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
+    write_file(path, text)
 
 
 @app.command()
-def check(path: File, debug: Debug = False) -> None:
+def check(path: File) -> None:
     """Check a policy, and print every rule as it counts, defaults included."""
-    with errors(debug):
-        table = Table(box=None, pad_edge=False)
-        for heading in ("rule", "value"):
-            table.add_column(heading, overflow="fold")
-        for rule, value in _flat("", run.read_policy(path).model_dump(mode="json", exclude_none=True)):
-            table.add_row(Text(rule), Text(str(value)))
-        show(table)
+    rules = by_path(run.read_policy(path).model_dump(mode="json", exclude_none=True))
+    show_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 
 @app.command()
-def explain(  # noqa: PLR0917 - one option each
+def explain(
     path: File,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
+    *,
     data: Data = None,
-    id_: Id = None,
-    label: Label = None,
-    drop: Drop = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    reading: Reading,
     shape: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder that the site joins with: what has left before counts, too.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not.
 
     With the table, or its size: also what limits of floats and the guards that go by the number of rows will say.
     "open" is what the run decides.
     """
-    with errors(debug):
-        read, policy = commands.read_study(study), run.read_policy(path)
-        if data is not None and shape is not None:
-            raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
-        size = None if shape is None else commands.read_shape(shape)
-        if data is not None:
-            file = site_file(
-                data,
-                id_=id_,
-                label=label,
-                drop=drop,
-                delimiter=delimiter,
-                decimal=decimal,
-                encoding=encoding,
-                header=header,
-            )
-            size, _ = run.own_shape({**file.to_node(), "policy": str(path)})
-        fresh = out is None or (out.is_dir() and not (out / run.OUTBOX).exists())
-        before = [] if out is None or fresh else run.read_outbox(out).departures[-1:]
-        left = sum(line.standing.total.floats for line in before)
-        if out is not None:
-            guards = run.approved_guards(policy.guards, out, read.sha256)
-            policy = policy.model_copy(update={"guards": guards})
-        held = [
-            *run.verdicts(policy, read),
-            *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
-        ]
-        table = Table(box=None, pad_edge=False)
-        for heading in ("rule", "", "why"):
-            table.add_column(heading, overflow="fold")
-        for verdict in held:
-            table.add_row(*map(Text, (verdict.rule, WORDS[verdict.allowed], one_line(verdict.text))))
-        show(table)
-        refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
-        ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
-        ending += f"; the run decides {open_} more" if open_ else ""
-        output.print(
-            f"study {read.sha256[: run.SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False
-        )
-        if refused:
-            raise typer.Exit(BAD_INPUT)
+    read, policy = commands.read_study(study), run.read_policy(path)
+    if data is not None and shape is not None:
+        raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
+    size = None if shape is None else commands.read_shape(shape)
+    if data is not None:
+        size, _ = run.own_shape({**reading.of(data).to_node(), "policy": str(path)})
+    fresh = out is None or (out.is_dir() and not (out / run.OUTBOX).exists())
+    before = [] if out is None or fresh else run.read_outbox(out).departures[-1:]
+    left = sum(line.standing.total.floats for line in before)
+    if out is not None:
+        guards = run.approved_guards(policy.guards, out, read.sha256)
+        policy = policy.model_copy(update={"guards": guards})
+    held = [
+        *run.verdicts(policy, read),
+        *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
+    ]
+    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in held])
+    refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
+    ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
+    ending += f"; the run decides {open_} more" if open_ else ""
+    print_line(f"study {read.sha256[: run.SHORT]} ({one_line(read.name)}): {ending}")
+    if refused:
+        raise typer.Exit(BAD_INPUT)
 
 
 @app.command()
-def schema(  # noqa: PLR0917 - one option each
+def schema(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    *,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
-    id_: Id = None,
-    label: Label = None,
-    drop: Drop = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    reading: Reading,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
-    with errors(debug):
-        file = site_file(
-            data,
-            id_=id_,
-            label=label,
-            drop=drop,
-            delimiter=delimiter,
-            decimal=decimal,
-            encoding=encoding,
-            header=header,
-        )
-        if guessed := how_read(file):
-            say(guessed)
-        node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
-        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
-
-        table = fedkernel.data.read_raw(run.own_file(node)[0])
-        say(f"wrote {write_new(out, checks.schema_of(table, ranges=True).to_toml().encode())}")
-
-
-def _flat(path: str, table: dict[str, object]) -> list[tuple[str, object]]:
-    """Return the values of a table and of those within it, by dotted names."""
-    pairs: list[tuple[str, object]] = []
-    for name, value in table.items():
-        pairs += _flat(f"{path}{name}.", value) if isinstance(value, dict) else [(f"{path}{name}", value)]
-    return pairs
+    file = reading.of(data)
+    if guessed := how_read(file):
+        say(guessed)
+    node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
+    table = fedkernel.data.read_raw(run.own_file(node)[0])
+    write_file(out, checks.schema_of(table, ranges=True).to_toml())

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from experiments import commands
-from experiments.commands.console import Follow, errors, say
-from experiments.commands.reading import Decimal, Delimiter, Encoding, Header, Id
+from experiments.commands.console import Follow, say
+from experiments.commands.reading import Form, Id
 from fedkernel import data
 from fedkernel.errors import InputError
 
@@ -20,18 +20,15 @@ Out = Annotated[
     Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 
-def predict(  # noqa: PLR0917 - one option each
+def predict(
     model: Where,
     file: File,
+    *,
     id_: Id = None,
     label: Label = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    form: Form,
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
@@ -40,43 +37,35 @@ def predict(  # noqa: PLR0917 - one option each
     save_model: Annotated[
         Path | None, typer.Option(help="With --name-classes: a new model file that knows the names, too.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
-    with errors(debug), Follow(say, "fedkernel.models.fitted"):
+    with Follow(say, "fedkernel.models.fitted"):
         if name_classes and label is None:
             raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
         if save_model is not None and not name_classes:
             raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
         _check_free(out, overwrite)
         _check_free(save_model, overwrite)
-        rows = data.SiteFile(
-            file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding, header=header
-        )
+        rows = data.SiteFile(file, label=label, id=id_, **vars(form))
         fitted = commands.predict_rows(model, rows, label, out, name_classes=name_classes)
         if save_model is not None:
             say(f"wrote {fitted.save(save_model)}")
 
 
-def transform(  # noqa: PLR0917 - one option each
+def transform(
     model: Where,
     file: File,
+    *,
     id_: Id = None,
     label: Label = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    form: Form,
     out: Out = None,
     overwrite: Overwrite = False,
-    debug: Debug = False,
 ) -> None:
     """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
-    with errors(debug), Follow(say, "fedkernel.models.fitted"):
+    with Follow(say, "fedkernel.models.fitted"):
         _check_free(out, overwrite)
-        rows = data.SiteFile(
-            file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding, header=header
-        )
+        rows = data.SiteFile(file, label=label, id=id_, **vars(form))
         commands.transform_rows(model, rows, label, out)
 
 

@@ -11,7 +11,6 @@ from experiments.commands.console import say
 from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
 from fedkernel.engines import grpc
-from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import APPS
 from fedkernel.models import load_model
@@ -48,19 +47,16 @@ class Projection(NamedTuple):
         """What each site approves, where it is asked."""
         return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
 
-    def serve(self, out: Path, listen: str, tls: TLS | None, host: str, *, patience: float, limit: int) -> None:
-        """Wait until all sites have joined, and have them project, or send them the model by which each does so."""
-        names = self.sites.sites
+    def serve(self, out: Path, **serving: Any) -> None:
+        """Wait until all sites have joined, and have them project, or send them the model by which each does so.
 
-        def ready(port: int) -> None:
-            say(f"listening at {host}:{port}, waiting for {', '.join(names)}")
-
+        Parameters are those of `fedkernel.engines.grpc.serve`.
+        """
         if self.models:
-            job = Job(runs=[self.run], apps=APPS)
-            grpc.hand_out(job, self.models, names, listen, tls, patience=patience, limit=limit, ready=ready)
+            grpc.hand_out(Job(runs=[self.run], apps=APPS), self.models, self.sites.sites, **serving)
             return
         say(f"study {self.study.sha256}, which each site approves")
-        for _ in grpc.serve(self.job(out), names, listen, tls, patience=patience, limit=limit, ready=ready):
+        for _ in grpc.serve(self.job(out), self.sites.sites, **serving):
             self.hand_over(out)
 
     def job(self, out: Path) -> Job:

@@ -1,7 +1,6 @@
 """The options that say how a site's file is read, the same for every command that reads one."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,48 +15,48 @@ if TYPE_CHECKING:
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
-Label = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is kept out; again for more.")]
 Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is left out; again for more.")]
-Columns = Annotated[str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(help="Of a .csv file: what stands between values, such as ; or tab. By default as it looks."),
-]
-Decimal = Annotated[str | None, typer.Option(help="Of a .csv file: . or , before decimals; by default as it looks.")]
-Encoding = Annotated[
-    str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
-]
-
-Header = Annotated[
-    int | None,
-    typer.Option(min=1, help="Of a .csv or .xlsx file: the row with the names of the columns; by default 1."),
-]
 
 
-def site_file(
-    path: Path,
-    *,
-    id_: str | None = None,
-    label: Sequence[str] | None = None,
-    drop: Sequence[str] | None = None,
-    columns: str | None = None,
-    delimiter: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
-    header: int | None = None,
-) -> "SiteFile":
-    """Return the file that a command's options describe; InputError where they contradict each other."""
-    return data.SiteFile(
-        path,
-        columns=None if columns is None else data.listed(columns),
-        label=tuple(label) if label else None,
-        id=id_,
-        drop=tuple(drop or ()),
-        delimiter=delimiter,
-        decimal=decimal,
-        encoding=encoding,
-        header=header,
-    )
+@dataclass(frozen=True)
+class Form:
+    """How a file is read, as the options say."""
+
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="Of a .csv file: what stands between values, such as ; or tab. By default as it looks."),
+    ] = None
+    decimal: Annotated[
+        str | None, typer.Option(help="Of a .csv file: . or , before decimals; by default as it looks.")
+    ] = None
+    encoding: Annotated[
+        str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
+    ] = None
+    header: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a .csv or .xlsx file: the row with the names of the columns; by default 1."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a site's table is read from its file, as the options say."""
+
+    id: Id = None
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is kept out; again for more.")
+    ] = None
+    drop: Drop = None
+    columns: Annotated[
+        str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")
+    ] = None
+    form: Form = Form()
+
+    def of(self, path: Path) -> "SiteFile":
+        """Return the file at a path, read so; InputError where the options contradict each other."""
+        columns = None if self.columns is None else data.listed(self.columns)
+        label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
+        return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
 def how_read(file: "SiteFile") -> str:

@@ -2,58 +2,49 @@
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import fedkernel.data
-from experiments.commands.console import errors, output
-from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Header, Id, Label, site_file
+from experiments.commands.console import print_line
+from experiments.commands.reading import Reading
 from fedkernel.errors import InputError
 
 
-def show(  # noqa: PLR0917 - one option each
+def show(
     out: Annotated[
         Path,
         typer.Argument(
             metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."
         ),
     ],
+    *,
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
-    id_: Id = None,
-    label: Label = None,
-    drop: Drop = None,
-    columns: Columns = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    header: Header = None,
+    reading: Reading,
     model: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what has left.
 
     Nothing of it leaves: the page is one file on this machine, and needs no other.
     """
-    with errors(debug):
-        options: dict[str, Any] = {"id_": id_, "label": label, "drop": drop, "columns": columns}
-        options |= {"delimiter": delimiter, "decimal": decimal, "encoding": encoding, "header": header}
-        if data is None and (named := [name for name, value in options.items() if value]):
-            raise InputError(f"{named[0].strip('_')} is given, but no data; allowed: with --data FILE")
-        from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
-        from experiments.report.site_rows import runs_of  # noqa: PLC0415
+    options = vars(reading) | vars(reading.form)
+    if data is None and (named := [name for name, value in options.items() if value and name != "form"]):
+        raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")
+    from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
+    from experiments.report.site_rows import runs_of  # noqa: PLC0415
 
-        table = None if data is None else fedkernel.data.read_raw(site_file(data, **options))
-        known = list(runs_of(out, model=model, table=table))
-        runs = [site_run for site_run in known if run in (None, site_run.name)]
-        if not runs:
-            raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in known)}")
-        path = write_site_page(page or out / "page.html", out, runs)
-        output.print(path, highlight=False, markup=False, soft_wrap=True)
-        if open_:
-            webbrowser.open(path.resolve().as_uri())
+    table = None if data is None else fedkernel.data.read_raw(reading.of(data))
+    known = list(runs_of(out, model=model, table=table))
+    runs = [site_run for site_run in known if run in (None, site_run.name)]
+    if not runs:
+        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in known)}")
+    path = write_site_page(page or out / "page.html", out, runs)
+    print_line(path)
+    if open_:
+        webbrowser.open(path.resolve().as_uri())

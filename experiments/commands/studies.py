@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import output, show
+from experiments.commands.console import print_line, show
 from experiments.config import read_config
 from experiments.running import plan, study_of
 from fedkernel.addresses import find, own_names
@@ -175,4 +175,4 @@ def _value(value: Any) -> str:
 
 def _line(text: str = "") -> None:
     """Print a line, one also where what somebody else wrote has several."""
-    output.print(one_line(text), highlight=False, markup=False, soft_wrap=True, emoji=False)
+    print_line(one_line(text))

@@ -7,15 +7,11 @@ import typer
 
 import fedkernel.run
 from experiments import commands
-from experiments.commands.console import errors, output, say
-from experiments.commands.group import Group
+from experiments.commands.console import CommandGroup, print_line, say
 from fedkernel.errors import InputError
 
-app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it."
-)
+app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
 
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Shape = Annotated[
     str | None,
     typer.Option(metavar="ROWSxCOLUMNS", help="How large the site's table is: how many numbers leave for each entry."),
@@ -33,19 +29,17 @@ def show_(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
     ] = None,
     shape: Shape = None,
-    debug: Debug = False,
 ) -> None:
     """Print what an experiment will ask of its sites, and the hash by which they approve it."""
-    with errors(debug):
-        read = commands.read_study(study, overrides or [])
-        if out is not None:  # before what is printed, whose reader may not wait for its end
-            from fedkernel.storage import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+    read = commands.read_study(study, overrides or [])
+    if out is not None:  # before what is printed, whose reader may not wait for its end
+        from fedkernel.storage import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-            write_whole(out, lambda file: file.write(read.text.encode()))
-        commands.show_shares(read, None if shape is None else commands.read_shape(shape))
-        commands.show_study(read)
-        if out is not None:
-            say(f"{out}: the study, for the sites")
+        write_whole(out, lambda file: file.write(read.text.encode()))
+    commands.show_shares(read, None if shape is None else commands.read_shape(shape))
+    commands.show_study(read)
+    if out is not None:
+        say(f"{out}: the study, for the sites")
 
 
 @app.command(name="approve")
@@ -62,32 +56,28 @@ def approve_(
         float | None,
         typer.Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""
-    with errors(debug):
-        if study.endswith(".json"):
-            read = commands.read_study(Path(study))
-            needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
-            if needed is not None:
-                raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
-            sha256 = read.sha256
-        else:
-            sha256 = fedkernel.run.check_hash(study)
-        fedkernel.run.approve(out, sha256, table_share)
-        most = "its policy's" if table_share is None else f"{table_share:g}"
-        most = f", with {most} numbers for each entry of the table"
-        output.print(f"study {sha256} is approved in {out}{most}", highlight=False, markup=False, soft_wrap=True)
+    if study.endswith(".json"):
+        read = commands.read_study(Path(study))
+        needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+        if needed is not None:
+            raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
+        sha256 = read.sha256
+    else:
+        sha256 = fedkernel.run.check_hash(study)
+    fedkernel.run.approve(out, sha256, table_share)
+    most = "its policy's" if table_share is None else f"{table_share:g}"
+    most = f", with {most} numbers for each entry of the table"
+    print_line(f"study {sha256} is approved in {out}{most}")
 
 
 @app.command(name="sign")
 def sign_(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
     key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
-    debug: Debug = False,
 ) -> None:
     r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
-    with errors(debug):
-        signature = fedkernel.run.sign(commands.read_study(study).sha256, key)
-        output.print(f'signatures = ["{signature}"]', highlight=False, markup=False, soft_wrap=True)
-        say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')
+    signature = fedkernel.run.sign(commands.read_study(study).sha256, key)
+    print_line(f'signatures = ["{signature}"]')
+    say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')

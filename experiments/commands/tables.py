@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import output, say, show
+from experiments.commands.console import print_line, say, show
 from experiments.commands.outcomes import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
@@ -25,7 +25,7 @@ from experiments.report import (
     metric_names,
     metric_table,
 )
-from experiments.results import Compared, Run, compare_figure, in_order, match, setting, summarise
+from experiments.results import Run, compare_figure, in_order, match, setting, summarise
 from experiments.running import SHOWN, read_folder, unfinished
 from fedkernel.addresses import find_function
 from fedkernel.errors import InputError, and_more
@@ -92,25 +92,22 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
         print_layouts(form, [*tables, cost_table(costs, names)])
     for note in notes:
         if form is None:
-            output.print(note, highlight=False, markup=False, soft_wrap=True)
+            print_line(note)
         else:
             say(note)
-    return _listed([f"{_place(row)}: {row.figure}" for row in rows if row.differs])
+    return _listed([f"{_place(row.run)}: {row.figure}" for row in rows if row.differs])
 
 
 def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
     """Print tables for a document or another program, or on the console."""
     if form is not None:
-        writers = {Format.csv: _as_csv, Format.latex: as_latex, Format.markdown: as_markdown}
-        typer.echo("\n".join(map(writers[form], tables)), nl=False)
+        write = as_latex if form is Format.latex else as_markdown
+        texts = [as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]
+        typer.echo("\n".join(texts), nl=False)
         return
     for table in tables:
-        output.print(f"\n{table.title}", highlight=False, markup=False, soft_wrap=True)
+        print_line(f"\n{table.title}")
         show(for_terminal(table))
-
-
-def _as_csv(table: Layout) -> str:
-    return as_csv(table.headings, table.rows)
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
@@ -148,8 +145,8 @@ def _named(settings: Sequence[list[Run]], most: int = MOST_NAMED) -> str:
     return _listed([_place(runs[0]) for runs in settings], most)
 
 
-def _place(row: Run | Compared) -> str:
-    return f"{row.name} at {setting(row.point)}" if row.point else row.name
+def _place(run: Run) -> str:
+    return f"{run.name} at {setting(run.point)}" if run.point else run.name
 
 
 def _listed(texts: Sequence[str], most: int = MOST_NAMED) -> str:

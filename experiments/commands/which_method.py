@@ -1,12 +1,14 @@
 """Which method: the rules of `fedkernel advise` held against a situation; docs/which-method.md has the same."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.commands.candidates import CANDIDATES, Candidate, Situation
 from fedkernel.errors import InputError
 from fedkernel.protocol import Forecast
+from fedkernel.protocol.plan import Plan
 from fedkernel.strategy import KernelStrategy
+
+DIVIDED = {"vertical": "columns", "horizontal": "rows"}
 
 
 def rules() -> str:
@@ -14,7 +16,7 @@ def rules() -> str:
     lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""
-        what = {"vertical": "columns", "horizontal": "rows"}[candidate.kind.partition] + peers
+        what = DIVIDED[candidate.kind.partition] + peers
         where = candidate.when or "*named, not recommended*"
         shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
         lines.append(
@@ -23,56 +25,50 @@ def rules() -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What a candidate comes to in a situation.
+class Advice(NamedTuple):
+    """A candidate in a situation.
 
     Attributes
     ----------
     candidate : Candidate
+    refusal : str
+        Why it does not fit; "" where it does.
     strategy : KernelStrategy, optional
         None: it does not fit.
     forecast : Forecast, optional
-    refusal : str
-        Why it does not fit; "" where it does.
+    plan : Plan, optional
     """
 
     candidate: Candidate
-    strategy: KernelStrategy[Any] | None
-    forecast: Forecast | None
     refusal: str = ""
+    strategy: KernelStrategy[Any] | None = None
+    forecast: Forecast | None = None
+    plan: Plan | None = None
 
 
 def advise(situation: Situation) -> list[Advice]:
-    """Return what there is for a situation: the recommended first, then what fits, then what does not."""
-    fitting: list[Advice] = []
-    refused: list[Advice] = []
-    for candidate in CANDIDATES:
-        if (reason := _elsewhere(candidate, situation)) is not None:
-            refused.append(Advice(candidate, None, None, reason))
-            continue
-        try:
-            strategy = candidate.strategy(situation)
-            forecast = strategy.forecast(situation.cohort)
-        except InputError as error:
-            refused.append(Advice(candidate, None, None, str(error)))
-            continue
-        fitting.append(Advice(candidate, strategy, forecast))
-    fitting.sort(key=lambda advice: not _is_recommended(advice, situation))
-    return [*fitting, *refused]
+    """Return advice for a situation: the recommended first, then what fits, then what does not."""
+    advice = [_advice_on(candidate, situation) for candidate in CANDIDATES]
+    return sorted(advice, key=lambda each: (bool(each.refusal), not _is_recommended(each, situation)))
 
 
 def _is_recommended(advice: Advice, situation: Situation) -> bool:
-    return advice.forecast is not None and advice.candidate.holds(situation, advice.forecast)
+    candidate, forecast = advice.candidate, advice.forecast
+    return bool(candidate.when) and forecast is not None and candidate.holds(situation, forecast)
 
 
-def _elsewhere(candidate: Candidate, situation: Situation) -> str | None:
-    """Return why a pair is for another situation; None: it is for this one."""
+def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
     if candidate.kind.partition != situation.divided:
-        divided = {"vertical": "columns", "horizontal": "rows"}
-        return f"is for divided {divided[candidate.kind.partition]}, but {divided[situation.divided]} are divided"
+        kinds = DIVIDED[candidate.kind.partition], DIVIDED[situation.divided]
+        return Advice(candidate, "is for divided {}, but {} are divided".format(*kinds))
     if situation.peers and not candidate.peers:
-        return "needs a coordinator that is trusted with what it is sent"
+        return Advice(candidate, "needs a coordinator that is trusted with what it is sent")
     if situation.goal not in candidate.goals:
-        return f"finds {' and '.join(candidate.goals)}, not {situation.goal}"
-    return None
+        return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
+    try:
+        strategy = candidate.strategy(situation)
+        return Advice(
+            candidate, "", strategy, strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0)
+        )
+    except InputError as error:
+        return Advice(candidate, str(error))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 
 import pydantic
 
+from experiments.claims.checks import Measured
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import check_metric
@@ -153,10 +154,6 @@ class Sites(pydantic.BaseModel):
         return values if len(set(values)) == len(values) else differing(values)
 
 
-def _counted_too(metric: str) -> str:
-    return check_metric(metric, counted=True)
-
-
 class ReportOptions(pydantic.BaseModel):
     """The ``[report]`` table.
 
@@ -187,7 +184,7 @@ class ReportOptions(pydantic.BaseModel):
 
     plots: bool = True
     metric: str | None = None
-    also: list[Annotated[str, pydantic.AfterValidator(_counted_too)]] = []
+    also: list[Measured] = []
     by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
     images: bool = False
     rows: bool | None = None

@@ -1,14 +1,13 @@
 """The tables of a report's page: what was asked, a table for each group of methods, and then what it took."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from experiments.report.cells import NOTHING, count, seconds, settings, size, swept_of, with_spread, written
-from experiments.results import RowPicture, Run, Spread, Summary, setting
+from experiments.report.cells import NOTHING, count, settings, swept_of, with_spread, writer, written
+from experiments.results import RowPicture, Run, Summary, setting
 from fedkernel.models import MAIN, metric_of
-from fedkernel.protocol import share_text
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
@@ -105,8 +104,16 @@ def _at(site: tuple[str, float]) -> str:
 def shown(s: Summary, name: str) -> str:
     """Write a metric; that of the reference itself says so."""
     spread = s.metrics.get(name)
-    central = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
-    return "0 (reference)" if central and spread and spread.low == spread.high == 0 else written(spread, name)
+    return (
+        "0 (reference)"
+        if name == MAIN and is_central(s) and spread and spread.low == spread.high == 0
+        else written(spread, name)
+    )
+
+
+def is_central(method: Summary | Run) -> bool:
+    """Tell a baseline with all data in one place."""
+    return method.kind == "baseline" and method.method.lower().startswith("central")
 
 
 def _table(
@@ -130,20 +137,11 @@ def _metric(s: Summary, name: str) -> Cell:
 
 def _took(s: Summary, name: str) -> Cell:
     """Write seconds, bytes or a count, of a run or a metric."""
-    if (spread := _spread(s, name)) is None:
+    if (spread := s.spread(name)) is None:
         return Cell(NOTHING)
-    write = _writer(name)
+    write = writer(name)
     alone = write(spread.mean).startswith("<")  # whatever the spread, there are no digits
     return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
-
-
-def _writer(name: str) -> Callable[[float], str]:
-    return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(name).unit, count)
-
-
-def _spread(s: Summary, name: str) -> Spread | None:
-    spread: Spread | None = getattr(s, name) if metric_of(name).counted else s.metrics.get(name)
-    return spread
 
 
 def _best(same: Sequence[Summary], name: str) -> set[int]:
@@ -153,7 +151,7 @@ def _best(same: Sequence[Summary], name: str) -> set[int]:
         return best
     points: dict[str, dict[int, float]] = {}
     for place, s in enumerate(same):
-        spread = _spread(s, name)
+        spread = s.spread(name)
         if s.kind == "strategy" and spread is not None and spread.mean == spread.mean:
             points.setdefault(setting(s.point), {})[place] = spread.mean
     for means in points.values():
@@ -165,5 +163,5 @@ def _best(same: Sequence[Summary], name: str) -> set[int]:
 
 def _digits(name: str, mean: float) -> str:
     if metric_of(name).cost:
-        return _writer(name)(mean)
+        return writer(name)(mean)
     return "rounding" if abs(mean) < ROUNDED else metric_of(name).written(mean)

@@ -3,7 +3,7 @@
 import itertools
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.results import Spread, Summary
+from experiments.results import Run, Spread, Summary, by_setting
 from fedkernel.models import ROUNDING, metric_of
 
 FLOOR = ROUNDING
@@ -260,6 +260,12 @@ def _power(value: float) -> str:
     exponent = math.floor(math.log10(value) + 1e-9)
     factor = round(value / 10.0**exponent)
     return rf"$\mathregular{{{'' if factor == 1 else f'{factor}·'}10^{{{exponent}}}}}$"
+
+
+def pictured(runs: Iterable[Run], pictures: Container[str]) -> list[Run]:
+    """Return of each method and setting the first run of which there is a picture, by its id."""
+    first = (next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values())
+    return [run for run in first if run is not None]
 
 
 def swept_label(parameter: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.results import Spread
 from fedkernel.models import metric_of
+from fedkernel.protocol import share_text
 
 NOTHING = "–"
 """The figure does not apply."""
@@ -63,6 +64,11 @@ def seconds(value: float) -> str:
     if 0 < value < 0.001:
         return "<0.001"
     return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
+
+
+def writer(figure: str) -> Callable[[float], str]:
+    """Return what writes seconds, bytes, shares or counts, by the figure's unit."""
+    return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(figure).unit, count)
 
 
 def _setting(value: Any) -> str:

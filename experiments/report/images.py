@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from experiments.report.axes import Drawn, plain
-from experiments.results import Run, by_setting, setting
+from experiments.report.axes import Drawn, pictured, plain
+from experiments.results import Run, setting
 from fedkernel.arrays import FloatArray
 
 MOST_COMPONENTS, MOST_SETTINGS = 3, 4
@@ -22,9 +22,7 @@ def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> D
     directions : mapping of str to ndarray of shape (k, rows, columns)
         By the id of a run; those that it lacks have no pictures.
     """
-    first = {key: next((run for run in same if run.id in directions), None) for key, same in by_setting(runs).items()}
-    having = [run for run in first.values() if run is not None]
-    if not having:
+    if not (having := pictured(runs, directions)):
         return None
     names, settings = list(dict.fromkeys(r.name for r in having)), list(dict.fromkeys(setting(r.point) for r in having))
     shown = settings[:MOST_SETTINGS]

@@ -289,8 +289,7 @@ def _save(folder: Path, name: str, title: str, caption: str, figure: Canvas) -> 
 
 def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spread]]:
     """Return those that have the metric, or of which it is counted, and it."""
-    spreads = (getattr(s, metric, None) if metric_of(metric).counted else s.metrics.get(metric) for s in summaries)
-    return [(s, m) for s, m in zip(summaries, spreads, strict=True) if m and math.isfinite(m.mean)]
+    return [(s, m) for s in summaries if (m := s.spread(metric)) and math.isfinite(m.mean)]
 
 
 def _says_more_than_the_table(summaries: Sequence[Summary]) -> bool:
@@ -301,13 +300,9 @@ def _says_more_than_the_table(summaries: Sequence[Summary]) -> bool:
 
 def _over(shown: list[tuple[Summary, Spread]]) -> str:
     counts = sorted({m.n for _, m in shown})
-    return (
-        f" over {counts[0]} to {counts[-1]} seeds"
-        if len(counts) > 1
-        else f" over {counts[0]} seeds"
-        if counts[0] > 1
-        else " (one seed)"
-    )
+    if counts == [1]:
+        return " (one seed)"
+    return f" over {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds"
 
 
 def _bars(shown: list[tuple[Summary, Spread]]) -> str:

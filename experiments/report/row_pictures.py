@@ -6,9 +6,10 @@ import numpy as np
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
-from experiments.report.axes import Drawn
+from experiments.report.answer import is_central
+from experiments.report.axes import Drawn, pictured
 from experiments.report.scatter import Panel, draw_panels
-from experiments.results import MOST_ROWS, RowPicture, Run, by_setting, setting
+from experiments.results import MOST_ROWS, RowPicture, Run, setting
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data.labels import kinds_in_order
 
@@ -24,9 +25,7 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
     pictures : mapping of str to RowPicture
         By the id of a run; those that it lacks have none.
     """
-    first = [next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values()]
-    having = [run for run in first if run is not None]
-    if not having:
+    if not (having := pictured(runs, pictures)):
         return None
     drawn = having[:MOST_PICTURES]
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -34,7 +33,7 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
         groups.setdefault((setting(run.point), run.group or ""), []).append(run)
     lines = []
     for (where, group), same in groups.items():
-        central_first = sorted(same, key=lambda run: not _is_central(run))
+        central_first = sorted(same, key=lambda run: not is_central(run))
         lines.append(_line(central_first, pictures, ", ".join(part for part in (where, group) if part)))
     kinds = {panel.of for line in lines for panel in line if panel.kinds is not None}
     by = "cluster and class" if len(kinds) > 1 else next(iter(kinds), "")
@@ -101,7 +100,3 @@ def places_of(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
     names = kinds_in_order(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
     return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, clusters), strict=True)}
-
-
-def _is_central(run: Run) -> bool:
-    return run.kind == "baseline" and run.method.lower().startswith("central")

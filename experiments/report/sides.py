@@ -1,20 +1,10 @@
 """Two experiments side by side: a table for each metric, one for what the runs took, all figures in full."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.report.answer import TRAFFIC
-from experiments.report.cells import (
-    NOTHING,
-    count,
-    seconds,
-    settings,
-    short_names,
-    size,
-    swept_of,
-    with_spread,
-    written,
-)
+from experiments.report.cells import NOTHING, settings, short_names, swept_of, with_spread, writer, written
 from experiments.report.formats import Layout
 from experiments.results import NOISE, Compared, Spread
 from fedkernel.models import ROUNDING, Metric, metric_of
@@ -33,10 +23,10 @@ def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
     sides : str
         What A and B are, for the title.
     """
-    swept, metric = swept_of(c.point for c in compared), metric_of(compared[0].figure)
-    differences = [c.difference for c in compared if c.difference is not None]
-    ways = dict.fromkeys(d.paired for d in differences if d.error is not None)
-    counts = [" to ".join(map(str, sorted({s.n for s in side if s}))) for side in _both(compared)]
+    swept, metric = swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
+    ways = dict.fromkeys(c.difference.paired for c in compared if c.difference and c.difference.error is not None)
+    sides_ = [c.a for c in compared], [c.b for c in compared]
+    counts = [" to ".join(map(str, sorted({s.n for s in side if s}))) for side in sides_]
     if counts[0] != counts[1]:
         over = f"over {counts[0] or 'no'} seeds of A and {counts[1] or 'no'} of B"
     else:
@@ -45,7 +35,7 @@ def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
     noise = f"; B − A ± {NOISE:g} standard errors, {what}" if ways else ", which tells nothing of noise"
     headings = ["Method", *short_names(swept), "A", "B", f"B − A{f' ± {NOISE:g} s.e.' if ways else ''}", "verdict"]
     rows = [
-        [c.name, *settings(c.point, swept), _side(c.a, metric), _side(c.b, metric), _difference(c), c.verdict]
+        [c.run.name, *settings(c.run.point, swept), _side(c.a, metric), _side(c.b, metric), _difference(c), c.verdict]
         for c in compared
     ]
     caption = f"mean{' ± standard deviation' if ways else ''} {over}{noise}"
@@ -63,8 +53,8 @@ def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
         What A and B are, for the title.
     """
     rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
-    swept = swept_of(row[0].point for row in rows)
-    cells = [[row[0].name, *settings(row[0].point, swept), *map(_cost, row)] for row in rows]
+    swept = swept_of(row[0].run.point for row in rows)
+    cells = [[row[0].run.name, *settings(row[0].run.point, swept), *map(_cost, row)] for row in rows]
     starred = "; * differs by more than noise" if any(c.differs for row in rows for c in row) else ""
     caption = f"mean, A → B where they differ{starred}; seconds are not judged"
     return Layout(
@@ -82,7 +72,7 @@ def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list
         the `IN_FULL`, ``verdict``.
     rows : list of list
     """
-    swept = swept_of(c.point for c in compared)
+    swept = swept_of(c.run.point for c in compared)
     rows: list[list[object]] = []
     for c in compared:
         figures: list[object] = []
@@ -90,17 +80,20 @@ def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list
             figures += [None, None, 0] if side is None else [side.mean, side.std, side.n]
         d = c.difference
         figures += [None, None, None] if d is None else [d.mean, d.error, d.paired]
-        key = [c.name, c.kind, c.method, *(c.point.get(name) for name in swept), c.figure, metric_of(c.figure).better]
+        key = [
+            c.run.name,
+            c.run.kind,
+            c.run.method,
+            *(c.run.point.get(name) for name in swept),
+            c.figure,
+            metric_of(c.figure).better,
+        ]
         rows.append([*key, *figures, c.verdict])
     return ["name", "kind", "method", *swept, "figure", "better", *IN_FULL, "verdict"], rows
 
 
-def _both(compared: Sequence[Compared]) -> tuple[list[Spread | None], list[Spread | None]]:
-    return [c.a for c in compared], [c.b for c in compared]
-
-
 def _side(spread: Spread | None, metric: Metric) -> str:
-    return with_spread(spread, _writer(metric)) if spread and metric.counted else written(spread, metric.name)
+    return with_spread(spread, writer(metric.name)) if spread and metric.counted else written(spread, metric.name)
 
 
 def _difference(c: Compared) -> str:
@@ -118,10 +111,6 @@ def _difference(c: Compared) -> str:
 def _cost(c: Compared) -> str:
     if c.a is None or c.b is None:  # every run has its costs
         return NOTHING
-    write = _writer(metric_of(c.figure))
+    write = writer(c.figure)
     a, b = write(c.a.mean), write(c.b.mean)
     return (a if a == b else f"{a} → {b}") + (" *" if c.differs else "")
-
-
-def _writer(metric: Metric) -> Callable[[float], str]:
-    return {"seconds": seconds, "bytes": size}.get(metric.unit, count)

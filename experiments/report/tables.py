@@ -16,6 +16,7 @@ from experiments.report.templates import render
 from experiments.report.wide import WideTable
 from experiments.results import (
     LEADING,
+    TOOK,
     Failure,
     Run,
     Summary,
@@ -32,8 +33,6 @@ from experiments.results import (
 )
 from fedkernel.errors import InputError
 from fedkernel.models import metric_of
-
-TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
 
 
 def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.comparison import Compared, Matched, compare_figure, match
+    from experiments.results.comparison import Compared, compare_figure, match
     from experiments.results.directions import read_directions, write_directions
     from experiments.results.failures import Failure, read_failures, summary_of, write_failures
     from experiments.results.recommendation import findings, recommendations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from experiments.results.summaries import (
         LEADING,
         NOISE,
-        Difference,
+        TOOK,
         Spread,
         Summary,
         by_iteration,
@@ -43,11 +43,10 @@ __all__ = [
     "LEADING",
     "MOST_ROWS",
     "NOISE",
+    "TOOK",
     "Columns",
     "Compared",
-    "Difference",
     "Failure",
-    "Matched",
     "RowPicture",
     "Run",
     "Spread",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from experiments.results.rows import Run
 from experiments.results.summaries import NOISE, Difference, Spread, by_setting, difference, measured
@@ -45,8 +45,8 @@ class Compared:
 
     Attributes
     ----------
-    name, kind, method, point
-        As of a `Run`.
+    run : Run
+        The first of A: its name, kind, method and point are those of all.
     figure : str
         A metric, or what is counted of a run.
     a, b : Spread, optional
@@ -55,10 +55,7 @@ class Compared:
         Of B and A; None where one of them is.
     """
 
-    name: str
-    kind: Literal["strategy", "baseline"]
-    method: str
-    point: dict[str, Any]
+    run: Run
     figure: str
     a: Spread | None
     b: Spread | None
@@ -119,19 +116,8 @@ def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> 
         a, b = _by_seed(runs_a, figure), _by_seed(runs_b, figure)
         if not a and not b:
             continue
-        first, (spread_a, spread_b) = runs_a[0], (Spread.of([*side.values()]) if side else None for side in (a, b))
-        compared.append(
-            Compared(
-                name=first.name,
-                kind=first.kind,
-                method=first.method,
-                point=first.point,
-                figure=figure,
-                a=spread_a,
-                b=spread_b,
-                difference=difference(a, b) if a and b else None,
-            )
-        )
+        spread_a, spread_b = (Spread.of([*side.values()]) if side else None for side in (a, b))
+        compared.append(Compared(runs_a[0], figure, spread_a, spread_b, difference(a, b) if a and b else None))
     return compared
 
 

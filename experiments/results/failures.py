@@ -1,6 +1,5 @@
 """The rows of failures.jsonl: runs that have failed, and have not succeeded since."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -9,10 +8,10 @@ from typing import Any
 
 import pydantic
 
-from fedkernel.errors import InputError, and_more, one_line
+from experiments.results.rows import parse_line
+from fedkernel.errors import and_more, one_line
 from fedkernel.run import NOT_RUN, FailedRun
 from fedkernel.storage import write_whole
-from fedkernel.validation import explain
 
 LONGEST = 1000
 """Characters of a cause that are kept."""
@@ -79,12 +78,7 @@ def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
     except FileNotFoundError:
         return []
     for number, line in enumerate(lines, start=1):
-        try:
-            failure = Failure.model_validate(json.loads(line))
-        except pydantic.ValidationError as error:
-            raise InputError(f"{path}, line {number}: {explain(error)}") from None
-        except ValueError:
-            raise InputError(f"{path}, line {number}: not JSON in UTF-8") from None
+        failure = parse_line(Failure, line, f"{path}, line {number}")
         if failure.id not in done:
             failures.append(failure)
     return failures

@@ -4,13 +4,14 @@ import json
 import os
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
 from fedkernel.errors import InputError
 from fedkernel.validation import explain
 
+Row = TypeVar("Row", bound=pydantic.BaseModel)
 Count = pydantic.NonNegativeInt
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 # A figure that does not apply is null; one that was computed and is not finite stays visible as "NaN" or "Infinity".
@@ -97,7 +98,7 @@ def read_runs(path: str | Path) -> list[Run]:
     for number, line in enumerate(lines, start=1):
         if not line.strip() or (number == len(lines) and not _is_json(line)):
             continue
-        run = _parse(line, f"{path}, line {number}")
+        run = parse_line(Run, line, f"{path}, line {number}")
         if run.id in seen:
             raise InputError(f"{path}, line {number}: repeats the id {run.id!r} of line {seen[run.id]}")
         seen[run.id] = number
@@ -139,11 +140,12 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _parse(line: bytes, where: str) -> Run:
+def parse_line(kind: type[Row], line: bytes, where: str) -> Row:
+    """Return the row of a file that has JSON in each line; InputError, which says where, if it is none of its kind."""
     try:
-        return Run.model_validate(json.loads(line))
+        return kind.model_validate(json.loads(line))
     except pydantic.ValidationError as error:
-        finding = textwrap.shorten(explain(error, tuple(Run.model_fields)), 300)
+        finding = textwrap.shorten(explain(error, tuple(kind.model_fields)), 300)
         raise InputError(f"{where}: {finding}") from None
     except ValueError:
         raise InputError(f"{where}: not JSON in UTF-8") from None

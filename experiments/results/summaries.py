@@ -98,6 +98,10 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return spread.mean, spread.std / math.sqrt(spread.n)
 
 
+TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
+"""Figures that every run has."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """What the seeds of one method at one sweep point say; `seeds` is how many, a metric that never applied is None."""
@@ -116,6 +120,11 @@ class Summary:
     rounds: Spread
     seconds: Spread
     phases: dict[str, Spread]
+
+    def spread(self, figure: str) -> Spread | None:
+        """Return that of a metric, or of what is counted of a run; None where it does not apply."""
+        counted: Spread | None = getattr(self, figure, None)
+        return counted if metric_of(figure).counted else self.metrics.get(figure)
 
 
 def summarise(runs: Iterable[Run]) -> list[Summary]:
@@ -188,9 +197,6 @@ def _summary(runs: list[Run]) -> Summary:
                 metrics[name].append(value)
     phases = dict.fromkeys(phase for run in runs for phase in run.phases)
 
-    def spread(field: str) -> Spread:
-        return Spread.of([getattr(run, field) for run in runs])
-
     return Summary(
         name=first.name,
         point=first.point,
@@ -199,12 +205,7 @@ def _summary(runs: list[Run]) -> Summary:
         group=first.group,
         seeds=len(runs),
         metrics={name: Spread.of(values) if values else None for name, values in metrics.items()},
-        floats_up=spread("floats_up"),
-        floats_down=spread("floats_down"),
-        bytes_up=spread("bytes_up"),
-        bytes_down=spread("bytes_down"),
-        rounds=spread("rounds"),
-        seconds=spread("seconds"),
+        **{name: Spread.of([getattr(run, name) for run in runs]) for name in TOOK},
         # a phase that a run did not enter took it no time
         phases={phase: Spread.of([run.phases.get(phase, 0.0) for run in runs]) for phase in phases},
     )

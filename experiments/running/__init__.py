@@ -8,18 +8,14 @@ if TYPE_CHECKING:
     from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
     from experiments.running.folder import read_folder
     from experiments.running.planning import SHOWN, Planned, plan, study_of
-    from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
-    from experiments.running.tracking import MLflowTracking
+    from experiments.running.side_by_side import experiments_in, run_all
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
     "SHOWN",
-    "Ended",
-    "MLflowTracking",
     "Outcome",
     "Planned",
-    "Progress",
     "conclude",
     "environment",
     "experiments_in",

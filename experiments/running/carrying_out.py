@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
-from fedkernel.arrays import AnyArray, Rows, stack_rows
+from fedkernel.arrays import AnyArray, stack_rows
 from fedkernel.data.labels import labelled
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
@@ -93,7 +93,6 @@ def run_experiment(
     restart: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
-    track: Callable[[Run], None] | None = None,
 ) -> Outcome:
     """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
 
@@ -110,8 +109,6 @@ def run_experiment(
     progress : callable, optional
     engine : callable, optional
         Carries out a job, where the engine of that name needs to be told more than the configuration says.
-    track : callable, optional
-        Told every row, those that are there first and each other as it is written.
 
     Raises
     ------
@@ -132,9 +129,7 @@ def run_experiment(
     rows = open_folder(out, experiment, restart)
     write_shapes(out, planned[0].shapes, planned[0].dropped)
     done = {row.id for row in rows}
-    track = track or (lambda row: None)
     for row in rows:
-        track(row)
         remove_journal(out / "results" / row.id)
     study = study_of(experiment, planned)
     failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
@@ -155,7 +150,6 @@ def run_experiment(
                 write_failures(out / FAILURES, list(failures.values()))
             remove_journal(out / "results" / ended.id)
             rows.append(ended)
-            track(ended)
             if progress is not None:
                 progress(ended.id, len(rows), len(planned))
     except (InputError, ProtocolError) as error:
@@ -290,10 +284,9 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     reference, shards = references.of(run), run.shards
     if (known := knowing_its_columns(result, run)) is not result:
         known.fitted.save(out / "results" / run.id / "model.npz")
-    _keep_directions(run, [result.model], out)
-    _keep_rows(run, result.model, result.outputs, out)
-    if shards and run.point.experiment.evaluate:
-        metrics |= _stability(run, result.model, shards, out)
+    _keep_pictures(run, [result.model], result.outputs, out)
+    stability, unmeasured = _stability(run, result.model, out)
+    metrics |= stability
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
@@ -315,34 +308,26 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
-        findings=[*result.findings, *_uncompared(run, result.model, out), *_unlabelled(run)],
+        findings=[*result.findings, *unmeasured, *_unlabelled(run)],
     )
 
 
-def _stability(run: Planned, model: Model, shards: Sequence[Rows], out: Path) -> dict[str, float]:
+def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
     """Return how far clusters are those of the first seed: each model labels all rows that this run was about.
 
     Only where these are here; of sites that hold their own data it is in the result, from a comparison among them
-    (`strategies.stability`). The first seed's own run has none.
+    (`strategies.stability`). The first seed's own run has none. Where its result is missing, a sentence says so.
     """
-    if not _is_compared(model, run) or not (first := out / "results" / run.first / "model.npz").exists():
-        return {}
-    rows, other = stack_rows(list(shards)), load_model(first)
+    experiment, first = run.point.experiment, out / "results" / run.first / "model.npz"
+    here = experiment.evaluate and bool(run.shards)
+    if not here or not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0]:
+        return {}, []
+    if not first.exists():
+        return {}, [f"stability is not measured: run {run.first}, with the first seed, has no result"]
+    rows, other = stack_rows(list(run.shards)), load_model(first)
     if not isinstance(other, KernelKMeans):
-        return {}
-    return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}
-
-
-def _is_compared(model: Model, run: Planned) -> TypeGuard[KernelKMeans]:
-    return isinstance(model, KernelKMeans) and run.seed != run.point.experiment.seeds[0]
-
-
-def _uncompared(run: Planned, model: Model, out: Path) -> list[str]:
-    """Say that there is nothing to compare a run's clusters with, where these are here."""
-    here = run.point.experiment.evaluate and bool(run.shards)
-    if not here or not _is_compared(model, run) or (out / "results" / run.first / "model.npz").exists():
-        return []
-    return [f"stability is not measured: run {run.first}, with the first seed, has no result"]
+        return {}, []
+    return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}, []
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
@@ -378,8 +363,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
     own = [own_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
     metrics = done.metrics | over_clients(own)
-    _keep_directions(run, done.models, out)
-    _keep_rows(run, done.model, {}, out)
+    _keep_pictures(run, done.models, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     save_model(done.model, out / path)
@@ -398,16 +382,14 @@ def _unlabelled(run: Planned) -> list[str]:
     return [f"{lacking:,} of {len(known):,} rows have no label: what compares with labels leaves them out"]
 
 
-def _keep_directions(run: Planned, models: Sequence[Model], out: Path) -> None:
-    """Keep the components over the columns where these are pixels and the report is to show them."""
+def _keep_pictures(
+    run: Planned, models: Sequence[Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
+) -> None:
+    """Keep what the report is to show: components over the columns where these are pixels, and where the rows lie."""
     components = [model for model in models if isinstance(model, KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
         write_directions(out, run.id, directions)
-
-
-def _keep_rows(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]], out: Path) -> None:
-    """Keep where a run puts the rows, if the report is to show it."""
-    if is_pictured(run) and (picture := row_picture(run, model, outputs)) is not None:
+    if is_pictured(run) and (picture := row_picture(run, models[0], outputs)) is not None:
         write_row_picture(out, run.id, picture)
 
 
