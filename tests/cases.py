@@ -156,7 +156,7 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
     )
 
 
-K, D, T, CORESET = 3, 10, 3, 30
+K, D, T, CORESET = 3, 10, 2, 30
 
 
 def fk_kmeans(name: str, **fields: Any) -> Case:
@@ -329,7 +329,7 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
     return Case(name, strategy, lambda result: floats(result) + means, floats, again, promises, components=k)
 
 
-RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=10)
+RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=5)
 
 
 def tree_floats(result: Any) -> int:
@@ -420,20 +420,22 @@ CASES += [
     for case in CASES
     if str(case) in ("disKPCA RBF", "uniform KPCA")
 ]
-MERGED = {"merge": "eigenvalue", "update": "inplace", "rounds": 10}
+MERGED = {"merge": "eigenvalue", "update": "inplace", "rounds": 5}
 GRAPH = {"graph": "ring", "n_components": 2, **MERGED}
 CASES += [
-    decentralised("ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel), 0.001, order=True),
+    decentralised(
+        "ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel, iterations=5), 0.001, order=True
+    ),
     decentralised(
         "ADMM, 2 components",
         np.vstack(spread(6, rows=20)),
-        lambda kernel: admm(n_components=2, kernel=kernel, iterations=5, tol=1e-6),
+        lambda kernel: admm(n_components=2, kernel=kernel, iterations=4, tol=1e-6),
         0.05,
     ),
     decentralised(
         "ADMM, features",
         np.vstack(digits(20, 6)),
-        lambda kernel: admm(kernel=kernel, exchange="features", n_features=200),
+        lambda kernel: admm(kernel=kernel, exchange="features", n_features=200, iterations=5),
         0.001,
         order=True,
         rotations=False,
@@ -443,7 +445,7 @@ CASES += [
     decentralised(
         "ADMM, the paper's schedule",
         np.vstack(digits(20, 6)),
-        lambda kernel: admm(kernel=kernel, schedule="paper"),
+        lambda kernel: admm(kernel=kernel, schedule="paper", iterations=5),
         0.001,
     ),
     peers("peer VFedPCA", PeerVFedPCA(**MERGED), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),

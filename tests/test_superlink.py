@@ -16,7 +16,9 @@ import pytest
 from flower_network import NAME, network
 from flwr.app import Message, MessageType, RecordDict
 from named_sites import drawn_seed
+from typer.testing import CliRunner
 
+from experiments.cli import app
 from experiments.commands.studies import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
@@ -231,9 +233,8 @@ def test_a_configuration_that_is_none(home, tmp_path, text, says):
 
 def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
     (tmp_path / "across.toml").write_text(EXPERIMENT)
-    command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--engine", "ray"]
-    done = subprocess.run([*command, "--connection", "dep"], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "across.toml"), "--engine", "ray", "--connection", "dep"])
+    assert done.exit_code != 0
     assert "connection = 'dep', but engine ray has none, only superlink" in done.stderr
 
 
