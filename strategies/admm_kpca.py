@@ -27,12 +27,10 @@ import numpy as np
 from pydantic import Field
 
 from clients.admm_kpca import (
-    CUT,
     ADMMKPCAClient,
     CompareStarts,
     Features,
     KeepComponents,
-    MeasureKept,
     OwnRows,
     ShareDirection,
     ShareRows,
@@ -42,37 +40,17 @@ from clients.admm_kpca import (
     UpdateDirection,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.data import check_matrix
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models import (
-    Directions,
-    KernelPCA,
-    NodeComponents,
-    PeerComponents,
-    kept_variance,
-    normalised_kernel_pca,
-)
+from fedkernel.models.components import PeerComponents
 from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    any_width,
-    ask,
-    once,
-    repeated,
-    to_all,
-    to_sum,
-)
-from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
+from fedkernel.protocol.forecast import FLOAT, Forecast
+from fedkernel.protocol.plan import Plan, any_width, ask, once, repeated
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
+from strategies.nodes import JudgesNodes
 
 log = logging.getLogger(__name__)
 
@@ -83,29 +61,6 @@ multipliers are left out."""
 WIDELY = 0.2
 """They are left out of the last `SETTLING` iterations, too, where the directions still turn by more radians than these:
 multipliers may have led them away from where they were before, and without they return."""
-
-
-@dataclass(frozen=True)
-class _Network:
-    """Who talks to whom, and how the nodes iterate.
-
-    Attributes
-    ----------
-    peers : list of tuple of int
-    penalties : list of (float, float)
-        rho of iteration t: of a node's own z, and of its neighbours'.
-    signs : ndarray of shape (nodes,)
-        By what the nodes' starts are multiplied.
-    """
-
-    peers: list[tuple[int, ...]]
-    penalties: list[tuple[float, float]]
-    signs: FloatArray
-
-    @property
-    def cells(self) -> list[list[int]]:
-        """Each node and its neighbours, in order."""
-        return [sorted((node, *others)) for node, others in enumerate(self.peers)]
 
 
 @dataclass
@@ -128,7 +83,7 @@ class _Course:
 
 
 @value_object()
-class ADMMKPCA(KernelStrategy[PeerComponents]):
+class ADMMKPCA(JudgesNodes):
     """The leading kernel principal components, at every node as the best combination of its own rows.
 
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
@@ -306,7 +261,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
             signs = yield from _signs(mail, peers)
-            courses.append((yield from self._iterate(mail, _Network(peers, penalties, signs), component)))
+            courses.append((yield from self._iterate(mail, penalties, signs, component)))
         yield from to_all(KeepComponents())
         longest = max(len(course.lagrangians) for course in courses)
         lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
@@ -315,83 +270,6 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         fields = (self.n_components, penalties[0][0], np.array(lagrangians), without)
         return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean)
 
-    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.
-
-        The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
-        noise; eigenvalues that the method cuts off count for nothing.
-        """
-        variances = yield from to_sum(MeasureKept())
-        return kept_variance(variances.captured, variances.total, run.rows)
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
-        return (once(MeasureKept),)
-
-    def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
-        """Return a node's components as a model, which projects rows that are new there.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-            The node's own.
-        alpha : ndarray of shape (n, k)
-            What the node has kept of the run: ``result.outputs[j]["alpha"]`` where it was simulated.
-        seed : int
-            The run's.
-        """
-        X = check_matrix(rows, "rows")
-        if alpha.ndim != 2 or len(alpha) != len(X):
-            raise InputError(f"alpha has shape {alpha.shape}, but must be (rows, components), with {len(X)} rows")
-        kernel = self.kernel.settled(X.shape[1])
-        return NodeComponents(kernel, X, alpha, self.center, self._features(kernel, seed))
-
-    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
-        """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""
-        X = np.vstack(list(shards))
-        return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
-
-    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
-
-        Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
-        neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
-        outputs.
-        """
-        if reference is None:
-            return {}
-        if result.model is reference:
-            return {"similarity": 1.0}
-        tables = [np.asarray(shard) for shard in shards]
-        truth = Directions(np.vstack(tables), reference)
-        cells = zip(tables, self.peers(len(tables)), strict=True)
-        pooled = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
-        similarities = {
-            "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
-            "similarity_alone": [truth.found_by(X) for X in tables],
-            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, pooled, strict=True)],
-            "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
-        }
-        return {name: float(np.mean(values)) for name, values in similarities.items()}
-
-    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
-        if reference is None:
-            return {}
-        truth = Directions(np.vstack(list(shards)), reference)
-        own = zip(shards, models, strict=True)
-        return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
-
-    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
-        tables = [np.asarray(shard) for shard in shards]
-        steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
-        if len(steps) < len(tables):
-            return {}
-        truth = Directions(np.vstack(tables), reference)
-        courses = [truth.course(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
-        return {"similarity": np.mean(courses, axis=0).tolist()}
-
     def _penalties(self, bound: float) -> list[tuple[float, float]]:
         """Return rho of a node's own constraint and of its neighbours' for every iteration."""
         if self.schedule == "constant":
@@ -399,17 +277,17 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             return [(rho, rho)] * self.iterations
         return [(100.0, (10.0, 50.0, 100.0)[3 * t // self.iterations]) for t in range(self.iterations)]
 
-    def _iterate(self, mail: Mail, network: _Network, component: int) -> Protocol[_Course]:
-        """Iterate to the end of one component."""
+    def _iterate(
+        self, mail: Mail, penalties: Sequence[tuple[float, float]], signs: Sequence[FloatArray], component: int
+    ) -> Protocol[_Course]:
+        """Iterate to the end of one component, from starts with such signs in each cell."""
         course = _Course()
-        for t, (own, others) in enumerate(network.penalties, start=1):
+        for t, (own, others) in enumerate(penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
             values: dict[str, float] = {"component": component, "t": t}
             # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
             if t == 1:
-                requests = {
-                    j: UpdateConsensus(signs=network.signs[cell], **rho) for j, cell in enumerate(network.cells)
-                }
+                requests = {j: UpdateConsensus(signs=own_signs, **rho) for j, own_signs in enumerate(signs)}
                 yield from mail.to_each(requests, **values)
             else:
                 yield from mail.to_all(UpdateConsensus(**rho), **values)
@@ -427,8 +305,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         return course
 
 
-def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
-    """Return by what every node's start is to be multiplied, so that they agree along the graph: one round.
+def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
+    """Return for each node by what starts in its cell are to be multiplied, to agree along the graph: one round.
 
     Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
     nothing, does not stand between others that are alike.
@@ -444,7 +322,7 @@ def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
     signs = np.ones(len(peers))
     for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
         signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
-    return signs
+    return [signs[sorted((node, *others))] for node, others in enumerate(peers)]
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:

@@ -10,15 +10,9 @@ import numpy as np
 
 from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
 from fedkernel.arrays import FloatArray, Precision
-from fedkernel.numerics import (
-    Eigenpairs,
-    RandomFeatures,
-    Search,
-    block_krylov,
-    block_krylov_above,
-    leading_eigenpairs,
-    unpack_symmetric,
-)
+from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
+from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
+from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.protocol import Protocol, Run, distributed, to_all, to_sum
 
 
