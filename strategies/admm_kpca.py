@@ -40,17 +40,17 @@ from clients.admm_kpca import (
     UpdateDirection,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import InputError
 from fedkernel.models.components import PeerComponents
 from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
-from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
 from fedkernel.protocol.forecast import FLOAT, Forecast
 from fedkernel.protocol.plan import Plan, any_width, ask, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.nodes import JudgesNodes
+from strategies.nodes import JudgesNodes, agreed_signs
 
 log = logging.getLogger(__name__)
 
@@ -65,16 +65,9 @@ multipliers may have led them away from where they were before, and without they
 
 @dataclass
 class _Course:
-    """How the iterations of one component went.
+    """Of one component the augmented Lagrangian before each update, and the largest angle a direction turned by in it.
 
-    Attributes
-    ----------
-    lagrangians : list of float
-        The augmented Lagrangian before each update.
-    turns : list of float
-        The largest angle that a direction has turned by, in each.
-    without : int
-        The iteration from which on there were no multipliers; 0: none.
+    From the iteration ``without`` on there were no multipliers; 0: there is none such.
     """
 
     lagrangians: list[float] = field(default_factory=list)
@@ -260,7 +253,7 @@ class ADMMKPCA(JudgesNodes):
                 yield from mail.to_all(ShareDirection())
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
-            signs = yield from _signs(mail, peers)
+            signs = yield from agreed_signs(mail, peers)
             courses.append((yield from self._iterate(mail, penalties, signs, component)))
         yield from to_all(KeepComponents())
         longest = max(len(course.lagrangians) for course in courses)
@@ -303,26 +296,6 @@ class ADMMKPCA(JudgesNodes):
                 unsettled = "the directions of component %d do not settle: no multipliers from iteration %d on"
                 log.warning(unsettled, component, course.without)
         return course
-
-
-def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
-    """Return for each node by what starts in its cell are to be multiplied, to agree along the graph: one round.
-
-    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
-    nothing, does not stand between others that are alike.
-    """
-    replies = yield from mail.to_all(CompareStarts())
-    for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
-        if len(reply.cosines) != len(others):
-            raise ProtocolError(f"client {j} sent {len(reply.cosines)} cosines; allowed: {len(others)}, its neighbours")
-    cosines = {
-        (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
-    }
-    likeness = {(j, q): abs(x) for (j, q), x in cosines.items() if j < q}
-    signs = np.ones(len(peers))
-    for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
-        signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
-    return [signs[sorted((node, *others))] for node, others in enumerate(peers)]
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:

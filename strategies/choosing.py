@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,10 @@ class Clustered(NamedTuple):
     centers: FloatArray
     coreset: WeightedPoints
     choice: Choice | None = None
+
+    def model(self, *embedding: Any, **more: Any) -> KernelKMeans:
+        """Return the model of the clusters in an embedding, with its eigenvalues if it has some."""
+        return KernelKMeans(self.centers, *embedding, coreset_=self.coreset, choice_=self.choice, **more)
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:

@@ -25,9 +25,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from clients.diskpca import (
-    DisKPCAClient,
-)
+from clients.diskpca import DisKPCAClient
 from fedkernel.arrays import ROWS, Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA

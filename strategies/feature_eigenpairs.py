@@ -4,7 +4,7 @@ Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,6 +41,22 @@ class IterationStep:
     def drawn(self) -> dict[str, Any]:
         """What every request of the iteration says of its features."""
         return {"features": self.features, "t": self.t, "precision": self.precision}
+
+    def rounding(self, values: FloatArray, wire: Precision) -> float:
+        """Return what eigenvalues may be that are 0 but for rounding, also on the wire."""
+        coarsest = "float32" if "float32" in (self.precision, wire) else "float64"
+        return len(self.weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
+
+
+def eigenpairs(
+    run: Run, step: IterationStep, B: FloatArray | None, solver: Literal["gram", "lanczos"]
+) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Return the eigenvalues l and vectors v of W^T W, and of W W^T the vectors u, where the coordinator has B."""
+    if B is not None:
+        (values, U), V = yield from of_rows(run, step, B)
+        return values, V, U
+    values, V = yield from by_lanczos(run, step) if solver == "lanczos" else by_gram(step)
+    return values, V, np.empty((0, len(values)))
 
 
 def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:

@@ -18,7 +18,7 @@ Where this departs from the paper:
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -37,7 +37,7 @@ from clients.fk_kmeans import (
 from fedkernel.arrays import FloatArray, Precision
 from fedkernel.errors import InputError
 from fedkernel.models import FeatureChain, KernelKMeans
-from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
+from fedkernel.numerics.estimates import eigengap, squared_move
 from fedkernel.numerics.frequencies import Frequencies
 from fedkernel.numerics.kernels import RBF, AnyKernel
 from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
@@ -47,7 +47,7 @@ from fedkernel.protocol.rounds import Protocol, Run, to_all, to_each
 from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
-from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
+from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs
 from strategies.fk_sizes import FEW, SizedFeatures, few_features
 
 log = logging.getLogger(__name__)
@@ -189,9 +189,7 @@ class FKKMeans(SizedFeatures):
         are columns, and without CEM one more.
         """
         D, T = self._most_drawn, self._most_iterations
-        most = [D]
-        for t in range(2, T + 1):
-            most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
+        most = self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         if not self._is_sized:
             features |= {"n_features": {AT_MOST: D}}
@@ -211,11 +209,7 @@ class FKKMeans(SizedFeatures):
         embed = once(EmbedRows, s, features=features, t=last, precision=self.dtype)
         if not self.cem:
             embed = once(TakeEmbedding, {"s": self.dimensions})
-        return (
-            *iterations,
-            embed,
-            *self.clusters_plan(self.dimensions),
-        )
+        return (*iterations, embed, *self.clusters_plan(self.dimensions))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
@@ -226,13 +220,9 @@ class FKKMeans(SizedFeatures):
         # Line 19
         clustered = yield from own.clusters(replace(run, members=tuple(members)))
         drawn = own._drawn * len(chain.maps)
-        return KernelKMeans(
-            *(clustered.centers, chain, values),
-            findings_=(few_features(drawn, run.members),) if own is not self and drawn < FEW * self.dimensions else (),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            kernel_mean_=mean_of_points(*clustered.coreset),
-        )
+        few = own is not self and drawn < FEW * self.dimensions
+        findings = (few_features(drawn, run.members),) if few else ()
+        return clustered.model(chain, values, findings_=findings, kernel_mean_=mean_of_points(*clustered.coreset))
 
     def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates.
@@ -252,18 +242,13 @@ class FKKMeans(SizedFeatures):
             wanted = self._number if penalty is None else eta * penalty
             step = IterationStep(features, t, weights, last, wanted, run.tolerance(self.tol), self.dtype)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
-            if not self.cem:
-                (values, U), V = yield from of_rows(run, step, B)
-            else:
-                values, V = yield from by_lanczos(run, step) if self.solver == "lanczos" else by_gram(step)
+            values, V, U = yield from eigenpairs(run, step, None if self.cem else B, self.solver)
             if t == 1 and self.eigengap:
                 s = eigengap(values, self.most_clusters, s)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0
-            coarsest = "float32" if "float32" in (self.dtype, run.wire) else "float64"
-            rounding = len(weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
-            above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
+            above = int(np.count_nonzero(values > max(eta * penalty, step.rounding(values, run.wire))))
             if above == 0:
                 raise InputError(f"penalty = {penalty:g} leaves no eigenvalue in iteration {t}; it must be smaller")
             values, V = values[:above], V[:, :above]
@@ -291,9 +276,3 @@ class FKKMeans(SizedFeatures):
             parts = divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
         return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored
-
-    def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
-        """Tell whether the estimate of the kernel matrix is as good as ``accuracy`` demands."""
-        if not self.accuracy or not moves:
-            return False
-        return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))

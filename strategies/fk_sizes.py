@@ -10,6 +10,7 @@ import numpy as np
 from clients.fk_kmeans import KEPT
 from fedkernel.arrays import ROWS, FloatArray, Precision
 from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
+from fedkernel.numerics import mean_error
 from fedkernel.protocol.forecast import FLOAT, Forecast
 from fedkernel.protocol.rounds import Member
 from fedkernel.protocol.table_share import TABLE_SHARE, most_numbers
@@ -165,6 +166,19 @@ class SizedFeatures(KMeansStrategy):
         """Return how many bytes of a client's features are kept from one iteration to the next."""
         drawn = np.dtype(self.dtype).itemsize * rows * self._drawn
         return drawn if drawn <= KEPT else 0
+
+    def _most_columns(self) -> list[int]:
+        """Return how many columns each iteration has at most."""
+        most = [self._most_drawn]
+        for t in range(2, self._most_iterations + 1):
+            most.append(most[0] + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
+        return most
+
+    def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
+        """Tell whether the estimate of the kernel matrix is as good as ``accuracy`` demands."""
+        if not self.accuracy or not moves:
+            return False
+        return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))
 
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans

@@ -71,7 +71,8 @@ class Drawn:
             If the other clients' products with a row would be too large for what they send, or be of nothing but it.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
-        largest = {client: float(_entries(own).max()) for client, own in rows.items()}
+        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # of entries, dense or sparse
+        largest = {client: float(own.max()) for client, own in sizes.items()}
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 lengths = abs(kernel.diag(own))
@@ -98,11 +99,6 @@ class Drawn:
         return self.rows[others], first
 
 
-def _entries(rows: Any) -> Any:
-    """Return how large the entries of rows are, dense or sparse."""
-    return abs(rows)
-
-
 @dataclass(frozen=True)
 class Allotment:
     """How many landmarks |Y| there are, the rows (M,) that each client draws at most, and why they are few, if so."""
@@ -116,12 +112,7 @@ class Allotment:
 class LowRank:
     """What the steps of the low-rank approximation have in common.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    precision : {"float64", "float32"}
-    tol : float
-        Of the basis of a span: directions whose squared length is below so much of the largest are left out.
+    Directions whose squared length is below ``tol`` of the largest are left out of the basis of a span.
     """
 
     kernel: AnyKernel

@@ -1,20 +1,42 @@
-"""Components that nodes keep of ADMMKPCA: how similar they are to those of all rows, and how they are applied."""
+"""Nodes of ADMMKPCA: how the signs of what they start from agree, and how good the components are that they keep."""
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from clients.admm_kpca import CUT, MeasureKept
+from clients.admm_kpca import CUT, CompareStarts, MeasureKept
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca
 from fedkernel.numerics import Embeddable, SubspaceEmbedding
+from fedkernel.peers import Mail, spanning_tree
 from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
+
+
+def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
+    """Return for each node by what starts in its cell are to be multiplied, to agree along the graph: one round.
+
+    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
+    nothing, does not stand between others that are alike.
+    """
+    replies = yield from mail.to_all(CompareStarts())
+    for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
+        if len(reply.cosines) != len(others):
+            raise ProtocolError(f"client {j} sent {len(reply.cosines)} cosines; allowed: {len(others)}, its neighbours")
+    cosines = {
+        (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
+    }
+    likeness = {(j, q): abs(x) for (j, q), x in cosines.items() if j < q}
+    signs = np.ones(len(peers))
+    for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
+        signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
+    return [signs[sorted((node, *others))] for node, others in enumerate(peers)]
 
 
 class JudgesNodes(KernelStrategy[PeerComponents]):

@@ -80,10 +80,5 @@ class RFKKMeans(KMeansStrategy):
         features = self._features(self.kernel.settled(run.columns), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
         clustered = yield from self.clusters(run)
-        return KernelKMeans(
-            clustered.centers,
-            FeatureChain(features, run.columns),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            kernel_mean_=mean_of_points(*clustered.coreset),
-        )
+        mean = mean_of_points(*clustered.coreset)
+        return clustered.model(FeatureChain(features, run.columns), kernel_mean_=mean)

@@ -106,13 +106,8 @@ class SpectralKMeans(ClusteringStrategy):
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
         clustered = yield from self.clusters(run)
-        return KernelKMeans(
-            *(clustered.centers, spanned.embedding, spanned.eigenvalues_),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            findings_=spanned.findings_,
-            kernel_mean_=spanned.kernel_mean_,
-        )
+        findings, mean = spanned.findings_, spanned.kernel_mean_
+        return clustered.model(spanned.embedding, spanned.eigenvalues_, findings_=findings, kernel_mean_=mean)
 
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""

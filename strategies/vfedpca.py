@@ -25,14 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from clients.merging import merged, merging_weights, moved
-from clients.vfedpca import (
-    Finish,
-    IterateLocally,
-    LeadingVectors,
-    Multiply,
-    ProjectOntoDirections,
-    VFedPCAClient,
-)
+from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA
