@@ -20,7 +20,6 @@ Where this departs from the paper:
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -61,18 +60,6 @@ multipliers are left out."""
 WIDELY = 0.2
 """They are left out of the last `SETTLING` iterations, too, where the directions still turn by more radians than these:
 multipliers may have led them away from where they were before, and without they return."""
-
-
-@dataclass
-class _Course:
-    """Of one component the augmented Lagrangian before each update, and the largest angle a direction turned by in it.
-
-    From the iteration ``without`` on there were no multipliers; 0: there is none such.
-    """
-
-    lagrangians: list[float] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
-    without: int = 0
 
 
 @value_object()
@@ -207,9 +194,8 @@ class ADMMKPCA(JudgesNodes):
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
         edges = sum(map(len, peers))
-        on_edges = sum(
-            len(others) * rows for others, rows in zip(peers, n, strict=True)
-        )  # a number a row, on every edge
+        # a number a row, on every edge
+        on_edges = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))
         up = on_edges * width + (more + 1) * (on_edges + M + edges + T * (3 * on_edges + 2 * M)) + more * on_edges
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
@@ -256,9 +242,9 @@ class ADMMKPCA(JudgesNodes):
             signs = yield from agreed_signs(mail, peers)
             courses.append((yield from self._iterate(mail, penalties, signs, component)))
         yield from to_all(KeepComponents())
-        longest = max(len(course.lagrangians) for course in courses)
-        lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
-        without = np.array([course.without for course in courses], dtype=np.float64)
+        longest = max(len(values) for values, _ in courses)
+        lagrangians = [np.pad(values, (0, longest - len(values)), mode="edge") for values, _ in courses]
+        without = np.array([iteration for _, iteration in courses], dtype=np.float64)
         kernel_mean = float(np.mean(means)) if means else None
         fields = (self.n_components, penalties[0][0], np.array(lagrangians), without)
         return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean)
@@ -272,9 +258,13 @@ class ADMMKPCA(JudgesNodes):
 
     def _iterate(
         self, mail: Mail, penalties: Sequence[tuple[float, float]], signs: Sequence[FloatArray], component: int
-    ) -> Protocol[_Course]:
-        """Iterate to the end of one component, from starts with such signs in each cell."""
-        course = _Course()
+    ) -> Protocol[tuple[list[float], int]]:
+        """Iterate to the end of one component, from starts with such signs in each cell.
+
+        Return the augmented Lagrangian before each update, and the iteration from which on there were no multipliers; 0:
+        there is none such.
+        """
+        lagrangians, turns, without = list[float](), list[float](), 0
         for t, (own, others) in enumerate(penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
             values: dict[str, float] = {"component": component, "t": t}
@@ -284,18 +274,18 @@ class ADMMKPCA(JudgesNodes):
                 yield from mail.to_each(requests, **values)
             else:
                 yield from mail.to_all(UpdateConsensus(**rho), **values)
-                values |= {"lagrangian": course.lagrangians[-1], "turned": course.turns[-1]}
+                values |= {"lagrangian": lagrangians[-1], "turned": turns[-1]}
             # Equations 12 and 13
-            replies = yield from mail.to_all(UpdateDirection(dual=not course.without, **rho), **values)
-            course.lagrangians.append(float(sum(reply.lagrangian for reply in replies)))
-            course.turns.append(float(max(reply.turned for reply in replies)))
-            if course.turns[-1] <= self.tol:
+            replies = yield from mail.to_all(UpdateDirection(dual=not without, **rho), **values)
+            lagrangians.append(float(sum(reply.lagrangian for reply in replies)))
+            turns.append(float(max(reply.turned for reply in replies)))
+            if turns[-1] <= self.tol:
                 break
-            if not course.without and _unsettled(course.turns, self.iterations - t):
-                course.without = t + 1
+            if not without and _unsettled(turns, self.iterations - t):
+                without = t + 1
                 unsettled = "the directions of component %d do not settle: no multipliers from iteration %d on"
-                log.warning(unsettled, component, course.without)
-        return course
+                log.warning(unsettled, component, without)
+        return lagrangians, without
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:

@@ -25,27 +25,17 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient
+from clients.diskpca import DisKPCAClient, DrawUniformly
 from fedkernel.arrays import ROWS, Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.plan import AT_MOST, Plan, any_width, instead
+from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, any_width, instead, once
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.validation import value_object
 from strategies.choosing_components import MostComponents, NumberOfComponents
-from strategies.landmarks import (
-    EACH,
-    LandmarkStrategy,
-    ProjectionSize,
-    SketchSize,
-    draw_uniformly,
-    low_rank,
-    low_rank_plan,
-    sketched_floats,
-    uniform_plan,
-)
+from strategies.landmarks import EACH, LandmarkStrategy, ProjectionSize, SketchSize, draw_uniformly, sketched_floats
 from strategies.representative_rows import leverage_plan, points_plan, representative_points, score_by_leverage
 
 EMBEDDED = 50
@@ -201,9 +191,8 @@ class DisKPCA(LandmarkStrategy):
         t = min(d, size) if isinstance(self.kernel, Linear) else size
         up = self._scored(cohort, size)
         products = -(-n // ROWS) * t * (t + 1) // 2
-        memory = FLOAT * products + np.dtype(self.dtype).itemsize * (
-            min(n, ROWS) * (d + t) + d * self.n_random_features
-        )
+        block = min(n, ROWS) * (d + t) + d * self.n_random_features
+        memory = FLOAT * products + np.dtype(self.dtype).itemsize * block
         return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
@@ -215,8 +204,8 @@ class DisKPCA(LandmarkStrategy):
             embedding["size"] = {AT_MOST: t}
         scores = leverage_plan(embedding, t, self.dtype, self.point_sketch_size)
         points = points_plan(embedding, step, **self._draws(rows))
-        components = low_rank_plan(step, rows, **self._low_rank_fields())
-        return *instead(uniform_plan(rows), (*scores, *points)), *components
+        everyone = once(DrawUniformly, samples=AtMost(rows))
+        return *instead(everyone, (*scores, *points)), *self._low_rank_plan(step)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Algorithm 4."""
@@ -229,10 +218,8 @@ class DisKPCA(LandmarkStrategy):
             embedding = self._embedding(step.kernel, run.seed, self._embedded(run.members, allotment.number))
             totals = yield from score_by_leverage(run, embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
-            draws = self._draws(allotment.number)
-            landmarks, last = yield from representative_points(
-                embedding, step, totals, allotment.most, run.rng("draws"), **draws
-            )
+            draws, rng = self._draws(allotment.number), run.rng("draws")
+            landmarks, last = yield from representative_points(embedding, step, totals, allotment.most, rng, **draws)
         # Step 4: the components in their span
-        model = yield from low_rank(run, step, landmarks, last, **self._low_rank_fields())
+        model = yield from self._low_rank(run, step, landmarks, last)
         return dataclasses.replace(model, findings_=allotment.findings)

@@ -23,12 +23,11 @@ from clients.dkpca import (
     FindLocalProducts,
     LocalProducts,
     LocalSpectrum,
-    MeasureKept,
     ProjectNewRows,
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, kept_variance
+from fedkernel.models import KernelPCA
 from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Linear
 from fedkernel.numerics.symmetric import symmetric_by_rows
 from fedkernel.protocol.forecast import FLOAT, Forecast, leading_bytes
@@ -164,29 +163,6 @@ class DKPCA(SolvesKernelMatrix):
         why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"
         more = "more local_components leave out less, and certificate = true bounds the error"
         return dataclasses.replace(model, findings_=(f"{why}: {more}",))
-
-    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
-
-        With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
-        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
-        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
-        """
-        figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
-        if self.kernel.vertical == "sum":
-            vectors = model.eigenvectors_
-            variances = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
-            figures |= kept_variance(float(variances.captured.sum()), variances.total, len(vectors))
-        elif self._elementwise:
-            most = len(model.eigenvectors_) * (1.0 - model.mean_)
-            figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0
-        return figures
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, which with other kernels than a linear one there is not."""
-        if self.kernel.vertical != "sum":
-            return ()
-        return (once(MeasureKept, {"k": self.most_components}, center=self.center),)
 
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs, MeasureKept
 from fedkernel.arrays import EPS, FloatArray
-from fedkernel.models import KernelPCA, compare_kernel_pca
+from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import Kernel, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
-from fedkernel.protocol import Request
+from fedkernel.protocol import Plan, Protocol, Request, Run, once, to_sum
 from fedkernel.run import Result
 from fedkernel.validation import check_at_most
 from strategies.choosing_components import ChoosesComponents, chosen
@@ -114,6 +114,28 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         check_at_most("n_components", self.most_components, X.shape[0])
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
+    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
+        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
+
+        With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
+        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
+        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
+        """
+        figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
+        if self.kernel.vertical == "sum":
+            vectors = model.eigenvectors_
+            variances = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
+            figures |= kept_variance(float(variances.captured.sum()), variances.total, len(vectors))
+        elif self._elementwise:
+            most = len(model.eigenvectors_) * (1.0 - model.mean_)
+            figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0
+        return figures
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance, which with other kernels than a linear one there is not."""
+        measure = once(MeasureKept, {"k": self.most_components}, center=self.center)
+        return (measure,) if self.kernel.vertical == "sum" else ()
+
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
@@ -144,15 +166,11 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         """
         if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
             return None
-        rows = shards[0].shape[0]
-        if self.most_components == rows:
+        rows, D = shards[0].shape[0], self.most_components
+        if rows == D:
             return 0.0
-        product = self.kernel.vertical == "product"
-        _, fields = self._asked()
-        request = FindLocalEigenpairs(**fields | {"omitted": True})
+        request = FindLocalEigenpairs(**self._asked()[1] | {"omitted": True})
         omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
-        next_too = self.most_components + 1
-        wider = dataclasses.replace(self, n_components=next_too, max_components=None)  # type: ignore[type-var]
-        eigenvalues = wider.central(shards).eigenvalues_
-        numerator = len(shards) * np.sqrt(rows if product else rows - self.most_components) * omitted
-        return over_gap(float(numerator), eigenvalues, self.most_components, rows)
+        wider = dataclasses.replace(self, n_components=D + 1, max_components=None)  # type: ignore[type-var]
+        numerator = len(shards) * np.sqrt(rows if self.kernel.vertical == "product" else rows - D) * omitted
+        return over_gap(float(numerator), wider.central(shards).eigenvalues_, D, rows)

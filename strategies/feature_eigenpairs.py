@@ -13,7 +13,9 @@ from fedkernel.arrays import FloatArray, Precision
 from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
 from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.protocol import Protocol, Run, distributed, to_all, to_sum
+from fedkernel.protocol import AtMost, Protocol, Run, Step, ask, distributed, once, repeated, to_all, to_sum
+
+Solver = Literal["gram", "lanczos"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class IterationStep:
 
 
 def eigenpairs(
-    run: Run, step: IterationStep, B: FloatArray | None, solver: Literal["gram", "lanczos"]
+    run: Run, step: IterationStep, B: FloatArray | None, solver: Solver
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
     """Return the eigenvalues l and vectors v of W^T W, and of W W^T the vectors u, where the coordinator has B."""
     if B is not None:
@@ -57,6 +59,16 @@ def eigenpairs(
         return values, V, U
     values, V = yield from by_lanczos(run, step) if solver == "lanczos" else by_gram(step)
     return values, V, np.empty((0, len(values)))
+
+
+def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before: int, p: int) -> Step:
+    """Return what an iteration asks, of p columns at most after so many before; without a solver, by R_t."""
+    if solver is None:
+        return repeated(p + 1, ask(SumFeatures, **fields), ask(CombineFeatures, {"D": D}, **fields))
+    moved = {"p_before": before, "r": p - D}
+    if solver == "gram":
+        return once(MultiplyColumns, moved, **fields, columns=AtMost(p))
+    return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **fields))
 
 
 def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:

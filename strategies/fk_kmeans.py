@@ -17,6 +17,7 @@ Where this departs from the paper:
 * Without CEM the vectors A_t^T u, by which new rows are labelled, follow from what was uploaded already.
 """
 
+import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,15 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.fk_kmeans import (
-    CombineFeatures,
-    EmbedRows,
-    FKKMeansClient,
-    MultiplyColumns,
-    MultiplyGram,
-    SumFeatures,
-    TakeEmbedding,
-)
+from clients.fk_kmeans import EmbedRows, FKKMeansClient, TakeEmbedding
 from fedkernel.arrays import FloatArray, Precision
 from fedkernel.errors import InputError
 from fedkernel.models import FeatureChain, KernelKMeans
@@ -42,12 +35,12 @@ from fedkernel.numerics.frequencies import Frequencies
 from fedkernel.numerics.kernels import RBF, AnyKernel
 from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
 from fedkernel.numerics.widths import mean_of_points
-from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, Step, any_width, ask, once, repeated
+from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, any_width, once
 from fedkernel.protocol.rounds import Protocol, Run, to_all, to_each
 from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
-from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs
+from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan
 from strategies.fk_sizes import FEW, SizedFeatures, few_features
 
 log = logging.getLogger(__name__)
@@ -194,21 +187,14 @@ class FKKMeans(SizedFeatures):
         if not self._is_sized:
             features |= {"n_features": {AT_MOST: D}}
 
-        def iteration(t: int, p: int, before: int) -> Step:
-            common: dict[str, Any] = {"features": features, "t": t, "precision": self.dtype}
-            if not self.cem:
-                return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
-            moved = {"p_before": before, "r": p - D}
-            if self.solver == "gram":
-                return once(MultiplyColumns, moved, **common, columns=AtMost(p))
-            return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **common))
-
-        iterations = map(iteration, range(1, T + 1), most, [0, *most])
+        common = {"features": features, "precision": self.dtype}
+        iterations = [
+            iteration_plan(common | {"t": t}, self.solver if self.cem else None, D, before, p)
+            for t, (before, p) in enumerate(itertools.pairwise([0, *most]), start=1)
+        ]
         s = {"p_before": most[-1], "r": self.dimensions}
         last = AtMost(T + 1) if self.accuracy or not self._is_sized else T + 1
-        embed = once(EmbedRows, s, features=features, t=last, precision=self.dtype)
-        if not self.cem:
-            embed = once(TakeEmbedding, {"s": self.dimensions})
+        embed = once(EmbedRows, s, t=last, **common) if self.cem else once(TakeEmbedding, {"s": self.dimensions})
         return (*iterations, embed, *self.clusters_plan(self.dimensions))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
@@ -230,10 +216,8 @@ class FKKMeans(SizedFeatures):
         Iterations end before more than so many `numbers` would have left a site.
         """
         D, T, s, penalty = self._drawn, self._most_iterations, self.dimensions, self.penalty
-        maps: list[FloatArray] = []
-        finish: list[FloatArray] = []
+        maps, finish, moves = list[FloatArray](), list[FloatArray](), list[float]()
         shrunk = np.empty(0)  # the eigenvalues of Z_t
-        moves: list[float] = []
         B = np.empty((run.rows, 0))  # B_t, which without CEM is the coordinator's
         for t in range(1, T + 1):
             eta, last = 1 / t, maps[-1] if maps else None

@@ -137,30 +137,22 @@ class SizedFeatures(KMeansStrategy):
         be made, too.
         """
         own, members, _ = self._sized(cohort)
-        return own._forecast(members)
-
-    def _forecast(self, cohort: Sequence[Member]) -> Forecast:
-        M, n, D, T = len(cohort), [member.rows for member in cohort], self._drawn, self._most_iterations
+        M, n, D, T = len(members), [member.rows for member in members], own._drawn, own._most_iterations
         if self.accuracy:
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
-        s, (r, usual) = self.dimensions, self._usual
-        rounds, up, down = 0, 0, 0
+        s, (r, usual), rounds, up, down = own.dimensions, own._usual, 0, 0, 0
         for p, times in ((D, 1), (D + r, T - 1)):
             Q = min(p, usual)
-            if not self.cem:
-                floats = Q * (sum(n) + M * D)
-                rounds, up, down = rounds + times * 2 * Q, up + times * floats, down + times * floats
-            elif self.solver == "lanczos":
-                rounds, up, down = rounds + times * Q, up + times * Q * M * p, down + times * Q * M * p
-            else:
+            if self.cem and self.solver == "gram":
                 rounds, up = rounds + times, up + times * (M * p * (p + 1) // 2)
+            else:
+                floats = times * Q * (M * p if self.cem else sum(n) + M * D)
+                rounds, up, down = rounds + times * Q * (1 if self.cem else 2), up + floats, down + floats
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
-        memory += max(map(self._kept, n))
-        iterated = Forecast(rounds + 1, up, down, memory, "about")
-        clustered = self.clusters_forecast(cohort, s)
-        return iterated + clustered
+        memory += max(map(own._kept, n))
+        return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
 
     def _kept(self, rows: int) -> int:
         """Return how many bytes of a client's features are kept from one iteration to the next."""

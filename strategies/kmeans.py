@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
@@ -35,7 +35,7 @@ from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing import AUTO_CLUSTERS, Clustered, best_division, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
-from strategies.stability import compare_clusters, comparing_plan
+from strategies.stability import compare_clusters
 
 CORESET, SHARE = 1000, 0.25
 """By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
@@ -61,13 +61,13 @@ def distributed_kmeans(
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
     # Round 3: the centres of the weighted union, by which the clients label their rows
-    points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])
+    coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
     if choose:
-        clustered = best_division(WeightedPoints(points, weights), n_clusters, lambda: run.rng("k-means"))
+        clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
     else:
-        centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-        clustered = Clustered(centers, WeightedPoints(points, weights))
+        centers = k_means(coreset.points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
+        clustered = Clustered(centers, coreset)
     yield from to_all(LabelRows(centers=clustered.centers))
     return clustered
 
@@ -178,7 +178,8 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
 
     def comparison_plan(self, earlier: str) -> Plan:
         """Return the request for what the clusters of both runs share."""
-        return comparing_plan(earlier, self.most_clusters)
+        asked = CompareClusters(run=earlier, n_clusters=self.most_clusters)
+        return (once(CompareClusters, **dict(asked)),)
 
 
 class KMeansStrategy(ClusteringStrategy):
@@ -224,12 +225,10 @@ class KMeansStrategy(ClusteringStrategy):
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
-        if not isinstance(model.embedding, FeatureChain):
+        if not isinstance(chain := model.embedding, FeatureChain):
             raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
-        chain = model.embedding
-        yield from to_all(
-            LabelNewRows(features=chain.features, coefficients=chain.coefficients, centers=model.centers_)
-        )
+        fields = {"features": chain.features, "coefficients": chain.coefficients}
+        yield from to_all(LabelNewRows(**fields, centers=model.centers_))
 
     def predict(
         self,

@@ -65,10 +65,7 @@ class Drawn:
     def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
         """Put the replies of some of the clients together; of none, in no rows of the kind of others.
 
-        Raises
-        ------
-        ProtocolError
-            If the other clients' products with a row would be too large for what they send, or be of nothing but it.
+        Refuse rows of which other clients' products would be too large for what they send, or be of nothing else.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
         sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # of entries, dense or sparse
@@ -238,11 +235,6 @@ def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Gener
     return Drawn.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
 
 
-def uniform_plan(samples: int) -> Step:
-    """Return what `draw_uniformly` asks."""
-    return once(DrawUniformly, samples=AtMost(samples))
-
-
 class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     """Base of the strategies that find components in the span of rows which the clients disclose."""
 
@@ -347,6 +339,12 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     def _low_rank_fields(self) -> dict[str, Any]:
         choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}
         return {**choice, "columns": self.projection_size, "embed": self.embed}
+
+    def _low_rank(self, run: Run, step: LowRank, landmarks: Rows, last: Drawn) -> Protocol[LandmarkPCA]:
+        return low_rank(run, step, landmarks, last, **self._low_rank_fields())
+
+    def _low_rank_plan(self, step: LowRank) -> Plan:
+        return low_rank_plan(step, self.n_landmarks, **self._low_rank_fields())
 
     def evaluation_plan(self) -> Plan:
         """Return the request for what is captured."""

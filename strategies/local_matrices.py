@@ -86,8 +86,7 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
 
         Of a table above `KEPT` bytes one block of rows is centred at a time. A tall one's Gram matrix is decomposed.
         """
-        widest, k = max(member.columns for member in cohort), self.most_components
-        N = cohort[0].rows
+        N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
         table = FLOAT * N * widest
         centred = table if table <= KEPT else FLOAT * BLOCK * widest
         if shortens((N, widest), k, self.local_iterations):

@@ -6,7 +6,7 @@ from clients.kmeans import CompareClusters
 from fedkernel.errors import ProtocolError
 from fedkernel.judging import Measures
 from fedkernel.numerics import adjusted_rand_within
-from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
+from fedkernel.protocol import Protocol, Run, to_sum
 
 VAGUE = 0.1
 """An error of the index from which a result says how little it tells."""
@@ -34,8 +34,3 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
     )
     figures = {"stability": agreement.estimate, "stability_error": agreement.error}
     return Measures(figures, warnings=[vague] if agreement.error >= VAGUE else [])
-
-
-def comparing_plan(earlier: str, n_clusters: int) -> Plan:
-    """Return what `compare_clusters` asks."""
-    return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=n_clusters))),)
