@@ -261,8 +261,8 @@ class ADMMKPCA(JudgesNodes):
     ) -> Protocol[tuple[list[float], int]]:
         """Iterate to the end of one component, from starts with such signs in each cell.
 
-        Return the augmented Lagrangian before each update, and the iteration from which on there were no multipliers; 0:
-        there is none such.
+        Return the augmented Lagrangian before each update, and the iteration from which on there are no multipliers (0:
+        none).
         """
         lagrangians, turns, without = list[float](), list[float](), 0
         for t, (own, others) in enumerate(penalties, start=1):
