@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
+from fedkernel.models.embeddings import Embedding
 from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
 
 AUTO_CLUSTERS = 10
@@ -28,9 +29,9 @@ class Clustered(NamedTuple):
     coreset: WeightedPoints
     choice: Choice | None = None
 
-    def model(self, *embedding: Any, **more: Any) -> KernelKMeans:
+    def model(self, embedding: Embedding, values: FloatArray | None = None, **more: Any) -> KernelKMeans:
         """Return the model of the clusters in an embedding, with its eigenvalues if it has some."""
-        return KernelKMeans(self.centers, *embedding, coreset_=self.coreset, choice_=self.choice, **more)
+        return KernelKMeans(self.centers, embedding, values, coreset_=self.coreset, choice_=self.choice, **more)
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
