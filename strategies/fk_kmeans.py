@@ -181,12 +181,10 @@ class FKKMeans(SizedFeatures):
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
-        D, T = self._most_drawn, self._most_iterations
-        most = self._most_columns()
+        D, T, most = self._most_drawn, self._most_iterations, self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         if not self._is_sized:
             features |= {"n_features": {AT_MOST: D}}
-
         common = {"features": features, "precision": self.dtype}
         iterations = [
             iteration_plan(common | {"t": t}, self.solver if self.cem else None, D, before, p)
