@@ -7,9 +7,10 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from flwr.serverapp import Grid
 
+from fedkernel import course
 from fedkernel.addresses import named
 from fedkernel.arrays import FloatArray, Precision
-from fedkernel.course import begin, check_phases, forecast_of_run, join_sites, measure, plan_of_run, settled_as
+from fedkernel.course import begin, check_phases, join_sites, measure, settled_as
 from fedkernel.data import Prepare, Table, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
@@ -20,8 +21,7 @@ from fedkernel.judging import Measures
 from fedkernel.models.base import Model
 from fedkernel.models.comparing import same_kernel, without_flattery
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
-from fedkernel.protocol.forecast import Forecast, pooled_floats, whole_table
-from fedkernel.protocol.plan import Plan
+from fedkernel.protocol.forecast import pooled_floats, whole_table
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.protocol.table_share import TABLE_SHARE, share_text, table_share
 from fedkernel.run.job import shares_rows
@@ -130,7 +130,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
         result: Result[M]
         if engine == "local":
-            sites = simulated_sites(self.client, tables, y=labels, share_rows=self._shares_rows)
+            sites = simulated_sites(self.client, tables, y=labels, share_rows=shares_rows(self.hyperparameters))
             with sites as (grid, outputs):
                 result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
@@ -158,21 +158,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         """Return the strategy as a run of it was, which gave this result: widths by rule settled as they were there."""
         return settled_as(self, result.history)
 
-    def plan_of_run(
-        self,
-        clients: int,
-        seed: int,
-        prepare: Prepare | None = None,
-        *,
-        evaluate: bool = False,
-        compare: str | None = None,
-    ) -> Plan | None:
-        """Return `plan` with what comes before and after it in a run: see `fedkernel.course.plan_of_run`."""
-        return plan_of_run(self, clients, seed, prepare, evaluate=evaluate, compare=compare)
-
-    def forecast_of_run(self, cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
-        """Return `forecast` with what comes before it in a run: see `fedkernel.course.forecast_of_run`."""
-        return forecast_of_run(self, cohort, prepare)
+    plan_of_run, forecast_of_run = course.plan_of_run, course.forecast_of_run
 
     def simulate(
         self,
@@ -214,7 +200,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         new: Sequence[TableLike] | None,
         settings: RunSettings,
     ) -> tuple[T, Outputs]:
-        with simulated_sites(self.client, tables, new, share_rows=self._shares_rows) as (grid, outputs):
+        with simulated_sites(self.client, tables, new, share_rows=shares_rows(self.hyperparameters)) as (grid, outputs):
             execution = join_sites(self, grid, settings)
             return execution.finish(protocol(execution.run)), outputs
 
@@ -281,10 +267,6 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
         """Return the names of the columns of all, where clients have the same ones and these have names."""
         return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
-
-    @property
-    def _shares_rows(self) -> bool:
-        return shares_rows(self.hyperparameters)
 
 
 def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:

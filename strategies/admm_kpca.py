@@ -20,19 +20,16 @@ Where this departs from the paper:
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from clients.admm_kpca import (
-    CUT,
     ADMMKPCAClient,
     CompareStarts,
     Features,
     KeepComponents,
-    MeasureKept,
     OwnRows,
     ShareDirection,
     ShareRows,
@@ -42,37 +39,17 @@ from clients.admm_kpca import (
     UpdateDirection,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.data import check_matrix
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models import (
-    Directions,
-    KernelPCA,
-    NodeComponents,
-    PeerComponents,
-    kept_variance,
-    normalised_kernel_pca,
-)
+from fedkernel.errors import InputError
+from fedkernel.models.components import PeerComponents
 from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
-from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    any_width,
-    ask,
-    once,
-    repeated,
-    to_all,
-    to_sum,
-)
-from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
+from fedkernel.protocol.forecast import FLOAT, Forecast
+from fedkernel.protocol.plan import Plan, any_width, ask, once, repeated
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
+from strategies.nodes import JudgesNodes, agreed_signs
 
 log = logging.getLogger(__name__)
 
@@ -85,50 +62,8 @@ WIDELY = 0.2
 multipliers may have led them away from where they were before, and without they return."""
 
 
-@dataclass(frozen=True)
-class _Network:
-    """Who talks to whom, and how the nodes iterate.
-
-    Attributes
-    ----------
-    peers : list of tuple of int
-    penalties : list of (float, float)
-        rho of iteration t: of a node's own z, and of its neighbours'.
-    signs : ndarray of shape (nodes,)
-        By what the nodes' starts are multiplied.
-    """
-
-    peers: list[tuple[int, ...]]
-    penalties: list[tuple[float, float]]
-    signs: FloatArray
-
-    @property
-    def cells(self) -> list[list[int]]:
-        """Each node and its neighbours, in order."""
-        return [sorted((node, *others)) for node, others in enumerate(self.peers)]
-
-
-@dataclass
-class _Course:
-    """How the iterations of one component went.
-
-    Attributes
-    ----------
-    lagrangians : list of float
-        The augmented Lagrangian before each update.
-    turns : list of float
-        The largest angle that a direction has turned by, in each.
-    without : int
-        The iteration from which on there were no multipliers; 0: none.
-    """
-
-    lagrangians: list[float] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
-    without: int = 0
-
-
 @value_object()
-class ADMMKPCA(KernelStrategy[PeerComponents]):
+class ADMMKPCA(JudgesNodes):
     """The leading kernel principal components, at every node as the best combination of its own rows.
 
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
@@ -259,9 +194,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
         edges = sum(map(len, peers))
-        on_edges = sum(
-            len(others) * rows for others, rows in zip(peers, n, strict=True)
-        )  # a number a row, on every edge
+        # a number a row, on every edge
+        on_edges = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))
         up = on_edges * width + (more + 1) * (on_edges + M + edges + T * (3 * on_edges + 2 * M)) + more * on_edges
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
@@ -305,92 +239,15 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
                 yield from mail.to_all(ShareDirection())
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
-            signs = yield from _signs(mail, peers)
-            courses.append((yield from self._iterate(mail, _Network(peers, penalties, signs), component)))
+            signs = yield from agreed_signs(mail, peers)
+            courses.append((yield from self._iterate(mail, penalties, signs, component)))
         yield from to_all(KeepComponents())
-        longest = max(len(course.lagrangians) for course in courses)
-        lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
-        without = np.array([course.without for course in courses], dtype=np.float64)
+        longest = max(len(values) for values, _ in courses)
+        lagrangians = [np.pad(values, (0, longest - len(values)), mode="edge") for values, _ in courses]
+        without = np.array([iteration for _, iteration in courses], dtype=np.float64)
         kernel_mean = float(np.mean(means)) if means else None
         fields = (self.n_components, penalties[0][0], np.array(lagrangians), without)
         return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean)
-
-    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.
-
-        The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
-        noise; eigenvalues that the method cuts off count for nothing.
-        """
-        variances = yield from to_sum(MeasureKept())
-        return kept_variance(variances.captured, variances.total, run.rows)
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
-        return (once(MeasureKept),)
-
-    def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
-        """Return a node's components as a model, which projects rows that are new there.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-            The node's own.
-        alpha : ndarray of shape (n, k)
-            What the node has kept of the run: ``result.outputs[j]["alpha"]`` where it was simulated.
-        seed : int
-            The run's.
-        """
-        X = check_matrix(rows, "rows")
-        if alpha.ndim != 2 or len(alpha) != len(X):
-            raise InputError(f"alpha has shape {alpha.shape}, but must be (rows, components), with {len(X)} rows")
-        kernel = self.kernel.settled(X.shape[1])
-        return NodeComponents(kernel, X, alpha, self.center, self._features(kernel, seed))
-
-    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
-        """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""
-        X = np.vstack(list(shards))
-        return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
-
-    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
-
-        Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
-        neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
-        outputs.
-        """
-        if reference is None:
-            return {}
-        if result.model is reference:
-            return {"similarity": 1.0}
-        tables = [np.asarray(shard) for shard in shards]
-        truth = Directions(np.vstack(tables), reference)
-        cells = zip(tables, self.peers(len(tables)), strict=True)
-        pooled = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
-        similarities = {
-            "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
-            "similarity_alone": [truth.found_by(X) for X in tables],
-            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, pooled, strict=True)],
-            "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
-        }
-        return {name: float(np.mean(values)) for name, values in similarities.items()}
-
-    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
-        if reference is None:
-            return {}
-        truth = Directions(np.vstack(list(shards)), reference)
-        own = zip(shards, models, strict=True)
-        return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
-
-    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
-        tables = [np.asarray(shard) for shard in shards]
-        steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
-        if len(steps) < len(tables):
-            return {}
-        truth = Directions(np.vstack(tables), reference)
-        courses = [truth.course(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
-        return {"similarity": np.mean(courses, axis=0).tolist()}
 
     def _penalties(self, bound: float) -> list[tuple[float, float]]:
         """Return rho of a node's own constraint and of its neighbours' for every iteration."""
@@ -399,52 +256,36 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             return [(rho, rho)] * self.iterations
         return [(100.0, (10.0, 50.0, 100.0)[3 * t // self.iterations]) for t in range(self.iterations)]
 
-    def _iterate(self, mail: Mail, network: _Network, component: int) -> Protocol[_Course]:
-        """Iterate to the end of one component."""
-        course = _Course()
-        for t, (own, others) in enumerate(network.penalties, start=1):
+    def _iterate(
+        self, mail: Mail, penalties: Sequence[tuple[float, float]], signs: Sequence[FloatArray], component: int
+    ) -> Protocol[tuple[list[float], int]]:
+        """Iterate to the end of one component, from starts with such signs in each cell.
+
+        Return the augmented Lagrangian before each update, and the iteration from which on there are no multipliers (0:
+        none).
+        """
+        lagrangians, turns, without = list[float](), list[float](), 0
+        for t, (own, others) in enumerate(penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
             values: dict[str, float] = {"component": component, "t": t}
             # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
             if t == 1:
-                requests = {
-                    j: UpdateConsensus(signs=network.signs[cell], **rho) for j, cell in enumerate(network.cells)
-                }
+                requests = {j: UpdateConsensus(signs=own_signs, **rho) for j, own_signs in enumerate(signs)}
                 yield from mail.to_each(requests, **values)
             else:
                 yield from mail.to_all(UpdateConsensus(**rho), **values)
-                values |= {"lagrangian": course.lagrangians[-1], "turned": course.turns[-1]}
+                values |= {"lagrangian": lagrangians[-1], "turned": turns[-1]}
             # Equations 12 and 13
-            replies = yield from mail.to_all(UpdateDirection(dual=not course.without, **rho), **values)
-            course.lagrangians.append(float(sum(reply.lagrangian for reply in replies)))
-            course.turns.append(float(max(reply.turned for reply in replies)))
-            if course.turns[-1] <= self.tol:
+            replies = yield from mail.to_all(UpdateDirection(dual=not without, **rho), **values)
+            lagrangians.append(float(sum(reply.lagrangian for reply in replies)))
+            turns.append(float(max(reply.turned for reply in replies)))
+            if turns[-1] <= self.tol:
                 break
-            if not course.without and _unsettled(course.turns, self.iterations - t):
-                course.without = t + 1
+            if not without and _unsettled(turns, self.iterations - t):
+                without = t + 1
                 unsettled = "the directions of component %d do not settle: no multipliers from iteration %d on"
-                log.warning(unsettled, component, course.without)
-        return course
-
-
-def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
-    """Return by what every node's start is to be multiplied, so that they agree along the graph: one round.
-
-    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
-    nothing, does not stand between others that are alike.
-    """
-    replies = yield from mail.to_all(CompareStarts())
-    for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
-        if len(reply.cosines) != len(others):
-            raise ProtocolError(f"client {j} sent {len(reply.cosines)} cosines; allowed: {len(others)}, its neighbours")
-    cosines = {
-        (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
-    }
-    likeness = {(j, q): abs(x) for (j, q), x in cosines.items() if j < q}
-    signs = np.ones(len(peers))
-    for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
-        signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
-    return signs
+                log.warning(unsettled, component, without)
+        return lagrangians, without
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:

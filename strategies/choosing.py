@@ -1,18 +1,16 @@
 """How many clusters there are, where that is left to a run."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
 from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
+from fedkernel.models.embeddings import Embedding
 from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
-from fedkernel.protocol import Member
 
 AUTO_CLUSTERS = 10
 """Where the number of clusters is chosen: the most, by default."""
@@ -31,25 +29,9 @@ class Clustered(NamedTuple):
     coreset: WeightedPoints
     choice: Choice | None = None
 
-
-def most_clusters(n_clusters: int | Literal["auto"], max_clusters: int | None) -> int:
-    """Return the number of clusters, or the most where it is chosen; InputError if the two do not fit together."""
-    if n_clusters == "auto":
-        return AUTO_CLUSTERS if max_clusters is None else max_clusters
-    if max_clusters is not None:
-        raise InputError(f'max_clusters = {max_clusters} has a meaning only with n_clusters = "auto"')
-    return n_clusters
-
-
-def most_among(n_clusters: int | Literal["auto"], max_clusters: int | None, cohort: Sequence[Member]) -> int:
-    """Return `most_clusters` of such clients: where nothing is said, no more than the root of the fewest rows of one.
-
-    Each client finds as many centres of its own; of a handful of rows each, these would be rows more than clusters.
-    """
-    most = most_clusters(n_clusters, max_clusters)
-    if n_clusters == "auto" and max_clusters is None:
-        return min(most, max(2, math.isqrt(min(member.rows for member in cohort))))
-    return most
+    def model(self, embedding: Embedding, values: FloatArray | None = None, **more: Any) -> KernelKMeans:
+        """Return the model of the clusters in an embedding, with its eigenvalues if it has some."""
+        return KernelKMeans(self.centers, embedding, values, coreset_=self.coreset, choice_=self.choice, **more)
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
@@ -60,12 +42,7 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     and Regression Trees, 1984). A silhouette needs at least two clusters: that there is none at all it cannot say, but
     is then small; below `WEAK` the choice says so, and where it is the most that was allowed.
 
-    Parameters
-    ----------
-    coreset : WeightedPoints
-    most : int
-    rng : callable
-        Returns the generator that k-means starts with: the same for every number of clusters.
+    ``rng`` returns the generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))

@@ -39,20 +39,31 @@ def no_choice(sentence: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def most_components(n_components: int | Literal["auto"], max_components: int | None) -> int:
-    """Return the number of components, or the most where it is chosen; InputError if the two do not fit together."""
-    if n_components == "auto":
-        return AUTO_COMPONENTS if max_components is None else max_components
-    if max_components is not None:
-        raise InputError(f'max_components = {max_components} has a meaning only with n_components = "auto"')
-    return n_components
+class ChoosesComponents:
+    """Base of strategies whose number of components may be "auto": of 1 to `max_components`."""
 
+    n_components: NumberOfComponents
+    max_components: MostComponents
 
-def check_components(
-    n_components: int | Literal["auto"], most: int, limit: int, what: str = "the number of rows, "
-) -> None:
-    """Raise InputError if there are, or may be, more components than the number of something allows."""
-    check_at_most("max_components" if n_components == "auto" else "n_components", most, limit, what)
+    @property
+    def most_components(self) -> int:
+        """k, the most of it where it is chosen."""
+        if self.n_components == "auto":
+            return AUTO_COMPONENTS if self.max_components is None else self.max_components
+        return self.n_components
+
+    def check_components(self, limit: int | None = None, what: str = "the number of rows, ") -> None:
+        """Raise InputError if there is a most beside a number, or more components than the number of something."""
+        if self.n_components != "auto" and self.max_components is not None:
+            raise InputError(f'max_components = {self.max_components} has a meaning only with n_components = "auto"')
+        if limit is not None:
+            name = "max_components" if self.n_components == "auto" else "n_components"
+            check_at_most(name, self.most_components, limit, what)
+
+    def comparable(self, reference: Components, model: Components) -> Components:
+        """Return of a reference's components, which are the most that there may be, as many as a model has chosen."""
+        chosen = self.n_components == "auto" and model.n_components < reference.n_components
+        return reference.first(model.n_components) if chosen else reference
 
 
 def chosen(
@@ -65,17 +76,9 @@ def chosen(
     mean's own direction, orthogonal to theirs, stands out as they do. Of eigenvalues, that is how many are above the
     middle of the gap: taking the mean off is of rank 1, so that at most one more is.
 
-    Parameters
-    ----------
-    model : KernelPCA or LandmarkPCA
-        Of one component more than the most, where there are so many.
-    most : int
-    rows : int
-        Of the matrix whose eigenvalues they are.
-    centred : ndarray, optional
-        As many eigenvalues of the matrix once it is centred; None: it is.
-    omitted : float
-        By how much these may be larger, by what clients left out.
+    The model is of one component more than the most, where there are so many, and of a matrix with so many `rows`;
+    ``centred`` are as many of its eigenvalues once it is centred, None: it is. By ``omitted``, what clients left out,
+    eigenvalues may be larger.
     """
     values = model.eigenvalues_ if centred is None else centred
     ratios = falls(values, most, rows, omitted)
@@ -97,8 +100,3 @@ def chosen(
     if n == most:
         why = f"{why}; that is the most that there may be (max_components)"
     return dataclasses.replace(model.first(n), choice_=Choice("n_components", n, f"n_components = {n}: {why}"))
-
-
-def comparable(reference: Components, model: Components) -> Components:
-    """Return as many of a reference's components, which are the most that there may be, as a model has chosen."""
-    return reference.first(model.n_components) if model.n_components < reference.n_components else reference

@@ -8,13 +8,9 @@ from clients.kmeans import CountClusters, MeasureClusters
 from fedkernel.arrays import FloatArray
 from fedkernel.judging import Measures
 from fedkernel.models import KernelKMeans
-from fedkernel.numerics import (
-    AnyKernel,
-    assign,
-    ratio_of_variances,
-    silhouette,
-    site_agreement,
-)
+from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.kernels import AnyKernel
+from fedkernel.numerics.quality import ratio_of_variances, silhouette, site_agreement
 from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_all, to_sum
 
 LIKE_SITES = 0.5
@@ -70,12 +66,6 @@ def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
 
     Those of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all rows; and all of
     them where the normalised mutual information of clusters and sites is 0.5 or more.
-
-    Parameters
-    ----------
-    members : sequence of Member
-    sizes : ndarray of shape (M, k)
-        Of each cluster at each site.
     """
     warnings = []
     rows = np.array([member.rows for member in members], dtype=np.float64)

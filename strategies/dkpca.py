@@ -23,49 +23,21 @@ from clients.dkpca import (
     FindLocalProducts,
     LocalProducts,
     LocalSpectrum,
-    MeasureKept,
     ProjectNewRows,
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_vectors, kept_variance
-from fedkernel.numerics import (
-    RBF,
-    Kernel,
-    Laplacian,
-    Linear,
-    center_gram,
-    leading_eigenpairs,
-    leading_eigenpairs_of_factor,
-    symmetric_by_rows,
-)
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Request,
-    Run,
-    Step,
-    leading_bytes,
-    once,
-    to_all,
-    to_sum,
-)
-from fedkernel.run import Result
+from fedkernel.models import KernelPCA
+from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Linear
+from fedkernel.numerics.symmetric import symmetric_by_rows
+from fedkernel.protocol.forecast import FLOAT, Forecast, leading_bytes
+from fedkernel.protocol.messages import Request
+from fedkernel.protocol.plan import Plan, Step, once
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
-from strategies.choosing_components import (
-    MostComponents,
-    NumberOfComponents,
-    check_components,
-    chosen,
-    comparable,
-    most_components,
-)
-from strategies.dkpca_spectrum import certified, over_gap
-from strategies.new_rows import ProjectsNewRows
+from strategies.choosing_components import MostComponents, NumberOfComponents
+from strategies.dkpca_spectrum import SolvesKernelMatrix
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
@@ -75,7 +47,7 @@ LEAST = 1e-9
 
 
 @value_object()
-class DKPCA(ProjectsNewRows):
+class DKPCA(SolvesKernelMatrix):
     """One round: every client uploads the leading eigenpairs of its part of the kernel matrix.
 
     The coordinator rebuilds an approximate kernel matrix from them, as a sum (linear), a sum and then the kernel's map
@@ -140,7 +112,7 @@ class DKPCA(ProjectsNewRows):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        most_components(self.n_components, self.max_components)
+        self.check_components()
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
         self.kernel.require_vertical()
@@ -154,25 +126,18 @@ class DKPCA(ProjectsNewRows):
                 'certificate = True is known for linear, RBF and Laplacian kernels with upload = "kernel" only'
             )
 
-    @property
-    def most_components(self) -> int:
-        """D, the most of it where it is chosen."""
-        return most_components(self.n_components, self.max_components)
-
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
-        rows = cohort[0].rows
-        check_components(self.n_components, self.most_components, rows)
+        self.check_components(cohort[0].rows)
         if isinstance(self.local_components, int):
-            check_at_most("local_components", self.local_components, rows)
+            check_at_most("local_components", self.local_components, cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
         N, product = cohort[0].rows, self._elementwise
         ranks = [N if product else min(N, member.columns) for member in cohort]
-        adaptive = self.local_components == "adaptive"
-        most = N if self.local_components == "adaptive" else self.local_components or self.most_components
+        most = N if (adaptive := self.local_components == "adaptive") else self.local_components or self.most_components
         sent = [min(most, rank) for rank in ranks]
         memory = leading_bytes(N, max(sent)) if product else 3 * FLOAT * N * max(ranks)
         floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
@@ -198,39 +163,6 @@ class DKPCA(ProjectsNewRows):
         why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"
         more = "more local_components leave out less, and certificate = true bounds the error"
         return dataclasses.replace(model, findings_=(f"{why}: {more}",))
-
-    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
-
-        With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
-        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
-        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
-        """
-        figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
-        if self.kernel.vertical == "sum":
-            vectors = model.eigenvectors_
-            variances = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
-            figures |= kept_variance(float(variances.captured.sum()), variances.total, len(vectors))
-        elif self._elementwise:
-            most = len(model.eigenvectors_) * (1.0 - model.mean_)
-            figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0
-        return figures
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, which with other kernels than a linear one there is not."""
-        if self.kernel.vertical != "sum":
-            return ()
-        return (once(MeasureKept, {"k": self.most_components}, center=self.center),)
-
-    @property
-    def _elementwise(self) -> bool:
-        """Whether clients decompose kernel matrices of full rank, whose elementwise product the kernel matrix is."""
-        return self.upload == "kernel" and self.kernel.vertical == "product"
-
-    @property
-    def _bounded(self) -> bool:
-        """Whether what the rebuilt matrix lacks is no larger than what clients leave out, all together."""
-        return self._elementwise or self.kernel.vertical == "sum"
 
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}
@@ -278,48 +210,6 @@ class DKPCA(ProjectsNewRows):
 
         return symmetric_by_rows(len(uploads[0].vectors), upper)
 
-    def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
-        column_means, mean, centred, wanted = None, 0.0, None, self._wanted(len(F), omitted)
-        row = F.mean(axis=0)
-        if self.center:
-            # Centring columns of F centres F F^T; the means of F F^T are those of its products with F's mean row.
-            column_means, mean = F @ row, float(row @ row)
-            F = F - row
-        elif self._chooses(omitted):
-            centred = leading_eigenpairs_of_factor(F - row, wanted).values
-        pairs = leading_eigenpairs_of_factor(F, wanted)
-        model = KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
-        return self._certified(model, omitted, centred)
-
-    def _solve_gram(self, K: FloatArray, omitted: float | None = None) -> KernelPCA:
-        centred, wanted = None, self._wanted(len(K), omitted)
-        if self._chooses(omitted) and not self.center:
-            center_gram(apart := K.copy())
-            centred = leading_eigenpairs(apart, wanted).values
-        model = KernelPCA.of_gram(K, self.kernel, wanted, center=self.center)
-        return self._certified(model, omitted, centred)
-
-    def _chooses(self, omitted: float | None) -> bool:
-        return self.n_components == "auto" and omitted is not None
-
-    def _wanted(self, rows: int, omitted: float | None) -> int:
-        """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
-        most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
-        return min(most + 1, rows) if next_too else most
-
-    def _certified(self, found: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
-        """Return as many of the leading components as are wanted, or chosen, with what is certified of them."""
-        most, rows = self.most_components, len(found.eigenvectors_)
-        if not self._chooses(omitted):
-            model = found.first(most)
-        else:
-            share = 1.0 if self._bounded else float((found.eigenvalues_ if centred is None else centred)[0])
-            model = chosen(found, most, rows, centred, share * (omitted or 0.0))
-        if omitted is None or not self.certificate:
-            return model
-        bound = certified(found.eigenvalues_, model.n_components, rows, omitted)
-        return dataclasses.replace(model, certificate_=bound)
-
     def _projected_by(self) -> tuple[Step, int]:
         k = self.most_components
         linear = self.kernel.vertical == "sum"
@@ -335,51 +225,3 @@ class DKPCA(ProjectsNewRows):
             return model.scale(products)
         rows = yield from to_all(ComputeKernelRows(kernel=model.kernel))
         return model.project(model.kernel.combine(row.part for row in rows))
-
-    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return kernel PCA of all columns in one place; with "auto" of the most components that there may be."""
-        if self.n_components == "auto":
-            return dataclasses.replace(self, n_components=self.most_components, max_components=None).central(shards)
-        X = np.hstack(list(shards))
-        check_at_most("n_components", self.most_components, X.shape[0])
-        return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
-
-    def judge(
-        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
-    ) -> dict[str, float]:
-        """Return the certificate, what a run sent and, against a reference, the errors and theorem 1's bound."""
-        figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
-        if result.history:
-            kind, _ = self._asked()
-            uploads = sum(row["floats_up"] for row in result.history if row["phase"] == kind.__name__)
-            sent = uploads - (len(shards) if self.certificate else 0)
-            figures["local_components"] = sent / (len(shards[0]) + 1)
-        if reference is None:
-            return figures
-        if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
-            D, own = result.model.n_components, self.local_components or self.most_components
-            settled = dataclasses.replace(self, n_components=D, max_components=None, local_components=own)
-            return settled.judge(result, shards, comparable(reference, result.model))
-        figures |= compare_vectors(result.model.eigenvectors_, reference)
-        bound = self.theorem_1(shards) if result.history else None
-        return figures if bound is None else figures | {"bound": bound}
-
-    def theorem_1(self, shards: Sequence[FloatArray]) -> float | None:
-        """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.
-
-        The bound is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, with N in place
-        of N - D for product kernels; it needs all data and is for experiments. None where the theorem says nothing
-        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite where the gap is zero.
-        """
-        if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
-            return None
-        rows = shards[0].shape[0]
-        if self.most_components == rows:
-            return 0.0
-        product = self.kernel.vertical == "product"
-        _, fields = self._asked()
-        request = FindLocalEigenpairs(**fields | {"omitted": True})
-        omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
-        eigenvalues = DKPCA(self.most_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
-        numerator = len(shards) * np.sqrt(rows if product else rows - self.most_components) * omitted
-        return over_gap(float(numerator), eigenvalues, self.most_components, rows)

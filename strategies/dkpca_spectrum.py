@@ -1,8 +1,21 @@
-"""What the coordinator reads off the rebuilt kernel matrix's eigenvalues: how sure the components are."""
+"""Eigenpairs of the kernel matrix that DKPCA rebuilds, or of the pooled one, and how sure they are."""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs, MeasureKept
 from fedkernel.arrays import EPS, FloatArray
+from fedkernel.models import KernelPCA, compare_vectors, kept_variance
+from fedkernel.numerics import Kernel, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
+from fedkernel.protocol import Plan, Protocol, Request, Run, once, to_sum
+from fedkernel.run import Result
+from fedkernel.validation import check_at_most
+from strategies.choosing_components import ChoosesComponents, chosen
+from strategies.new_rows import ProjectsNewRows
 
 
 def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
@@ -15,15 +28,8 @@ def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
     Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
 
-    Parameters
-    ----------
-    values : ndarray of shape (D,) or (D + 1,)
-        Leading eigenvalues of K^; of D + 1, where there are so many.
-    D : int
-    rows : int
-        N.
-    omitted : float
-        R, but for rounding.
+    ``values`` are the leading eigenvalues of K^, of one more than D where there are so many, and ``omitted`` is R, but
+    for rounding.
     """
     if rows == D:
         return 0.0
@@ -35,3 +41,136 @@ def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
     """Return a number over lambda_D - lambda_{D + 1}; infinity where these are the same but for rounding."""
     gap = float(values[D - 1] - values[D])
     return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
+
+
+class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
+    """Base of `DKPCA` that solves what the coordinator rebuilds, or `central` pools, and judges the result."""
+
+    kernel: Kernel
+    local_components: int | Literal["adaptive"] | None
+    center: bool
+    upload: Literal["kernel", "inner products"]
+    certificate: bool
+
+    @property
+    def _bounded(self) -> bool:
+        """Whether what the rebuilt matrix lacks is no larger than what clients leave out, all together."""
+        return self._elementwise or self.kernel.vertical == "sum"
+
+    @property
+    def _elementwise(self) -> bool:
+        """Whether clients decompose kernel matrices of full rank, whose elementwise product the kernel matrix is."""
+        return self.upload == "kernel" and self.kernel.vertical == "product"
+
+    @abstractmethod
+    def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
+        """Return what clients are asked for: the class and its fields."""
+
+    def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
+        column_means, mean, centred, wanted = None, 0.0, None, self._wanted(len(F), omitted)
+        row = F.mean(axis=0)
+        if self.center:
+            # Centring columns of F centres F F^T; the means of F F^T are those of its products with F's mean row.
+            column_means, mean = F @ row, float(row @ row)
+            F = F - row
+        elif self._chooses(omitted):
+            centred = leading_eigenpairs_of_factor(F - row, wanted).values
+        pairs = leading_eigenpairs_of_factor(F, wanted)
+        model = KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
+        return self._certified(model, omitted, centred)
+
+    def _solve_gram(self, K: FloatArray, omitted: float | None = None) -> KernelPCA:
+        centred, wanted = None, self._wanted(len(K), omitted)
+        if self._chooses(omitted) and not self.center:
+            center_gram(apart := K.copy())
+            centred = leading_eigenpairs(apart, wanted).values
+        model = KernelPCA.of_gram(K, self.kernel, wanted, center=self.center)
+        return self._certified(model, omitted, centred)
+
+    def _chooses(self, omitted: float | None) -> bool:
+        return self.n_components == "auto" and omitted is not None
+
+    def _wanted(self, rows: int, omitted: float | None) -> int:
+        """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
+        most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
+        return min(most + 1, rows) if next_too else most
+
+    def _certified(self, found: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
+        """Return as many of the leading components as are wanted, or chosen, with what is certified of them."""
+        most, rows = self.most_components, len(found.eigenvectors_)
+        if not self._chooses(omitted):
+            model = found.first(most)
+        else:
+            share = 1.0 if self._bounded else float((found.eigenvalues_ if centred is None else centred)[0])
+            model = chosen(found, most, rows, centred, share * (omitted or 0.0))
+        if omitted is None or not self.certificate:
+            return model
+        bound = certified(found.eigenvalues_, model.n_components, rows, omitted)
+        return dataclasses.replace(model, certificate_=bound)
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
+        """Return kernel PCA of all columns in one place; with "auto" of the most components that there may be."""
+        X = np.hstack(list(shards))
+        check_at_most("n_components", self.most_components, X.shape[0])
+        return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
+
+    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
+        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
+
+        With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
+        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
+        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
+        """
+        figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
+        if self.kernel.vertical == "sum":
+            vectors = model.eigenvectors_
+            variances = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
+            figures |= kept_variance(float(variances.captured.sum()), variances.total, len(vectors))
+        elif self._elementwise:
+            most = len(model.eigenvectors_) * (1.0 - model.mean_)
+            figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0
+        return figures
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance, which with other kernels than a linear one there is not."""
+        measure = once(MeasureKept, {"k": self.most_components}, center=self.center)
+        return (measure,) if self.kernel.vertical == "sum" else ()
+
+    def judge(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
+    ) -> dict[str, float]:
+        """Return the certificate, what a run sent and, against a reference, the errors and theorem 1's bound."""
+        figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
+        if result.history:
+            kind, _ = self._asked()
+            uploads = sum(row["floats_up"] for row in result.history if row["phase"] == kind.__name__)
+            sent = uploads - (len(shards) if self.certificate else 0)
+            figures["local_components"] = sent / (len(shards[0]) + 1)
+        if reference is None:
+            return figures
+        if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
+            D, own = result.model.n_components, self.local_components or self.most_components
+            fields = {"n_components": D, "max_components": None, "local_components": own}
+            settled = dataclasses.replace(self, **fields)  # type: ignore[type-var]
+            return settled.judge(result, shards, self.comparable(reference, result.model))
+        figures |= compare_vectors(result.model.eigenvectors_, reference)
+        bound = self.theorem_1(shards) if result.history else None
+        return figures if bound is None else figures | {"bound": bound}
+
+    def theorem_1(self, shards: Sequence[FloatArray]) -> float | None:
+        """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.
+
+        The bound is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, with N in place
+        of N - D for product kernels; it needs all data and is for experiments. None where the theorem says nothing
+        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite where the gap is zero.
+        """
+        if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
+            return None
+        rows, D = shards[0].shape[0], self.most_components
+        if rows == D:
+            return 0.0
+        request = FindLocalEigenpairs(**self._asked()[1] | {"omitted": True})
+        omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
+        wider = dataclasses.replace(self, n_components=D + 1, max_components=None)  # type: ignore[type-var]
+        numerator = len(shards) * np.sqrt(rows if self.kernel.vertical == "product" else rows - D) * omitted
+        return over_gap(float(numerator), wider.central(shards).eigenvalues_, D, rows)

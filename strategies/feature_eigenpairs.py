@@ -4,22 +4,18 @@ Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
 from fedkernel.arrays import FloatArray, Precision
-from fedkernel.numerics import (
-    Eigenpairs,
-    RandomFeatures,
-    Search,
-    block_krylov,
-    block_krylov_above,
-    leading_eigenpairs,
-    unpack_symmetric,
-)
-from fedkernel.protocol import Protocol, Run, distributed, to_all, to_sum
+from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
+from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
+from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.protocol import AtMost, Protocol, Run, Step, ask, distributed, once, repeated, to_all, to_sum
+
+Solver = Literal["gram", "lanczos"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,32 @@ class IterationStep:
     def drawn(self) -> dict[str, Any]:
         """What every request of the iteration says of its features."""
         return {"features": self.features, "t": self.t, "precision": self.precision}
+
+    def rounding(self, values: FloatArray, wire: Precision) -> float:
+        """Return what eigenvalues may be that are 0 but for rounding, also on the wire."""
+        coarsest = "float32" if "float32" in (self.precision, wire) else "float64"
+        return len(self.weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
+
+
+def eigenpairs(
+    run: Run, step: IterationStep, B: FloatArray | None, solver: Solver
+) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Return the eigenvalues l and vectors v of W^T W, and of W W^T the vectors u, where the coordinator has B."""
+    if B is not None:
+        (values, U), V = yield from of_rows(run, step, B)
+        return values, V, U
+    values, V = yield from by_lanczos(run, step) if solver == "lanczos" else by_gram(step)
+    return values, V, np.empty((0, len(values)))
+
+
+def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before: int, p: int) -> Step:
+    """Return what an iteration asks, of p columns at most after so many before; without a solver, by R_t."""
+    if solver is None:
+        return repeated(p + 1, ask(SumFeatures, **fields), ask(CombineFeatures, {"D": D}, **fields))
+    moved = {"p_before": before, "r": p - D}
+    if solver == "gram":
+        return once(MultiplyColumns, moved, **fields, columns=AtMost(p))
+    return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **fields))
 
 
 def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:

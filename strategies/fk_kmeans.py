@@ -17,83 +17,37 @@ Where this departs from the paper:
 * Without CEM the vectors A_t^T u, by which new rows are labelled, follow from what was uploaded already.
 """
 
+import itertools
 import logging
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from clients.fk_kmeans import (
-    KEPT,
-    CombineFeatures,
-    EmbedRows,
-    FKKMeansClient,
-    MultiplyColumns,
-    MultiplyGram,
-    SumFeatures,
-    TakeEmbedding,
-)
-from fedkernel.arrays import ROWS, FloatArray, Precision
+from clients.fk_kmeans import EmbedRows, FKKMeansClient, TakeEmbedding
+from fedkernel.arrays import FloatArray, Precision
 from fedkernel.errors import InputError
-from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
-from fedkernel.numerics import (
-    RBF,
-    AnyKernel,
-    Frequencies,
-    RandomFeatures,
-    ShiftInvariant,
-    eigengap,
-    mean_error,
-    mean_of_points,
-    squared_move,
-)
-from fedkernel.protocol import (
-    AT_MOST,
-    FLOAT,
-    TABLE_SHARE,
-    AtMost,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    Step,
-    any_width,
-    ask,
-    most_numbers,
-    once,
-    repeated,
-    to_all,
-    to_each,
-)
-from fedkernel.run import Result
+from fedkernel.models import FeatureChain, KernelKMeans
+from fedkernel.numerics.estimates import eigengap, squared_move
+from fedkernel.numerics.frequencies import Frequencies
+from fedkernel.numerics.kernels import RBF, AnyKernel
+from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
+from fedkernel.numerics.widths import mean_of_points
+from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, any_width, once
+from fedkernel.protocol.rounds import Protocol, Run, to_all, to_each
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
+from strategies.choosing import MostClusters, NumberOfClusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
-from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
-from strategies.kmeans import CORESET, SHARE, KMeansStrategy, kmeans_forecast, kmeans_plan
+from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan
+from strategies.fk_sizes import FEW, SizedFeatures, few_features
 
 log = logging.getLogger(__name__)
 
-MOST_ITERATIONS = 20
-"""T by default, at most."""
-
-FEW = 4
-"""Random features in all for each dimension of the embedding, below which the result says that they are few."""
-
-
-def few_features(drawn: int, members: Sequence[Member]) -> str:
-    """Return the sentence of a run with few random features in all."""
-    smallest = min(members, key=lambda member: member.entries)
-    why = f"since {smallest.called} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
-    return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
-
 
 @value_object()
-class FKKMeans(KMeansStrategy):
+class FKKMeans(SizedFeatures):
     """Stochastic proximal gradient steps find the kernel matrix's leading eigenpairs; distributed k-means follows.
 
     Iteration t draws new random features A_t of all rows and, with B_t what the iterations before have left, takes the
@@ -205,12 +159,10 @@ class FKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
-        most = most_clusters(self.n_clusters, self.max_clusters)
-        if self.eigengap and self.dimensions <= most:
-            raise InputError(
-                f"n_components = {self.dimensions}, but must be more than n_clusters = {most}, since "
-                "eigengap takes it as the most"
-            )
+        self.check_clusters()
+        if self.eigengap and self.dimensions <= self.most_clusters:
+            most = f"n_clusters = {self.most_clusters}, since eigengap takes it as the most"
+            raise InputError(f"n_components = {self.dimensions}, but must be more than {most}")
         if self.penalty is None and self._drawn < self._number:
             why = f"n_components + 2 = {self._number}" if self.n_components else f"n_clusters + 2 = {self._number}"
             raise InputError(
@@ -218,131 +170,8 @@ class FKKMeans(KMeansStrategy):
                 "that number; or give penalty"
             )
 
-    @property
-    def dimensions(self) -> int:
-        """Dimensions of the embedding: s."""
-        k = self.most_clusters
-        if self.n_components is not None or self.n_features is None or self.penalty is not None:
-            return self.n_components or 2 * k
-        return max(k, min(2 * k, self.n_features - 2))
-
-    @property
-    def _number(self) -> int:
-        """Of the first iteration's eigenvalues, the one that is the penalty."""
-        return self.dimensions + 2
-
-    @property
-    def _drawn(self) -> int:
-        """D: how many features an iteration draws."""
-        return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
-
-    @property
-    def _most_drawn(self) -> int:
-        """The most features that an iteration may draw: of a small table, once, more than of a large one each time."""
-        return self._drawn if self._is_sized else max(self._drawn, 6 * (self.dimensions + 1))
-
-    @property
-    def _most_iterations(self) -> int:
-        return MOST_ITERATIONS if self.iterations is None else self.iterations
-
-    @property
-    def _is_sized(self) -> bool:
-        """Whether D and T do not follow from the tables."""
-        return self.n_features is not None or self.iterations is not None or not self.cem
-
-    @property
-    def _usual(self) -> tuple[int, int]:
-        """About r_t and Q, of what runs have taken; see `forecast`."""
-        r = min(self._drawn, 3 * (self.dimensions + 1) // 2)
-        return r, 2 * r + 5
-
-    def _numbers(self, p: int) -> int:
-        """Return how many numbers leave a site in an iteration with p columns: of Lanczos, about."""
-        return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._usual[1])
-
-    def _sized(self, cohort: Sequence[Member]) -> tuple["FKKMeans", list[Member], float]:
-        """Return the strategy with D and T, members with rows to be sampled, and what iterations leave a site at most.
-
-        Of half as many numbers as the smallest table has entries, what the width, the centres and the measurement take
-        is laid aside; the coreset has a quarter of what is left at most, and the products the rest.
-        """
-        if self._is_sized:
-            return self, list(cohort), math.inf
-        k, s, columns = self.most_clusters, self.dimensions, cohort[0].columns
-        beside = s + k + 5 + k * k + 1 + k * (s + 1)
-        members, left = list(cohort), []
-        for place, member in enumerate(cohort):
-            most = most_numbers(member.entries) - (member.left or columns + 2) - beside
-            sampled = min(member.rows, self.coreset_size or CORESET)  # whatever sites allow, or D would hang on that
-            if self.coreset_size is None:
-                sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
-                allowed = sampled if member.sampled is None else min(sampled, member.sampled)
-                members[place] = replace(member, sampled=allowed)
-            left.append(most - min(sampled, CORESET) * (s + 1))
-        drawn, iterations = self._most_features(min(left))
-        return replace(self, n_features=drawn, iterations=iterations), members, min(left)
-
-    def _most_features(self, numbers: int) -> tuple[int, int]:
-        """Return D and T: the usual ones, or of those that take no more than so many numbers the largest D sqrt(T).
-
-        By D T, features in all, many small draws would win, of which each finds its eigenpairs badly: digits, breast
-        cancer and satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
-        """
-        r, usual = self._usual[0], self._drawn
-        if self._numbers(usual) + (MOST_ITERATIONS - 1) * self._numbers(usual + r) <= numbers:
-            return usual, MOST_ITERATIONS
-        step = 2 if self.features == "pairs" else 1
-        least = self.most_clusters + 2 if self.n_components is None and self.penalty is None else self._number
-        least += -least % step
-        affordable = [
-            (D, T)
-            for T in range(1, MOST_ITERATIONS + 1)
-            for D in range(least, self._most_drawn + 1, step)
-            if self._numbers(D) + (T - 1) * self._numbers(D + r) <= numbers
-        ]
-        return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
-
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
         return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
-
-    def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return about what the costs above come to, of 1 / (D accuracy) iterations.
-
-        That is with r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1 to
-        2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given, and
-        more on rows without clusters. There, where no few eigenvectors make up the kernel matrix, all T iterations may
-        be made, too.
-        """
-        own, members, _ = self._sized(cohort)
-        return own._forecast(members)
-
-    def _forecast(self, cohort: Sequence[Member]) -> Forecast:
-        M, n, D, T = len(cohort), [member.rows for member in cohort], self._drawn, self._most_iterations
-        if self.accuracy:
-            T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
-        s, (r, usual) = self.dimensions, self._usual
-        rounds, up, down = 0, 0, 0
-        for p, times in ((D, 1), (D + r, T - 1)):
-            Q = min(p, usual)
-            if not self.cem:
-                floats = Q * (sum(n) + M * D)
-                rounds, up, down = rounds + times * 2 * Q, up + times * floats, down + times * floats
-            elif self.solver == "lanczos":
-                rounds, up, down = rounds + times * Q, up + times * Q * M * p, down + times * Q * M * p
-            else:
-                rounds, up = rounds + times, up + times * (M * p * (p + 1) // 2)
-        last = D + (r if T > 1 else 0)
-        down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
-        memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
-        memory += max(map(self._kept, n))
-        iterated = Forecast(rounds + 1, up, down, memory, "about")
-        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
-        return iterated + clustered
-
-    def _kept(self, rows: int) -> int:
-        """Return how many bytes of a client's features are kept from one iteration to the next."""
-        drawn = np.dtype(self.dtype).itemsize * rows * self._drawn
-        return drawn if drawn <= KEPT else 0
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return T iterations at most, the coordinates and the k-means.
@@ -352,34 +181,19 @@ class FKKMeans(KMeansStrategy):
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
-        D, T = self._most_drawn, self._most_iterations
-        most = [D]
-        for t in range(2, T + 1):
-            most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
+        D, T, most = self._most_drawn, self._most_iterations, self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         if not self._is_sized:
             features |= {"n_features": {AT_MOST: D}}
-
-        def iteration(t: int, p: int, before: int) -> Step:
-            common: dict[str, Any] = {"features": features, "t": t, "precision": self.dtype}
-            if not self.cem:
-                return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
-            moved = {"p_before": before, "r": p - D}
-            if self.solver == "gram":
-                return once(MultiplyColumns, moved, **common, columns=AtMost(p))
-            return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **common))
-
-        iterations = map(iteration, range(1, T + 1), most, [0, *most])
+        common = {"features": features, "precision": self.dtype}
+        iterations = [
+            iteration_plan(common | {"t": t}, self.solver if self.cem else None, D, before, p)
+            for t, (before, p) in enumerate(itertools.pairwise([0, *most]), start=1)
+        ]
         s = {"p_before": most[-1], "r": self.dimensions}
         last = AtMost(T + 1) if self.accuracy or not self._is_sized else T + 1
-        embed = once(EmbedRows, s, features=features, t=last, precision=self.dtype)
-        if not self.cem:
-            embed = once(TakeEmbedding, {"s": self.dimensions})
-        return (
-            *iterations,
-            embed,
-            *kmeans_plan(self.most_clusters, self.coreset_size, self.dimensions, choose=self.n_clusters == "auto"),
-        )
+        embed = once(EmbedRows, s, t=last, **common) if self.cem else once(TakeEmbedding, {"s": self.dimensions})
+        return (*iterations, embed, *self.clusters_plan(self.dimensions))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
@@ -390,13 +204,9 @@ class FKKMeans(KMeansStrategy):
         # Line 19
         clustered = yield from own.clusters(replace(run, members=tuple(members)))
         drawn = own._drawn * len(chain.maps)
-        return KernelKMeans(
-            *(clustered.centers, chain, values),
-            findings_=(few_features(drawn, run.members),) if own is not self and drawn < FEW * self.dimensions else (),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            kernel_mean_=mean_of_points(*clustered.coreset),
-        )
+        few = own is not self and drawn < FEW * self.dimensions
+        findings = (few_features(drawn, run.members),) if few else ()
+        return clustered.model(chain, values, findings_=findings, kernel_mean_=mean_of_points(*clustered.coreset))
 
     def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates.
@@ -404,10 +214,8 @@ class FKKMeans(KMeansStrategy):
         Iterations end before more than so many `numbers` would have left a site.
         """
         D, T, s, penalty = self._drawn, self._most_iterations, self.dimensions, self.penalty
-        maps: list[FloatArray] = []
-        finish: list[FloatArray] = []
+        maps, finish, moves = list[FloatArray](), list[FloatArray](), list[float]()
         shrunk = np.empty(0)  # the eigenvalues of Z_t
-        moves: list[float] = []
         B = np.empty((run.rows, 0))  # B_t, which without CEM is the coordinator's
         for t in range(1, T + 1):
             eta, last = 1 / t, maps[-1] if maps else None
@@ -416,18 +224,13 @@ class FKKMeans(KMeansStrategy):
             wanted = self._number if penalty is None else eta * penalty
             step = IterationStep(features, t, weights, last, wanted, run.tolerance(self.tol), self.dtype)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
-            if not self.cem:
-                (values, U), V = yield from of_rows(run, step, B)
-            else:
-                values, V = yield from by_lanczos(run, step) if self.solver == "lanczos" else by_gram(step)
+            values, V, U = yield from eigenpairs(run, step, None if self.cem else B, self.solver)
             if t == 1 and self.eigengap:
                 s = eigengap(values, self.most_clusters, s)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0
-            coarsest = "float32" if "float32" in (self.dtype, run.wire) else "float64"
-            rounding = len(weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
-            above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
+            above = int(np.count_nonzero(values > max(eta * penalty, step.rounding(values, run.wire))))
             if above == 0:
                 raise InputError(f"penalty = {penalty:g} leaves no eigenvalue in iteration {t}; it must be smaller")
             values, V = values[:above], V[:, :above]
@@ -455,19 +258,3 @@ class FKKMeans(KMeansStrategy):
             parts = divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
         return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored
-
-    def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
-        """Tell whether the estimate of the kernel matrix is as good as ``accuracy`` demands."""
-        if not self.accuracy or not moves:
-            return False
-        return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))
-
-    def judge_steps(
-        self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans
-    ) -> dict[str, list[float]]:
-        """Return the recover error after each iteration; computes all features once more."""
-        chain = result.model.embedding
-        if not isinstance(chain, FeatureChain) or not is_found(reference):
-            return {}
-        E = training_of(reference)
-        return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}

@@ -4,6 +4,7 @@ Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on G
 algorithm 1; the local solutions and the last one are scikit-learn's k-means.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
@@ -12,47 +13,29 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.judging import Measures, Rival
-from fedkernel.models import (
-    RESTARTS,
-    FeatureChain,
-    KernelKMeans,
-    check_landmarks,
-    compare_kernel_kmeans,
-    kernel_kmeans,
-    nystroem_kernel_kmeans,
-)
-from fedkernel.numerics import (
-    AnyKernel,
-    WeightedPoints,
-    allot,
-    eigengap,
-    k_means,
-    leading_eigenpairs,
-)
-from fedkernel.protocol import (
-    FLOAT,
-    AtMost,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    once,
-    to_all,
-    to_each,
-)
+from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.comparing import compare_kernel_kmeans
+from fedkernel.models.embeddings import FeatureChain
+from fedkernel.numerics.clustering import WeightedPoints, allot, k_means
+from fedkernel.numerics.estimates import eigengap
+from fedkernel.numerics.kernels import AnyKernel
+from fedkernel.numerics.linalg import leading_eigenpairs
+from fedkernel.protocol.forecast import FLOAT, Forecast
+from fedkernel.protocol.plan import AtMost, Plan, once
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
-from strategies.choosing import Clustered, best_division, most_among, most_clusters, settled_clusters
+from strategies.choosing import AUTO_CLUSTERS, Clustered, best_division, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
-from strategies.stability import compare_clusters, comparing_plan
+from strategies.stability import compare_clusters
 
 CORESET, SHARE = 1000, 0.25
 """By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
@@ -66,22 +49,9 @@ def distributed_kmeans(
     Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
     down k s to each client. Memory: the coordinator the coreset, a client its embedded rows.
 
-    Parameters
-    ----------
-    run : Run
-    n_clusters : int
-        k.
-    coreset_size : int or None
-        C, the points sampled by all clients together; their centres come on top. What a client does not let be sampled
-        of its rows (`Member.sampled`), others sample instead. None: 1000, and no more than a quarter of any client's
-        rows, as sites with guards let.
-    choose : bool
-        Whether there may be fewer, from 2: as many as `best_division` finds, which asks the clients nothing more.
-
-    Returns
-    -------
-    Clustered
-        The labels stay with the clients.
+    What a client does not let be sampled of its rows (`Member.sampled`), others sample instead. Without a size C is
+    1000, and no more than a quarter of any client's rows, as sites with guards let. Where it may `choose`, there are
+    from 2 to k clusters, as `best_division` finds, which asks the clients nothing more. The labels stay there.
     """
     # Round 1: every client clusters its own rows and replies how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
@@ -91,22 +61,15 @@ def distributed_kmeans(
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
     # Round 3: the centres of the weighted union, by which the clients label their rows
-    points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])
+    coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
     if choose:
-        clustered = best_division(WeightedPoints(points, weights), n_clusters, lambda: run.rng("k-means"))
+        clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
     else:
-        centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-        clustered = Clustered(centers, WeightedPoints(points, weights))
+        centers = k_means(coreset.points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
+        clustered = Clustered(centers, coreset)
     yield from to_all(LabelRows(centers=clustered.centers))
     return clustered
-
-
-def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
-    """Raise InputError where a client has fewer rows than clusters."""
-    for member in cohort:
-        rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
-        check_at_most("n_clusters", n_clusters, member.rows, rows, why)
 
 
 def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
@@ -115,35 +78,6 @@ def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt
     least = zip(own, cohort, strict=True)
     most = np.array([share if member.sampled is None else member.sampled for share, member in least])
     return (min(CORESET, int(most.sum())) if coreset_size is None else coreset_size), most
-
-
-def check_coreset(cohort: Sequence[Member], coreset_size: int | None) -> None:
-    """Raise InputError where the sites let fewer of their rows be sampled than the coreset is to have."""
-    size, most = shares(cohort, coreset_size)
-    if size > most.sum():
-        site = cohort[int(np.argmin(most))]
-        raise InputError(
-            f"coreset_size = {coreset_size}, but must be at most {most.sum()}, the rows that all sites together let be "
-            f"sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
-        )
-
-
-def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int) -> Forecast:
-    """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
-    M, rows = len(cohort), [member.rows for member in cohort]
-    size, most = shares(cohort, coreset_size)
-    points = min(size, sum(rows) - M if coreset_size is not None else int(most.sum())) + M * n_clusters
-    memory = 3 * FLOAT * max(rows) * dimensions
-    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
-
-
-def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int, *, choose: bool) -> Plan:
-    """Return what `distributed_kmeans` asks, of rows of so many coordinates; where it may `choose`, at most."""
-    return (
-        once(SolveLocally, n_clusters=AtMost(n_clusters) if choose else n_clusters),
-        once(SampleCoreset, samples=AtMost(coreset_size or CORESET)),
-        once(LabelRows, {"k": n_clusters, "s": dimensions}),
-    )
 
 
 @value_object()
@@ -167,28 +101,99 @@ class Nystroem(Rival[KernelKMeans]):
         return nystroem_kernel_kmeans(X, kernel, strategy.most_clusters, s, n_landmarks=m, seed=seed)
 
 
-class KMeansStrategy(KernelStrategy[KernelKMeans]):
-    """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
+class ClusteringStrategy(KernelStrategy[KernelKMeans]):
+    """Base of the strategies that give horizontally partitioned rows coordinates, and cluster these together."""
 
-    client: ClassVar[type[KMeansClient]]
     hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
-    needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
-    rivals: ClassVar = (Nystroem,)
-    tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
     n_clusters: int | Literal["auto"]
-    n_components: int | None = None
     max_clusters: int | None
-    kernel: AnyKernel
     coreset_size: int | None
-    eigengap: bool = False
+
+    def check_clusters(self) -> None:
+        """Raise InputError if there is a most beside a number of clusters."""
+        if self.n_clusters != "auto" and self.max_clusters is not None:
+            raise InputError(f'max_clusters = {self.max_clusters} has a meaning only with n_clusters = "auto"')
 
     @property
     def most_clusters(self) -> int:
         """How many clusters there are, at most where their number is chosen."""
-        return most_clusters(self.n_clusters, self.max_clusters)
+        if self.n_clusters == "auto":
+            return AUTO_CLUSTERS if self.max_clusters is None else self.max_clusters
+        return self.n_clusters
+
+    def most_among(self, cohort: Sequence[Member]) -> int:
+        """Return `most_clusters` of such clients: by default of a choice no more than the root of the fewest rows.
+
+        Each client finds as many centres of its own; of a handful of rows each, these would be rows more than clusters.
+        """
+        if self.n_clusters == "auto" and self.max_clusters is None:
+            return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
+        return self.most_clusters
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that every client has rows for the clusters, and that sites let the coreset be sampled."""
+        super().check_cohort(cohort)
+        for member in cohort:
+            rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
+            check_at_most("n_clusters", self.most_among(cohort), member.rows, rows, why)
+        size, most = shares(cohort, self.coreset_size)
+        if size > most.sum():
+            site = cohort[int(np.argmin(most))]
+            raise InputError(
+                f"coreset_size = {self.coreset_size}, but must be at most {most.sum()}, the rows that all sites "
+                f"together let be sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
+            )
+
+    def clusters(self, run: Run) -> Protocol[Clustered]:
+        """Cluster the rows by their coordinates."""
+        k, choose = self.most_among(run.members), self.n_clusters == "auto"
+        return distributed_kmeans(run, k, self.coreset_size, choose=choose)
+
+    def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
+        """Return what that takes at most, of rows of so many coordinates."""
+        M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
+        size, most = shares(cohort, self.coreset_size)
+        points = min(size, sum(rows) - M if self.coreset_size is not None else int(most.sum())) + M * k
+        memory = 3 * FLOAT * max(rows) * dimensions
+        return Forecast(3, M + points * (dimensions + 1), M * k * dimensions, memory, "at most")
+
+    def clusters_plan(self, dimensions: int) -> Plan:
+        """Return what that asks; where the number is chosen, at most."""
+        k = self.most_clusters
+        return (
+            once(SolveLocally, n_clusters=AtMost(k) if self.n_clusters == "auto" else k),
+            once(SampleCoreset, samples=AtMost(self.coreset_size or CORESET)),
+            once(LabelRows, {"k": k, "s": dimensions}),
+        )
+
+    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
+        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
+        return measure_clusters(run, model)
+
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
+        return compare_clusters(run, earlier, self.most_clusters)
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return the request for what the clusters of both runs share."""
+        asked = CompareClusters(run=earlier, n_clusters=self.most_clusters)
+        return (once(CompareClusters, **dict(asked)),)
+
+
+class KMeansStrategy(ClusteringStrategy):
+    """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
+
+    client: ClassVar[type[KMeansClient]]
+    needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
+    rivals: ClassVar = (Nystroem,)
+    tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
+
+    n_components: int | None = None
+    kernel: AnyKernel
+    eigengap: bool = False
 
     @property
     @abstractmethod
@@ -202,13 +207,11 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         return min(self.dimensions, rows)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that there are enough rows, together and at each client."""
-        super().check_cohort(cohort)
+        """Check also that there are enough rows together."""
         total = sum(member.rows for member in cohort)
         check_at_most("n_clusters", self.most_clusters, total)
         self.dimensions_of(total)
-        check_local_clusters(cohort, self.most_among(cohort))
-        check_coreset(cohort, self.coreset_size)
+        super().check_cohort(cohort)
 
     def for_site(self, rows: int) -> Self:
         """Check that a site has rows enough to embed them by themselves."""
@@ -216,39 +219,16 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         check_at_most(name, most, rows, why=", since each client clusters its own")
         return self
 
-    def clusters(self, run: Run) -> Protocol[Clustered]:
-        """Cluster the embedded rows."""
-        k, choose = self.most_among(run.members), self.n_clusters == "auto"
-        return distributed_kmeans(run, k, self.coreset_size, choose=choose)
-
-    def most_among(self, cohort: Sequence[Member]) -> int:
-        """Return how many clusters such clients look for, at most where their number is chosen."""
-        return most_among(self.n_clusters, self.max_clusters, cohort)
-
-    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
-        return measure_clusters(run, model)
-
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""
         return measuring_plan(self.kernel)
 
-    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
-        return compare_clusters(run, earlier, self.most_clusters)
-
-    def comparison_plan(self, earlier: str) -> Plan:
-        """Return the request for what the clusters of both runs share."""
-        return comparing_plan(earlier, self.most_clusters)
-
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
-        if not isinstance(model.embedding, FeatureChain):
+        if not isinstance(chain := model.embedding, FeatureChain):
             raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
-        chain = model.embedding
-        yield from to_all(
-            LabelNewRows(features=chain.features, coefficients=chain.coefficients, centers=model.centers_)
-        )
+        fields = {"features": chain.features, "coefficients": chain.coefficients}
+        yield from to_all(LabelNewRows(**fields, centers=model.centers_))
 
     def predict(
         self,

@@ -27,48 +27,20 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
-from fedkernel.numerics import (
-    AnyKernel,
-    above_rounding,
-    is_sketched,
-    leading_eigenpairs,
-    mean_of_landmarks,
-    mean_value,
-    saturates,
-    whitening,
-)
-from fedkernel.protocol import (
-    BESIDE,
-    COORDINATE,
-    FLOAT,
-    AtMost,
-    CarriesRows,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    Step,
-    any_width,
-    lost_to_rounding,
-    once,
-    pooled_floats,
-    to_all,
-    to_each,
-    to_sum,
-)
+from fedkernel.numerics.blockwise import is_sketched
+from fedkernel.numerics.kernels import AnyKernel
+from fedkernel.numerics.linalg import above_rounding, leading_eigenpairs, whitening
+from fedkernel.numerics.widths import mean_of_landmarks, mean_value, saturates
+from fedkernel.protocol.forecast import FLOAT, Forecast, pooled_floats
+from fedkernel.protocol.messages import CarriesRows
+from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, once
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol.rules import BESIDE, COORDINATE, lost_to_rounding
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most
-from strategies.choosing_components import (
-    MostComponents,
-    NumberOfComponents,
-    check_components,
-    chosen,
-    comparable,
-    most_components,
-)
+from strategies.choosing_components import ChoosesComponents, chosen
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +65,11 @@ class Drawn:
     def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
         """Put the replies of some of the clients together; of none, in no rows of the kind of others.
 
-        Raises
-        ------
-        ProtocolError
-            If the other clients' products with a row would be too large for what they send, or be of nothing but it.
+        Refuse rows of which other clients' products would be too large for what they send, or be of nothing else.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
-        largest = {client: float(_entries(own).max()) for client, own in rows.items()}
+        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # of entries, dense or sparse
+        largest = {client: float(own.max()) for client, own in sizes.items()}
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 lengths = abs(kernel.diag(own))
@@ -126,11 +96,6 @@ class Drawn:
         return self.rows[others], first
 
 
-def _entries(rows: Any) -> Any:
-    """Return how large the entries of rows are, dense or sparse."""
-    return abs(rows)
-
-
 @dataclass(frozen=True)
 class Allotment:
     """How many landmarks |Y| there are, the rows (M,) that each client draws at most, and why they are few, if so."""
@@ -144,12 +109,7 @@ class Allotment:
 class LowRank:
     """What the steps of the low-rank approximation have in common.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    precision : {"float64", "float32"}
-    tol : float
-        Of the basis of a span: directions whose squared length is below so much of the largest are left out.
+    Directions whose squared length is below ``tol`` of the largest are left out of the basis of a span.
     """
 
     kernel: AnyKernel
@@ -198,21 +158,9 @@ def low_rank(
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
 
-    Parameters
-    ----------
-    run : Run
-    step : LowRank
-    landmarks : ndarray or CSR array of shape (|Y|, d)
-    last : Drawn
-        Those of them that the clients were not given yet: the last rows of `landmarks`.
-    n_components : int
-        k; fewer are found where the landmarks span fewer dimensions.
-    choose : bool
-        Whether k is the most: as many components go to the clients as A's eigenvalues say, once centred (`chosen`).
-    columns : int, "landmarks" or "exact"
-        w; "landmarks": |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
-    embed : bool
-        Whether clients compute their rows' coordinates.
+    ``columns`` is w; "exact": clients send the products k(Y, X_m) k(X_m, Y). ``last`` are the last rows of `landmarks`,
+    which not all clients were given yet. Fewer than k components are found where the landmarks span fewer dimensions;
+    where they `choose`, as many as A's eigenvalues say, once centred (`chosen`).
     """
     # Step 1: every client sketches its kernel values
     handed = {client: step.handed_out(last, client) for client in range(len(last.counts))}
@@ -287,12 +235,7 @@ def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Gener
     return Drawn.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
 
 
-def uniform_plan(samples: int) -> Step:
-    """Return what `draw_uniformly` asks."""
-    return once(DrawUniformly, samples=AtMost(samples))
-
-
-class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
+class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     """Base of the strategies that find components in the span of rows which the clients disclose."""
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
@@ -302,8 +245,6 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel")
     tags: ClassVar = Tags("embedding", draws=0.1)
 
-    n_components: NumberOfComponents
-    max_components: MostComponents
     kernel: AnyKernel
     dtype: Precision
     projection_size: ProjectionSize
@@ -360,15 +301,6 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         """Return the floats that may go up: those of the whole table, but for what a width by rule takes."""
         return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
-    @property
-    def most_components(self) -> int:
-        """k, the most of it where it is chosen."""
-        return most_components(self.n_components, self.max_components)
-
-    def check_components(self, limit: int, what: str = "the number of rows, ") -> None:
-        """Check that there are no more components than the number of something allows."""
-        check_components(self.n_components, self.most_components, limit, what)
-
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that rows may be sent, and that there are enough."""
         super().check_cohort(cohort)
@@ -408,6 +340,12 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}
         return {**choice, "columns": self.projection_size, "embed": self.embed}
 
+    def _low_rank(self, run: Run, step: LowRank, landmarks: Rows, last: Drawn) -> Protocol[LandmarkPCA]:
+        return low_rank(run, step, landmarks, last, **self._low_rank_fields())
+
+    def _low_rank_plan(self, step: LowRank) -> Plan:
+        return low_rank_plan(step, self.n_landmarks, **self._low_rank_fields())
+
     def evaluation_plan(self) -> Plan:
         """Return the request for what is captured."""
         return (once(MeasureCaptured, kernel=any_width(self.kernel)),)
@@ -436,8 +374,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     ) -> dict[str, float]:
         """Return the reconstruction error, also relative to the reference's, and the angles between the components."""
         if reference is not None:
-            alike = comparable(reference, result.model) if self.n_components == "auto" else reference
-            return compare_components(result.model, alike, shards)
+            return compare_components(result.model, self.comparable(reference, result.model), shards)
         model = result.model.orthonormal()
         total, captured = np.sum([model.captured(shard) for shard in shards], axis=0)
         return {"reconstruction_error": float(1 - captured / total)}

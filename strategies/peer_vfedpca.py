@@ -6,11 +6,9 @@ exact merge is that of `VFedPCA`, block Lanczos, with sums along a spanning tree
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from clients.peer_vfedpca import (
@@ -18,7 +16,6 @@ from clients.peer_vfedpca import (
     FinishAmongPeers,
     ForwardVectors,
     IterateAmongPeers,
-    MeasureOwn,
     PeerVectors,
     PeerVFedPCAClient,
     RelayedVectors,
@@ -27,51 +24,23 @@ from clients.peer_vfedpca import (
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.judging import Measures
-from fedkernel.models import KernelPCA, PeerComponents, compare_vectors, kept_variance, over_clients
-from fedkernel.numerics import Kernel, Linear, saturates
-from fedkernel.peers import (
-    Graph,
-    Mail,
-    Neighbours,
-    Topology,
-    agree_keys,
-    centre,
-    distances,
-    key_agreement,
-    keys_plan,
-    neighbours,
-    spanning_tree,
-)
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    Iterations,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    ask,
-    once,
-    repeated,
-    to_sum,
-)
-from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
+from fedkernel.models import PeerComponents
+from fedkernel.numerics import Kernel, Linear
+from fedkernel.peers.graph import Graph, Neighbours, Topology
+from fedkernel.peers.keys import agree_keys, keys_plan
+from fedkernel.peers.letters import Mail
+from fedkernel.protocol.messages import Iterations
+from fedkernel.protocol.plan import Plan, ask, once, repeated
+from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.vfedpca import (
-    DEFAULT_ROUNDS,
-    MOST_ROUNDS,
-    VFedAKPCA,
-    VFedPCA,
-    local_memory,
-    mean_of_clients,
-)
+from strategies.local_matrices import mean_of_clients
+from strategies.peer_routes import SumsAlongGraph
+from strategies.vfedpca import VFedPCA
 
 
 @value_object()
-class PeerVFedPCA(KernelStrategy[PeerComponents]):
+class PeerVFedPCA(SumsAlongGraph):
     """Clients find the leading subspace of all columns, or merge local vectors with their neighbours', T times.
 
     Parameters
@@ -133,7 +102,6 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     client: ClassVar = PeerVFedPCAClient
     needs_all: ClassVar[str] = "peers merge what their neighbours write, along a graph that a lost one would cut"
-    partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
 
@@ -148,86 +116,29 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         check_at_most("n_components", self.n_components, cohort[0].rows)
         self.peers(len(cohort))
 
-    def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above, of "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
-        graph = self.peers(len(cohort))
-        takes = self._searching if self.merge == "exact" else self._merging
-        means = Forecast(0, len(cohort) if saturates(self.kernel) else 0, 0, 0)
-        return key_agreement(graph) + takes(cohort, graph) + means
-
-    def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
-        N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
-        # The vectors that are multiplied are independent: the first block, and the span of all columns
-        most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
-        products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
-        floats = 2 * (len(cohort) - 1) * N * k * products
-        memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (4 * products + 6)
-        rounds = 2 * height * products + 1 if height else products
-        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about")
-
-    def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
-        N, k, T = cohort[0].rows, self.n_components, self._most
-        floats, known = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
-        if self.relay:
-            floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
-        memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (T + 3 * known)
-        return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
-
-    @property
-    def _most(self) -> int:
-        return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
-
-    def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
-        """Return the clients by their distance from the tree's root, and the fields of all that each is asked in it."""
-        levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
-        for edges in spanning_tree(graph, root=levels[0][0]):
-            levels.append([child for _, child in edges])
-            for parent, child in edges:
-                place[child]["parent"] = parent
-                place[parent]["children"] = (*place[parent].get("children", ()), child)
-        return levels, place
-
-    def _hops(self, graph: Neighbours) -> int:
-        """Return how many rounds the letters of one of the paper's merges take."""
-        return max(1, int(distances(graph).max())) if self.relay else 1
-
-    def _crossings(self, graph: Neighbours) -> int:
-        """Return how often a client's vectors cross an edge in one merge with relays.
-
-        Each client writes to a neighbour the vectors from a distance in the round after they came, unless that
-        neighbour has written them: it is nearer to where they are from.
-        """
-        edges, hops = distances(graph), self._hops(graph)
-        return sum(
-            int(np.count_nonzero((edges[node] < hops) & (edges[other] >= edges[node])))
-            for node, others in enumerate(graph)
-            for other in others
-        )
-
     def _requests(self, graph: Neighbours) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the fields of what is asked for the paper's merges: to iterate, but for ``first``, and to finish."""
-        merging: dict[str, Any] = {"kernel": self.kernel, "center": self.center, "rule": self.merge}
+        merging: dict[str, Any] = {**self._table_fields(), "rule": self.merge}
         merging |= {"weight_scaling": self.weight_scaling, "relayed": len(graph) if self.relay else None}
-        local = {"n_components": self.n_components, "iterations": self.local_iterations}
-        return {**merging, **local, "update": self.update, "warm_start": self.warm_start}, merging
+        return {**merging, **self._iteration_fields()}, merging
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the keys; the products, or T iterations, of which only the first reads nothing; and the end."""
         graph = self.peers(clients)
         if self.merge == "exact":
             place = self._measured_fields()
-            add = ask(AddProducts, **place, tol=self.tol, most=self._most)
+            add = ask(AddProducts, **place, tol=self.tol, most=self.most_rounds)
             last = once(TakeBlock, **place, last=True)
-            return (*keys_plan(graph), repeated(self._most, add, ask(TakeBlock, **place, last=False)), last)
+            return (*keys_plan(graph), repeated(self.most_rounds, add, ask(TakeBlock, **place, last=False)), last)
         (iterate, finish), hops = self._requests(graph), self._hops(graph)
         posts = (RelayedVectors if self.relay else PeerVectors,)
         again = ask(IterateAmongPeers, posts=posts, first=False, **iterate)
         steps = [once(IterateAmongPeers, posts=posts, first=True, **iterate)]
         if hops > 1:
             between = repeated(hops - 1, ask(ForwardVectors))
-            steps += [between, *[repeated(1, again), between] * (self._most - 1)]
-        elif self._most > 1:
-            steps.append(repeated(self._most - 1, again))
+            steps += [between, *[repeated(1, again), between] * (self.most_rounds - 1)]
+        elif self.most_rounds > 1:
+            steps.append(repeated(self.most_rounds - 1, again))
         return (*keys_plan(graph), *steps, once(FinishAmongPeers, **finish))
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
@@ -238,7 +149,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             return (yield from self._search(mail, graph))
         iterate, finish = self._requests(graph)
         # t is that of the vectors that are sent, and of their merge, which the next round's begins with
-        for t in range(self._most):
+        for t in range(self.most_rounds):
             yield from mail.to_all(IterateAmongPeers(first=t == 0, **iterate), t=t)
             for _ in range(self._hops(graph) - 1):
                 yield from mail.to_all(ForwardVectors(), t=t)
@@ -252,49 +163,26 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             return mail.to_each({client: kind(**place[client], **more) for client in level})
 
         state, means = "searching", list[SearchState]()
-        for product in range(self._most):
+        for product in range(self.most_rounds):
             # The block goes down; the lowest level takes it with its next request
             for level in levels[1:-1] if product else ():
                 yield from of_level(level, TakeBlock, last=False)
             # Sums go up, to the root
             for depth, level in reversed([*enumerate(levels)]):
                 block = "first" if product == 0 else "delivered" if 0 < depth == len(levels) - 1 else "kept"
-                replies = yield from of_level(level, AddProducts, block=block, tol=self.tol, most=self._most)
+                replies = yield from of_level(level, AddProducts, block=block, tol=self.tol, most=self.most_rounds)
                 means += replies if product == 0 else ()
             if (state := replies[0].state) != "searching":
                 break
         if state == "searching":
-            raise ProtocolError(f"client {levels[0][0]} searches on after {self._most} products; allowed: no more")
+            raise ProtocolError(
+                f"client {levels[0][0]} searches on after {self.most_rounds} products; allowed: no more"
+            )
         for level in levels[1:]:
             yield from of_level(level, TakeBlock, last=True)
-        ended = f"rounds = {self._most} ended the search before it converged to tol = {self.tol:g}"
-        what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
-        findings = (f"{ended}: {what}",) if state == "unconverged" else ()
+        findings = (self._unconverged(self.tol),) if state == "unconverged" else ()
         mean = mean_of_clients(means)
         return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings, kernel_mean_=mean)
-
-    @property
-    def _agrees(self) -> bool:
-        """Whether all clients end with the same vectors, whatever their number."""
-        return self.merge == "exact" or self.relay or self.graph.kind == "full"
-
-    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own columns' variance the vectors that all have ended with keep, of all together.
-
-        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. Where clients
-        end with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
-        would add up to more than any one set of vectors keeps.
-        """
-        if not self._agrees:
-            why = f"merge = {self.merge!r} on a graph that is not full leaves clients with different vectors"
-            mend = 'allowed: merge = "exact", or relay = true'
-            return Measures({}, warnings=[f"the variance is not measured, since {why}; {mend}"])
-        variance = yield from to_sum(MeasureOwn(**self._measured_fields()))
-        return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, where there is one."""
-        return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Refuse: the vectors are at the clients, and a later run knows nothing of what an earlier one left there."""
@@ -302,44 +190,3 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             f"{type(self).__name__} cannot project new rows: each client keeps directions of its own, which no "
             "coordinator has; allowed: VFedPCA and VFedAKPCA, with one"
         )
-
-    def _measured_fields(self) -> dict[str, Any]:
-        return {"kernel": self.kernel, "center": self.center, "n_components": self.n_components}
-
-    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
-        """Return what `VFedPCA` or `VFedAKPCA` would find with all columns in one place."""
-        return self._server().central(shards)
-
-    def _server(self, **fields: Any) -> VFedPCA:
-        """Return the strategy that finds the same with a coordinator."""
-        if self.kernel is None:
-            return VFedPCA(self.n_components, center=self.center, **fields)
-        return VFedAKPCA(self.n_components, center=self.center, kernel=self.kernel, **fields)
-
-    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
-
-        Needs the simulated clients' outputs.
-        """
-        if reference is None:
-            return {}
-        vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
-        return over_clients([compare_vectors(V, reference) for V in vectors])
-
-    def peers(self, clients: int) -> list[tuple[int, ...]]:
-        """Return the neighbours of each of so many clients."""
-        return neighbours(self.graph, clients)
-
-    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the same of what the clients find alone."""
-        return (
-            {} if reference is None else over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
-        )
-
-    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the clients' mean distance from the reference after each of the paper's merges."""
-        if self.merge == "exact":
-            return {}
-        merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)
-        distances = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in merges]
-        return {"distance": [float(np.mean(merge)) for merge in distances]}

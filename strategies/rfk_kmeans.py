@@ -12,18 +12,14 @@ from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.models import FeatureChain, KernelKMeans
-from fedkernel.numerics import (
-    RBF,
-    AnyKernel,
-    Frequencies,
-    RandomFeatures,
-    ShiftInvariant,
-    mean_of_points,
-)
+from fedkernel.numerics.frequencies import Frequencies
+from fedkernel.numerics.kernels import RBF, AnyKernel
+from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
+from fedkernel.numerics.widths import mean_of_points
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
-from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
+from strategies.choosing import MostClusters, NumberOfClusters
+from strategies.kmeans import KMeansStrategy
 
 
 @value_object()
@@ -59,7 +55,7 @@ class RFKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
-        most_clusters(self.n_clusters, self.max_clusters)
+        self.check_clusters()
 
     @property
     def dimensions(self) -> int:
@@ -71,24 +67,18 @@ class RFKKMeans(KMeansStrategy):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; coresets may be smaller."""
-        return Forecast(1) + kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
+        return Forecast(1) + self.clusters_forecast(cohort, self.n_features)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the features, without a map from others, and the k-means."""
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
-        choose = self.n_clusters == "auto"
         embed = once(EmbedRows, {"r": 0}, precision="float64", features=features, t=1)
-        return (embed, *kmeans_plan(self.most_clusters, self.coreset_size, self.n_features, choose=choose))
+        return (embed, *self.clusters_plan(self.n_features))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""
         features = self._features(self.kernel.settled(run.columns), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
         clustered = yield from self.clusters(run)
-        return KernelKMeans(
-            clustered.centers,
-            FeatureChain(features, run.columns),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            kernel_mean_=mean_of_points(*clustered.coreset),
-        )
+        mean = mean_of_points(*clustered.coreset)
+        return clustered.model(FeatureChain(features, run.columns), kernel_mean_=mean)

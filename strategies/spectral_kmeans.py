@@ -6,27 +6,23 @@ KDD 2016, section 6; with disKPCA's components this is CE PCA, a rival in the fe
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from clients.kmeans import LabelRows
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError
-from fedkernel.judging import Measures
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters, most_among, most_clusters, settled_clusters
-from strategies.cluster_measures import measure_clusters, measuring_plan
+from strategies.choosing import MostClusters, NumberOfClusters, settled_clusters
+from strategies.cluster_measures import measuring_plan
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import check_coreset, check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
-from strategies.stability import compare_clusters, comparing_plan
+from strategies.kmeans import ClusteringStrategy
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -42,7 +38,7 @@ Components = Annotated[
 
 
 @value_object()
-class SpectralKMeans(KernelStrategy[KernelKMeans]):
+class SpectralKMeans(ClusteringStrategy):
     """Clusters of the rows' coordinates on kernel principal components.
 
     Parameters
@@ -68,9 +64,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     max_clusters: MostClusters = None
 
     client: ClassVar = SpectralKMeansClient
-    hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
     needs_all: ClassVar[str] = "landmarks and coresets are of all rows, and what a client draws follows from all"
-    partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = (
         "n_clusters",
         "most_clusters",
@@ -82,36 +76,26 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        most_clusters(self.n_clusters, self.max_clusters)
+        self.check_clusters()
         if self.components.n_components == "auto":
             raise InputError(
                 'components.n_components = "auto" is not for SpectralKMeans, whose rows are clustered by as many '
                 "coordinates as it says; give a number, which a run of the components alone may choose"
             )
 
-    @property
-    def most_clusters(self) -> int:
-        """How many clusters there are, at most where their number is chosen."""
-        return most_clusters(self.n_clusters, self.max_clusters)
-
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also what the components demand, and that every client has rows enough."""
-        super().check_cohort(cohort)
+        """Check also what the components demand."""
         self.components.check_cohort(cohort)
-        check_local_clusters(cohort, most_among(self.n_clusters, self.max_clusters, cohort))
-        check_coreset(cohort, self.coreset_size)
+        super().check_cohort(cohort)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
-        s = self.components.most_components
-        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
+        clustered = self.clusters_forecast(cohort, self.components.most_components)
         return self._embedding.forecast(cohort) + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the components' plan, and the k-means."""
-        k, s = self.most_clusters, self.components.most_components
-        clustered = kmeans_plan(k, self.coreset_size, s, choose=self.n_clusters == "auto")
-        return *self._embedding.plan(clients, seed), *clustered
+        return *self._embedding.plan(clients, seed), *self.clusters_plan(self.components.most_components)
 
     @property
     def _embedding(self) -> DisKPCA | UniformKPCA:
@@ -121,31 +105,13 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
-        k, choose = most_among(self.n_clusters, self.max_clusters, run.members), self.n_clusters == "auto"
-        clustered = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
-        return KernelKMeans(
-            *(clustered.centers, spanned.embedding, spanned.eigenvalues_),
-            coreset_=clustered.coreset,
-            choice_=clustered.choice,
-            findings_=spanned.findings_,
-            kernel_mean_=spanned.kernel_mean_,
-        )
-
-    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
-        return measure_clusters(run, model)
+        clustered = yield from self.clusters(run)
+        findings, mean = spanned.findings_, spanned.kernel_mean_
+        return clustered.model(spanned.embedding, spanned.eigenvalues_, findings_=findings, kernel_mean_=mean)
 
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""
         return measuring_plan(self.components.kernel)
-
-    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
-        return compare_clusters(run, earlier, self.most_clusters)
-
-    def comparison_plan(self, earlier: str) -> Plan:
-        """Return the request for what the clusters of both runs share."""
-        return comparing_plan(earlier, self.most_clusters)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""

@@ -6,7 +6,7 @@ from clients.kmeans import CompareClusters
 from fedkernel.errors import ProtocolError
 from fedkernel.judging import Measures
 from fedkernel.numerics import adjusted_rand_within
-from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
+from fedkernel.protocol import Protocol, Run, to_sum
 
 VAGUE = 0.1
 """An error of the index from which a result says how little it tells."""
@@ -18,18 +18,8 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
     Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
     5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`.
 
-    Parameters
-    ----------
-    run : Run
-    earlier : str
-        The run's id.
-    n_clusters : int
-        k, the most that either run has.
-
-    Returns
-    -------
-    Measures
-        ``stability``, the adjusted Rand index, and ``stability_error``, how far off that is at most.
+    ``n_clusters`` is the most that either run has. ``stability`` is the adjusted Rand index, ``stability_error`` how
+    far off that is at most.
     """
     shared = yield from to_sum(CompareClusters(run=earlier, n_clusters=n_clusters))
     missing = run.rows - float(shared.sizes.sum())
@@ -44,8 +34,3 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
     )
     figures = {"stability": agreement.estimate, "stability_error": agreement.error}
     return Measures(figures, warnings=[vague] if agreement.error >= VAGUE else [])
-
-
-def comparing_plan(earlier: str, n_clusters: int) -> Plan:
-    """Return what `compare_clusters` asks."""
-    return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=n_clusters))),)

@@ -10,24 +10,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, TakeLandmarks
+from clients.diskpca import DisKPCAClient, DrawUniformly, TakeLandmarks
 from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
-from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, to_all, to_each
+from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from fedkernel.validation import value_object
 from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
-from strategies.landmarks import (
-    LandmarkStrategy,
-    ProjectionSize,
-    components_plan,
-    draw_uniformly,
-    kernel_pca,
-    low_rank,
-    low_rank_plan,
-    uniform_plan,
-)
+from strategies.landmarks import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
 
 
 @value_object()
@@ -96,17 +87,17 @@ class UniformKPCA(LandmarkStrategy):
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the draw, and what the solver asks."""
         step, rows, k = self._step(self.kernel), self.n_landmarks, self.most_components
+        draw = once(DrawUniformly, samples=AtMost(rows))
         if self.solver == "disLR":
-            return uniform_plan(rows), *low_rank_plan(step, rows, **self._low_rank_fields())
-        components = components_plan(step, rows, k, embed=self.embed)
-        return uniform_plan(rows), step.plan(TakeLandmarks, rows), components
+            return draw, *self._low_rank_plan(step)
+        return draw, step.plan(TakeLandmarks, rows), components_plan(step, rows, k, embed=self.embed)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
-            model = yield from low_rank(run, step, drawn.rows, drawn, **self._low_rank_fields())
+            model = yield from self._low_rank(run, step, drawn.rows, drawn)
             return dataclasses.replace(model, findings_=allotment.findings)
         rows, k = drawn.rows.shape[0], self.most_components
         if self.n_components == "auto":

@@ -25,79 +25,23 @@ import numpy as np
 from pydantic import Field
 
 from clients.merging import merged, merging_weights, moved
-from clients.vfedpca import (
-    BLOCK,
-    KEPT,
-    Finish,
-    Finished,
-    IterateLocally,
-    LeadingVectors,
-    MeasureVariance,
-    Multiply,
-    ProjectOntoDirections,
-    VFedPCAClient,
-)
+from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_vectors, kept_variance
-from fedkernel.numerics import (
-    NARROW,
-    RBF,
-    Eigenpairs,
-    Kernel,
-    Linear,
-    Unconverged,
-    block_krylov,
-    block_krylov_gap,
-    center_gram,
-    components_by_gap,
-    leading_eigenpairs,
-    leading_eigenpairs_of_factor,
-    saturates,
-    shortens,
-)
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    Iterations,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    Step,
-    ask,
-    distributed,
-    leading_bytes,
-    once,
-    repeated,
-    to_all,
-    to_sum,
-)
-from fedkernel.run import Result
+from fedkernel.models import KernelPCA
+from fedkernel.numerics.estimates import components_by_gap
+from fedkernel.numerics.kernels import RBF, Kernel, Linear
+from fedkernel.numerics.krylov import Unconverged, block_krylov, block_krylov_gap
+from fedkernel.numerics.linalg import Eigenpairs
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.lanczos import distributed
+from fedkernel.protocol.messages import Iterations
+from fedkernel.protocol.plan import Plan, Step, ask, once, repeated
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
 from fedkernel.tags import Tags
 from fedkernel.validation import value_object
-from strategies.choosing_components import (
-    MostComponents,
-    NumberOfComponents,
-    check_components,
-    chosen,
-    comparable,
-    most_components,
-)
-from strategies.new_rows import ProjectsNewRows
-
-DEFAULT_ROUNDS = 10
-MOST_ROUNDS = 1000
-
-
-def mean_of_clients(replies: Sequence[Finished]) -> float | None:
-    """Return what stands for the mean of the kernel's values between rows on all columns, of the clients' own ones.
-
-    The values of a product kernel are products of theirs, and so is about their mean. But the method adds kernel
-    matrices up: they are too narrow only where each client's is.
-    """
-    means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
-    return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
+from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
+from strategies.local_matrices import MeasuresPooledVariance, mean_of_clients
 
 
 def _apart(columns: FloatArray) -> FloatArray:
@@ -105,22 +49,8 @@ def _apart(columns: FloatArray) -> FloatArray:
     return np.asarray(columns - columns.mean(axis=0))
 
 
-def local_memory(cohort: Sequence[Member], n_components: int, iterations: int, kernel: Kernel | None) -> int:
-    """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
-
-    Of a table above `KEPT` bytes one block of rows is centred at a time. A tall one's Gram matrix is decomposed.
-    """
-    widest = max(member.columns for member in cohort)
-    N = cohort[0].rows
-    table = FLOAT * N * widest
-    centred = table if table <= KEPT else FLOAT * BLOCK * widest
-    if shortens((N, widest), n_components, iterations):
-        centred += leading_bytes(widest, widest)
-    return FLOAT * N * 4 * n_components + (FLOAT * N * (N + 2 * widest) if kernel else centred)
-
-
 @value_object()
-class VFedPCA(ProjectsNewRows):
+class VFedPCA(MeasuresPooledVariance):
     """Clients multiply vectors with their matrices, or upload leading vectors of their own, which are merged, T times.
 
     Parameters
@@ -187,7 +117,6 @@ class VFedPCA(ProjectsNewRows):
     loses_first: ClassVar[bool] = True
     hands_out: ClassVar[tuple[str, ...]] = (Finish.__name__,)
     needs_all: ClassVar[str] = "merged vectors and products go on from what all clients have sent before"
-    partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
     tags: ClassVar = Tags(
@@ -196,7 +125,7 @@ class VFedPCA(ProjectsNewRows):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        most = most_components(self.n_components, self.max_components)
+        self.check_components()
         if self.n_components == "auto" and self.merge != "exact":
             raise InputError(
                 f'n_components = "auto" is not for merge = "{self.merge}", which knows no eigenvalues of the pooled '
@@ -208,40 +137,28 @@ class VFedPCA(ProjectsNewRows):
                 raise InputError(f'{name} = {value!r} has no meaning with merge = "exact"; allowed: {allowed}')
         if self.n_components == "auto" and self.rounds == 1:
             raise InputError(
-                f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {most} vectors does '
-                "not tell the next eigenvalue"
+                f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {self.most_components} '
+                "vectors does not tell the next eigenvalue"
             )
-
-    @property
-    def most_components(self) -> int:
-        """k, the most of it where it is chosen."""
-        return most_components(self.n_components, self.max_components)
-
-    def _local_kernel(self) -> Kernel | None:
-        return None
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
-        check_components(self.n_components, self.most_components, cohort[0].rows)
+        self.check_components(cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
         M, N, k = len(cohort), cohort[0].rows, self.most_components
-        memory = local_memory(cohort, k, self.local_iterations, self._local_kernel())
-        means = M if saturates(self._local_kernel()) else 0
+        memory, means = self._local_memory(cohort), self._means(cohort)
         if self.merge != "exact":
-            T = self.rounds or DEFAULT_ROUNDS
+            T = self.most_rounds
             return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory)
         # the vectors that are multiplied are independent, and in about the span of all columns
-        most = N if self.rounds or self._local_kernel() else max(k, min(N, sum(member.columns for member in cohort)))
+        most = N if self.rounds or self.kernel else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
-        products = M * N * min(steps * k, most)
+        products = self._searches * M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products + means, M * k * N + products
-        # products again where the number is searched first
-        steps, again = steps * self._searches, products * (self._searches - 1)
-        up, down = up + again, down + again
-        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
+        return Forecast(self._searches * steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the local iterations, with "exact" as many products as the search may take, and the result."""
@@ -249,14 +166,10 @@ class VFedPCA(ProjectsNewRows):
         iterate = ask(IterateLocally, k, **self._iteration_fields())
         finish = once(Finish, k, **table)
         if self.merge != "exact":
-            return repeated(self.rounds or DEFAULT_ROUNDS, iterate), finish
-        most = self._searches * (self.rounds or MOST_ROUNDS)
+            return repeated(self.most_rounds, iterate), finish
+        most = self._searches * self.most_rounds
         products = repeated(most, ask(Multiply, {"b": self.most_components}, **table))
         return repeated(1, iterate), products, finish
-
-    def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
-        return (once(MeasureVariance, {"k": self.most_components}, **self._table_fields()),)
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""
@@ -269,21 +182,14 @@ class VFedPCA(ProjectsNewRows):
         merges: list[Eigenpairs] = []
         local = self._iteration_fields()
         # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
-        for t in range(self.rounds or DEFAULT_ROUNDS):
+        for t in range(self.most_rounds):
             # Local training: update by the last merged vectors, then power iteration
             uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
             # Model integration: weights from the eigenvalues, and the merge
             merge = self._merge(uploads)
             merges.append(merge if not merges or moved(merge.vectors, merges[-1].vectors) else merges[-1])
         iterates = np.array([merge.vectors for merge in merges])
-        return KernelPCA(*merges[-1], self._local_kernel() or Linear(), iterates_=iterates)
-
-    def _table_fields(self) -> dict[str, Any]:
-        return {"kernel": self._local_kernel(), "center": self.center}
-
-    def _iteration_fields(self) -> dict[str, Any]:
-        local = {"n_components": self.most_components, "iterations": self.local_iterations}
-        return {**self._table_fields(), **local, "update": self.update, "warm_start": self.warm_start}
+        return KernelPCA(*merges[-1], self.kernel or Linear(), iterates_=iterates)
 
     def _merge(self, uploads: Sequence[LeadingVectors]) -> Eigenpairs:
         values = np.array([upload.values for upload in uploads])
@@ -298,7 +204,7 @@ class VFedPCA(ProjectsNewRows):
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most, centred = self.n_components == "auto", self.most_components, None
-        limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.rounds or MOST_ROUNDS}
+        limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
         searches = []
         if self._searches > 1:
             # The number is that of the centred matrix, from whose vectors and the mean's the search for pairs goes on
@@ -312,10 +218,9 @@ class VFedPCA(ProjectsNewRows):
         else:
             search = (block_krylov_gap if choose else block_krylov)(start, most, **limits)
         searches.append(pairs := (yield from distributed(search, self._multiply)))
-        ended = f"rounds = {limits['max_steps']} ended the search before it converged to tol = {limits['tol']:g}"
-        what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
-        findings = (f"{ended}: {what}",) if any(isinstance(pairs, Unconverged) for pairs in searches) else ()
-        model = KernelPCA(*pairs, self._local_kernel() or Linear(), findings_=findings)
+        unconverged = any(isinstance(pairs, Unconverged) for pairs in searches)
+        findings = (self._unconverged(limits["tol"]),) if unconverged else ()
+        model = KernelPCA(*pairs, self.kernel or Linear(), findings_=findings)
         return chosen(model, most, len(pairs.vectors), centred) if choose else model
 
     @property
@@ -331,20 +236,12 @@ class VFedPCA(ProjectsNewRows):
         """Multiply the centred matrix: what rounding leaves of the constant vector in a block is taken off, too."""
         return _apart((yield from self._multiply(_apart(block), step)))
 
-    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return how much of the clients' total variance the components keep: one round, k + 1 floats from each client.
-
-        Down N k to each. With a kernel the variance is that of the clients' kernel matrices, added up.
-        """
-        variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
-        return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
-
     def _projected_by(self) -> tuple[Step, int]:
         k = self.most_components
         return once(ProjectOntoDirections, {"k": k}, **self._table_fields()), k
 
     def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
-        kernel = None if self._local_kernel() is None else model.kernel  # a width by rule is settled in the model
+        kernel = None if self.kernel is None else model.kernel  # a width by rule is settled in the model
         request = ProjectOntoDirections(kernel=kernel, center=self.center, directions=model.eigenvectors_)
         total = yield from to_sum(request)
         # as `KernelPCA.scale` has it, a component without variance is 0: in the model, or of the training rows
@@ -352,39 +249,6 @@ class VFedPCA(ProjectsNewRows):
         floors = EPS * len(model.eigenvectors_) * np.abs(figures).max(axis=1, keepdims=True)
         eigenvalues, captured = np.where((figures > floors).all(axis=0), figures, [[0.0], [1.0]])
         return np.asarray(total.products * (np.sqrt(eigenvalues) / captured))
-
-    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return PCA of all columns in one place, centred as the clients centre theirs.
-
-        With "auto" of the most components that there may be.
-        """
-        X = np.hstack([self._centred(shard) for shard in shards])
-        pairs = leading_eigenpairs_of_factor(X, self.most_components)
-        return KernelPCA(pairs.values, pairs.vectors, Linear())
-
-    def _centred(self, X: FloatArray) -> FloatArray:
-        if self.center == "none":
-            return X
-        means: FloatArray = X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
-        return X - means
-
-    def judge(
-        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
-    ) -> dict[str, float]:
-        """Return the errors of the eigenvectors against a reference."""
-        if reference is None:
-            return {}
-        alike = comparable(reference, result.model) if self.n_components == "auto" else reference
-        return compare_vectors(result.model.eigenvectors_, alike)
-
-    def judge_steps(
-        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
-    ) -> dict[str, list[float]]:
-        """Return the sin-theta error and the distance after each of the paper's merges."""
-        if result.model.iterates_ is None:
-            return {}
-        merges = [compare_vectors(V, reference) for V in result.model.iterates_]
-        return {name: [merge[name] for merge in merges] for name in merges[0]}
 
 
 @value_object()
@@ -412,15 +276,3 @@ class VFedAKPCA(VFedPCA):
 
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center", "kernel")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {}}
-
-    def _local_kernel(self) -> Kernel | None:
-        return self.kernel
-
-    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return AKPCA, kernel PCA of all columns in one place."""
-        X = np.hstack([shard if self.center == "columns" else self._centred(shard) for shard in shards])
-        K = self.kernel.gram(X)
-        if self.center == "columns":
-            center_gram(K)
-        pairs = leading_eigenpairs(K, self.most_components)
-        return KernelPCA(pairs.values, pairs.vectors, self.kernel)

@@ -18,7 +18,7 @@ from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol.rounds import Member, Run
 from strategies import DisKPCA, UniformKPCA
-from strategies.diskpca import _shared_out, score_by_leverage
+from strategies.representative_rows import _shared_out, score_by_leverage
 
 # What the paper promises
 

@@ -1,6 +1,7 @@
 """A plan says what a run will ask; a request that it does not hold is refused."""
 
 import dataclasses
+import math
 from typing import Annotated
 
 import numpy as np
@@ -18,7 +19,19 @@ from fedkernel import RBF, Laplacian, Linear
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.numerics import Kernel, RandomFeatures
-from fedkernel.protocol import AtMost, CarriesRows, Reply, Request, Shape, any_width, ask, instead, once, repeated
+from fedkernel.protocol import (
+    AtMost,
+    CarriesRows,
+    Member,
+    Reply,
+    Request,
+    Shape,
+    any_width,
+    ask,
+    instead,
+    once,
+    repeated,
+)
 from fedkernel.protocol.plan import Place, advance, reveals
 from fedkernel.run.foresight import reply_sizes
 from fedkernel.run.job import RunSpec
@@ -188,6 +201,26 @@ def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards
     assert needed == [any(planned.request in came for planned in step.requests) for step in plan]
     assert all(needed) or any(step.instead_of for step in plan)
     replies_are_within_what_was_foreseen(pair.recording, strategy, shards)
+    forecast_plan_and_ledger_agree(pair)
+
+
+def forecast_plan_and_ledger_agree(pair):
+    """A run takes what was forecast, as that is meant, and neither takes more than the plan has."""
+    strategy, tables, ledger = pair.strategy, pair.tables, pair.recording.result.ledger
+    members = [Member(number, number, *table.shape) for number, table in enumerate(tables)]
+    forecast, plan = strategy.forecast(members), strategy.plan(len(tables), 0)
+    taken = (ledger.rounds, ledger.floats_up, ledger.floats_down)
+    if forecast.meaning == "exact":
+        assert (forecast.rounds, forecast.floats_up, forecast.floats_down) == taken
+    elif forecast.meaning == "at most":
+        assert all(np.array([forecast.rounds, forecast.floats_up, forecast.floats_down]) >= taken)
+    if not any(strategy.peers(len(tables))):  # of whom some are asked after the others, in rounds of their own
+        assert max(forecast.rounds, ledger.rounds) <= sum(step.times * len(step.requests) for step in plan)
+    run, most = RunSpec(id="r", strategy="s", sites=["a"], plan=plan), []
+    for table in tables:
+        sizes = reply_sizes(run, strategy.client.answers, table.shape).values()
+        most += [math.inf if size.floats is None else size.times * size.floats for size in sizes]
+    assert max(forecast.floats_up, ledger.floats_up) <= sum(most)
 
 
 def replies_are_within_what_was_foreseen(recording, strategy, shards):

@@ -81,7 +81,8 @@ def check(
 def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
     """Print findings, the worst first, and return how many faults are among them."""
     headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
-    rows, counts = [], []
+    rows: list[list[str | Text]] = []
+    counts = []
     for severity, style in STYLES.items():
         group = [finding for finding in findings if finding.severity == severity]
         for finding in group:

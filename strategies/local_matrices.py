@@ -1,0 +1,148 @@
+"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, whose leading vectors VFedPCA and its like find.
+
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
+Feature-wise Distributed Data, arXiv 2203.01752.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+
+from clients.vfedpca import BLOCK, KEPT, Finished, MeasureVariance
+from fedkernel.arrays import FloatArray
+from fedkernel.models import KernelPCA, compare_vectors, kept_variance
+from fedkernel.numerics.kernels import Kernel, Linear
+from fedkernel.numerics.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
+from fedkernel.numerics.power import shortens
+from fedkernel.numerics.widths import NARROW, saturates
+from fedkernel.protocol.forecast import FLOAT, leading_bytes
+from fedkernel.protocol.plan import Plan, once
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_sum
+from fedkernel.run import Result
+from fedkernel.strategy import KernelStrategy
+from strategies.choosing_components import ChoosesComponents
+from strategies.new_rows import ProjectsNewRows
+
+DEFAULT_ROUNDS, MOST_ROUNDS = 10, 1000
+"""Of the paper's merges, and of products at most."""
+
+M = TypeVar("M")
+
+
+def mean_of_clients(replies: Sequence[Finished]) -> float | None:
+    """Return what stands for the mean of the kernel's values between rows on all columns, of the clients' own ones.
+
+    The values of a product kernel are products of theirs, and so is about their mean. But the method adds kernel
+    matrices up: they are too narrow only where each client's is.
+    """
+    means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
+    return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
+
+
+class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
+    """Base of strategies that look for the leading vectors of that sum, or merge those of the clients' matrices."""
+
+    partition: ClassVar[Literal["vertical"]] = "vertical"
+
+    kernel: Kernel | None = None
+    merge: Literal["exact", "eigenvalue", "average"]
+    local_iterations: int
+    rounds: int | None
+    update: Literal["original", "inplace"]
+    warm_start: bool
+    center: Literal["columns", "rows", "none"]
+    tol: float
+
+    @property
+    @abstractmethod
+    def most_components(self) -> int:
+        """k, the most of it where it is chosen."""
+
+    @property
+    def most_rounds(self) -> int:
+        """T, or with "exact" how many products there are at most in a search."""
+        return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
+
+    def _table_fields(self) -> dict[str, Any]:
+        return {"kernel": self.kernel, "center": self.center}
+
+    def _iteration_fields(self) -> dict[str, Any]:
+        local = {"n_components": self.most_components, "iterations": self.local_iterations}
+        return {**self._table_fields(), **local, "update": self.update, "warm_start": self.warm_start}
+
+    def _unconverged(self, tol: float) -> str:
+        ended = f"rounds = {self.most_rounds} ended the search before it converged to tol = {tol:g}"
+        return f"{ended}: the components may be far from the leading ones; allow more rounds, or a larger tol"
+
+    def _means(self, cohort: Sequence[Member]) -> int:
+        """Return how many floats tell whether the width fits."""
+        return len(cohort) if saturates(self.kernel) else 0
+
+    def _local_memory(self, cohort: Sequence[Member]) -> int:
+        """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
+
+        Of a table above `KEPT` bytes one block of rows is centred at a time. A tall one's Gram matrix is decomposed.
+        """
+        N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
+        table = FLOAT * N * widest
+        centred = table if table <= KEPT else FLOAT * BLOCK * widest
+        if shortens((N, widest), k, self.local_iterations):
+            centred += leading_bytes(widest, widest)
+        return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:  # type: ignore[override]
+        """Return PCA, or with a kernel AKPCA, of all columns in one place, centred as the clients centre theirs.
+
+        With "auto" of the most components that there may be.
+        """
+        if self.kernel is None:
+            pairs = leading_eigenpairs_of_factor(np.hstack([self._centred(X) for X in shards]), self.most_components)
+            return KernelPCA(pairs.values, pairs.vectors, Linear())
+        in_features = self.center == "columns"
+        K = self.kernel.gram(np.hstack([X if in_features else self._centred(X) for X in shards]))
+        if in_features:
+            center_gram(K)
+        pairs = leading_eigenpairs(K, self.most_components)
+        return KernelPCA(pairs.values, pairs.vectors, self.kernel)
+
+    def _centred(self, X: FloatArray) -> FloatArray:
+        if self.center == "none":
+            return X
+        means: FloatArray = X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
+        return X - means
+
+
+class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], ProjectsNewRows):
+    """Base of `VFedPCA` that measures and judges the eigenvectors, which the coordinator has."""
+
+    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
+        """Return how much of the clients' total variance the components keep: one round, k + 1 floats from each client.
+
+        Down N k to each. With a kernel the variance is that of the clients' kernel matrices, added up.
+        """
+        variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
+        return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance."""
+        return (once(MeasureVariance, {"k": self.most_components}, **self._table_fields()),)
+
+    def judge(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
+    ) -> dict[str, float]:
+        """Return the errors of the eigenvectors against a reference."""
+        if reference is None:
+            return {}
+        return compare_vectors(result.model.eigenvectors_, self.comparable(reference, result.model))
+
+    def judge_steps(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
+    ) -> dict[str, list[float]]:
+        """Return the sin-theta error and the distance after each of the paper's merges."""
+        if result.model.iterates_ is None:
+            return {}
+        merges = [compare_vectors(V, reference) for V in result.model.iterates_]
+        return {name: [merge[name] for merge in merges] for name in merges[0]}

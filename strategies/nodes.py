@@ -1,0 +1,128 @@
+"""Nodes of ADMMKPCA: how the signs of what they start from agree, and how good the components are that they keep."""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clients.admm_kpca import CUT, CompareStarts, MeasureKept
+from fedkernel.arrays import FloatArray
+from fedkernel.data import check_matrix
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca
+from fedkernel.numerics import Embeddable, SubspaceEmbedding
+from fedkernel.peers import Mail, spanning_tree
+from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
+from fedkernel.run import Result
+from fedkernel.strategy import KernelStrategy
+
+
+def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
+    """Return for each node by what starts in its cell are to be multiplied, to agree along the graph: one round.
+
+    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
+    nothing, does not stand between others that are alike.
+    """
+    replies = yield from mail.to_all(CompareStarts())
+    for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
+        if len(reply.cosines) != len(others):
+            raise ProtocolError(f"client {j} sent {len(reply.cosines)} cosines; allowed: {len(others)}, its neighbours")
+    cosines = {
+        (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
+    }
+    likeness = {(j, q): abs(x) for (j, q), x in cosines.items() if j < q}
+    signs = np.ones(len(peers))
+    for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
+        signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
+    return [signs[sorted((node, *others))] for node, others in enumerate(peers)]
+
+
+class JudgesNodes(KernelStrategy[PeerComponents]):
+    """Base of `ADMMKPCA` that measures and judges what the nodes have, which the coordinator does not see."""
+
+    n_components: int
+    kernel: Embeddable
+    center: bool
+
+    @abstractmethod
+    def _features(self, kernel: Embeddable, seed: int) -> SubspaceEmbedding | None:
+        """Return the features that nodes exchange; None: rows."""
+
+    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
+        """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.
+
+        The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
+        noise; eigenvalues that the method cuts off count for nothing.
+        """
+        variances = yield from to_sum(MeasureKept())
+        return kept_variance(variances.captured, variances.total, run.rows)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance."""
+        return (once(MeasureKept),)
+
+    def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
+        """Return a node's components as a model, which projects rows that are new there.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            The node's own.
+        alpha : ndarray of shape (n, k)
+            What the node has kept of the run: ``result.outputs[j]["alpha"]`` where it was simulated.
+        seed : int
+            The run's.
+        """
+        X = check_matrix(rows, "rows")
+        if alpha.ndim != 2 or len(alpha) != len(X):
+            raise InputError(f"alpha has shape {alpha.shape}, but must be (rows, components), with {len(X)} rows")
+        kernel = self.kernel.settled(X.shape[1])
+        return NodeComponents(kernel, X, alpha, self.center, self._features(kernel, seed))
+
+    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
+        """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""
+        X = np.vstack(list(shards))
+        return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
+
+    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
+
+        Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
+        neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
+        outputs.
+        """
+        if reference is None:
+            return {}
+        if result.model is reference:
+            return {"similarity": 1.0}
+        tables = [np.asarray(shard) for shard in shards]
+        truth = Directions(np.vstack(tables), reference)
+        cells = zip(tables, self.peers(len(tables)), strict=True)
+        pooled = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
+        similarities = {
+            "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
+            "similarity_alone": [truth.found_by(X) for X in tables],
+            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, pooled, strict=True)],
+            "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
+        }
+        return {name: float(np.mean(values)) for name, values in similarities.items()}
+
+    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
+        if reference is None:
+            return {}
+        truth = Directions(np.vstack(list(shards)), reference)
+        own = zip(shards, models, strict=True)
+        return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
+
+    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
+        """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
+        tables = [np.asarray(shard) for shard in shards]
+        steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
+        if len(steps) < len(tables):
+            return {}
+        truth = Directions(np.vstack(tables), reference)
+        courses = [truth.course(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
+        return {"similarity": np.mean(courses, axis=0).tolist()}
