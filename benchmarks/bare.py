@@ -21,7 +21,7 @@ from live import Columns
 from sklearn.decomposition import PCA, KernelPCA
 
 from fedkernel import RBF
-from fedkernel.arrays import ROWS
+from fedkernel.ground import BLOCK_ROWS
 from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CLIENTS, K, LOCAL, ITERATIONS, ROUNDS, TOL = 5, 5, 50, 10, 10, 1e-8
@@ -191,9 +191,9 @@ def diskpca(rows: int) -> np.ndarray:
 
 def bare_diskpca(rows: int) -> np.ndarray:
     def read(client: int, number: int) -> np.ndarray:
-        return scale.block(client, number, min(ROWS, rows - number * ROWS))
+        return scale.block(client, number, min(BLOCK_ROWS, rows - number * BLOCK_ROWS))
 
-    return bare.diskpca(read, 10, -(-rows // ROWS), scale.KERNEL.gamma, scale.K, drawn=(24, 200))
+    return bare.diskpca(read, 10, -(-rows // BLOCK_ROWS), scale.KERNEL.gamma, scale.K, drawn=(24, 200))
 
 
 def captured(ours: np.ndarray, expected: np.ndarray) -> float:

@@ -19,8 +19,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 
-from fedkernel.seeds import generator
-from fedkernel.threads import blas_threads, openmp_threads
+from fedkernel.ground import blas_threads, generator, openmp_threads
 
 Array = np.ndarray
 Apply = Callable[[Array], Array]

@@ -18,10 +18,8 @@ import time
 import numpy as np
 
 from fedkernel import RBF
-from fedkernel.arrays import row_blocks
-from fedkernel.numerics.clustering import allot, assign, coreset, k_means
-from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.numerics.widths import fk_gamma, moments
+from fedkernel.ground import row_blocks
+from fedkernel.numerics import RandomFeatures, allot, assign, coreset, fk_gamma, k_means, moments
 from strategies import FKKMeans
 
 K, D, T, CLIENTS, CORESET = 10, 50, 20, 5, 1000

@@ -22,7 +22,7 @@ from stage import SITES, Command, Stage
 
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.engines.grpc.revocation import revoke
-from fedkernel.storage import load_parts
+from fedkernel.ground import load_parts
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"

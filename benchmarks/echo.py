@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 from fedkernel.protocol import KernelClient, Protocol, Reply, Request, Run, Shape, to_all
 from fedkernel.strategy import KernelStrategy
 

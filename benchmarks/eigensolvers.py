@@ -17,9 +17,9 @@ import bare
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
+from fedkernel.ground import blas_threads
 from fedkernel.numerics import RBF, linalg
 from fedkernel.numerics.block_lanczos import block_lanczos
-from fedkernel.threads import blas_threads
 
 
 def matrices(n: int) -> dict[str, Callable[[], np.ndarray]]:

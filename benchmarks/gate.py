@@ -12,12 +12,11 @@ from flwr.app import Message
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
 from fedkernel.protocol import ask, repeated
-from fedkernel.run import RunSpec, flower
-from fedkernel.run.asking import asking_of
-from fedkernel.run.gate import Gate
-from fedkernel.run.outbox import Answer, admit, record
-from fedkernel.run.policy import Policy
-from fedkernel.run.wire import to_content
+from fedkernel.site import Policy
+from fedkernel.site.gate import Gate
+from fedkernel.site.outbox import Answer, admit, record
+from fedkernel.site.raw_request import asking_of
+from fedkernel.wire import RunSpec, flower, to_content
 
 TIMES = 500
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, OPTIONS, SPOKEN, VERSION, Envelope, Inbox, frames
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.run import flower
+from fedkernel.wire import flower
 
 ROUNDS = {100: 60, 1000: 12}
 """By sites."""

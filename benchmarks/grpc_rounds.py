@@ -35,10 +35,10 @@ from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.protocol.rounds import Protocol, Run, to_all
-from fedkernel.run.answering import client_app
-from fedkernel.run.site import Site
-from fedkernel.threads import blas_threads
+from fedkernel.ground import blas_threads
+from fedkernel.protocol import Protocol, Run, to_all
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 
 CLIENTS = 5
 SIZES = {"1 KB": (128, 300), "10 MB": (1310720, 20)}

@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.protocol.guards import Probed
-from fedkernel.run import flower
-from fedkernel.run.memory import Memory
+from fedkernel.site.client_memory import Memory
+from fedkernel.wire import flower
 from strategies import FKKMeans, VFedAKPCA, VFedPCA
 
 SEEN: list[tuple[float, int]] = []

@@ -26,10 +26,10 @@ from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.local import LocalGrid
-from fedkernel.protocol.rounds import Protocol, Run, to_all
-from fedkernel.run.answering import client_app
-from fedkernel.run.journal import Journal
-from fedkernel.run.site import Site
+from fedkernel.protocol import Protocol, Run, to_all
+from fedkernel.run import Journal
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 
 SITES = ("c0", "c1", "c2")
 PROCESSES = multiprocessing.get_context("spawn")

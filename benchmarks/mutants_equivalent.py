@@ -21,7 +21,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "NumPy takes any negative number for the size that is left"
     ),
     (
-        "fedkernel/run/placement.py",
+        "fedkernel/site/site_builder.py",
         "if run.prepare is None or preparation is None:",
         "(run.prepare is None and preparation is None)",
     ): "kept_preparation, just before, raises unless both are None or neither is",

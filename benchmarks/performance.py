@@ -20,8 +20,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from fedkernel.cores import usable_cores
-from fedkernel.storage import write_whole
+from fedkernel.ground import write_whole
+from fedkernel.ground.parallel import usable_cores
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"

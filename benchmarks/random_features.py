@@ -23,8 +23,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from fedkernel.data import load
+from fedkernel.ground import blas_threads
 from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures
-from fedkernel.threads import blas_threads
 from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 WAYS = ("independent", "orthogonal")

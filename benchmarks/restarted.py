@@ -22,12 +22,12 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from fedkernel import RBF
-from fedkernel.engines.grpc import LOOPBACK
 from fedkernel.engines.grpc.certificates import make_certificates
-from fedkernel.peers.kept import FOLDER
-from fedkernel.peers.sealing import KeyPair
-from fedkernel.run.departures import OUTBOX
-from fedkernel.run.result import Result
+from fedkernel.engines.grpc.coordinator import LOOPBACK
+from fedkernel.peers import KeyPair
+from fedkernel.peers.key_file import FOLDER
+from fedkernel.run import Result
+from fedkernel.site import OUTBOX
 from fedkernel.strategy import KernelStrategy
 from strategies import ADMMKPCA, PeerVFedPCA
 

@@ -23,15 +23,15 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from fedkernel import RBF
-from fedkernel.engines.grpc import LOOPBACK, serve
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
+from fedkernel.engines.grpc.coordinator import LOOPBACK, serve
 from fedkernel.engines.grpc.process import main as site
 from fedkernel.engines.local import run_job
 from fedkernel.flower_apps import APPS
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.ground import load_parts
+from fedkernel.run import Result
 from fedkernel.run.journal import NAME
-from fedkernel.run.result import Result
-from fedkernel.storage import load_parts
+from fedkernel.wire import Job, RunSpec
 from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 SITES = ("a", "b", "c")
@@ -41,7 +41,7 @@ METHODS = {
     "DisKPCA": DisKPCA(5, RBF(0.001), n_adaptive=60, share_rows=True),
 }
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["fedkernel.flower_apps", "fedkernel.engines.grpc.carrying", "strategies"])
+PROCESSES.set_forkserver_preload(["fedkernel.flower_apps", "fedkernel.engines.grpc.coordinator", "strategies"])
 
 
 def job_of(strategy: Any, folder: Path, *, journals: bool) -> Job:

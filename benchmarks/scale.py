@@ -23,9 +23,9 @@ import numpy as np
 import scipy.sparse
 
 from fedkernel import RBF
-from fedkernel.arrays import ROWS
-from fedkernel.data.tables import GeneratedTable
-from fedkernel.threads import blas_threads
+from fedkernel.data import GeneratedTable
+from fedkernel.ground import blas_threads
+from fedkernel.ground.arrays import ROWS
 from strategies import DisKPCA
 
 D, M, T, P, K, Y = 28, 500, 50, 250, 10, 224

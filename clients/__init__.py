@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from clients.admm_kpca import ADMMKPCAClient
@@ -13,14 +13,4 @@ if TYPE_CHECKING:
     from clients.spectral_kmeans import SpectralKMeansClient
     from clients.vfedpca import VFedPCAClient
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "ADMMKPCAClient",
-    "DKPCAClient",
-    "DisKPCAClient",
-    "FKKMeansClient",
-    "PeerVFedPCAClient",
-    "SpectralKMeansClient",
-    "VFedPCAClient",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -19,10 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from fedkernel.arrays import FloatArray, frozen
-from fedkernel.errors import ProtocolError, TellableError
+from fedkernel.ground import FloatArray, ProtocolError, TellableError, frozen, noise_on
 from fedkernel.models import center_blocks
-from fedkernel.noise import noise_on
 from fedkernel.numerics import (
     AnyKernel,
     Kernel,
@@ -154,7 +152,7 @@ class Progress(CarriesLetters, Reply):
 class Sharing(Request[ReplyT], Generic[ReplyT]):
     """What neighbours hold of each other: rows, or random features of them; with normal noise of some size.
 
-    The noise is drawn by the node, once in a run, and nobody else can draw it again (`fedkernel.noise`).
+    The noise is drawn by the node, once in a run, and nobody else can draw it again (`fedkernel.ground.noise`).
     """
 
     features: SubspaceEmbedding | None

@@ -18,9 +18,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, Positions, Precision, Rows, all_finite, row_blocks, stack_rows, sum_in_order
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import ProtocolError, TellableError
+from fedkernel.ground import (
+    FloatArray,
+    Positions,
+    Precision,
+    ProtocolError,
+    Rows,
+    TellableError,
+    all_finite,
+    row_blocks,
+    stack_rows,
+    sum_in_order,
+)
 from fedkernel.numerics import (
     Kernel,
     RowSketch,

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from clients.new_rows import NewRowsClient, TakeCoordinates
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray, check_at_most
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -34,7 +34,6 @@ from fedkernel.protocol import (
     Within,
     check_share,
 )
-from fedkernel.validation import check_at_most
 
 
 class LocalSpectrum(Reply):

@@ -24,9 +24,7 @@ from clients.kmeans import (
     SampleCoreset,
     SolveLocally,
 )
-from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, frozen, row_blocks
-from fedkernel.cores import in_order
-from fedkernel.errors import ProtocolError
+from fedkernel.ground import BLOCK_ROWS, AnyArray, FloatArray, Precision, ProtocolError, frozen, in_order, row_blocks
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
 from fedkernel.protocol import (
@@ -75,7 +73,7 @@ class OfFeatures(Request[ReplyT], Generic[ReplyT]):
     def takes(self, rows: int, columns: int) -> int:
         """Count the frequencies, a block of rows' features, and all of them where they are kept."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
-        entries = self.features.n_features * (min(rows, ROWS) + lasting_rows)
+        entries = self.features.n_features * (min(rows, BLOCK_ROWS) + lasting_rows)
         return self.features.takes(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
@@ -370,7 +368,7 @@ class FKKMeansClient(KMeansClient):
             return part
 
         # One thread alone where its products take more than its rows do
-        for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= ROWS else 1):
+        for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
             G += part
         if A is not None:
             DrawnFeatures(frozen(A), np.array(ask.draw_of(ask.t))).save(self.memory)

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import ProtocolError, TellableError
+from fedkernel.ground import FloatArray, ProtocolError, TellableError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means
 from fedkernel.protocol import (

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 from fedkernel.numerics import (
     Eigenpairs,
     above_rounding,

@@ -2,8 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import ProtocolError, TellableError
+from fedkernel.ground import FloatArray, ProtocolError, TellableError
 from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
 
 

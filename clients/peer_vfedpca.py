@@ -24,12 +24,10 @@ from clients.vfedpca import (
     VarianceRequest,
     VFedPCAClient,
 )
-from fedkernel.arrays import FloatArray, sum_in_order
+from fedkernel.ground import FloatArray, check_at_most, generator, sum_in_order
 from fedkernel.numerics import Eigenpairs, Unconverged, block_krylov, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Count, Iterations, Orthonormal, ReplyT, Request, Shape, State, Within
-from fedkernel.seeds import generator
-from fedkernel.validation import check_at_most
 
 
 class PeerVectors(Letter):

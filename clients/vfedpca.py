@@ -14,7 +14,7 @@ from scipy.linalg import pinvh
 
 from clients.merging import ROUNDING
 from clients.new_rows import NewRowsClient, TakeCoordinates
-from fedkernel.arrays import FloatArray, frozen
+from fedkernel.ground import FloatArray, check_at_most, frozen
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -48,7 +48,6 @@ from fedkernel.protocol import (
     Within,
     check_share,
 )
-from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
 

@@ -5,4 +5,4 @@ import os
 # Read when gRPC is first imported; Flower would set "error", which leaves out why a TLS handshake has failed.
 os.environ.setdefault("GRPC_VERBOSITY", "")
 
-import fedkernel  # noqa: F401 - first: it finds out whether the other packages are ours
+import fedkernel

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.addresses import address, find, names, own_names
-from fedkernel.arrays import Rows
-from fedkernel.errors import InputError
-from fedkernel.judging import Rival
+from fedkernel.ground import InputError, Rows, address, find, names, own_names
 from fedkernel.models import KernelKMeans, Model, compare_classes, over_clients, training_of
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
 from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
+from fedkernel.strategy import KernelStrategy, Rival
 
 T = TypeVar("T")
 

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.arrays import FloatArray
     from fedkernel.data import Prepare
-    from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
+    from fedkernel.ground import EngineError, FedkernelError, FloatArray, InputError, ProtocolError, value_object
     from fedkernel.models import KernelKMeans, KernelPCA, load_model
     from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
     from fedkernel.peers import (
@@ -44,12 +43,10 @@ if TYPE_CHECKING:
         to_sum,
     )
     from fedkernel.run import Result
-    from fedkernel.strategy import KernelStrategy
-    from fedkernel.tags import Tags
-    from fedkernel.validation import value_object
+    from fedkernel.strategy import KernelStrategy, Tags
 else:
-    __getattr__ = lazily(__name__)
-from fedkernel.installation import check_packages, installed_version
+    __getattr__, _ = lazily(__name__)
+from fedkernel.ground import check_packages, installed_version
 
 __all__ = [
     "RBF",

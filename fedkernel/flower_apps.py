@@ -1,9 +1,9 @@
 """The components of every Flower app bundle: they carry out any pair's job, whose runs name strategy and client."""
 
-from fedkernel.coordinator import server_app
-from fedkernel.run.answering import client_app
-from fedkernel.run.job import Apps
-from fedkernel.run.placement import site_of_job
+from fedkernel.run.server_app import server_app
+from fedkernel.site import site_of_job
+from fedkernel.site.client_app import client_app
+from fedkernel.wire import Apps
 
 server = server_app()
 client = client_app({}, site_of_job)

@@ -11,7 +11,7 @@ or, a test for each property, with pytest::
     def test_my_pair(pair, check):
         check(pair)
 
-What a property needs to know of a method, the strategy's `tags` say (see `fedkernel.tags`).
+What a property needs to know of a method, the strategy's `tags` say (see `fedkernel.strategy.tags`).
 """
 
 import functools
@@ -28,23 +28,15 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray, all_finite
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.base import BESIDE
-from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
-from fedkernel.peers.letters import Letter
-from fedkernel.peers.mailbox import Mailbox
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
-from fedkernel.protocol.plan import Place, Plan, Step, advance
-from fedkernel.protocol.rounds import Member
-from fedkernel.run.job import shares_rows
-from fedkernel.run.result import Result
-from fedkernel.run.settings import RunSettings
-from fedkernel.settling import WidthClient
-from fedkernel.simulate import check_tables, simulated_sites
-from fedkernel.strategy import KernelStrategy
-from fedkernel.tags import Tags
+from fedkernel.ground import FloatArray, InputError, ProtocolError, all_finite
+from fedkernel.kernel_width import WidthClient
+from fedkernel.models import BESIDE
+from fedkernel.numerics import orthonormal_basis, sin_theta_error
+from fedkernel.peers import Letter, Mailbox
+from fedkernel.protocol import KernelClient, Member, Message, Place, Plan, Reply, Request, Step, advance, decode, encode
+from fedkernel.run import Result, RunSettings
+from fedkernel.strategy import KernelStrategy, Tags, check_tables, simulated_sites
+from fedkernel.wire import shares_rows
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from strategies.admm_kpca import ADMMKPCA
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from strategies.uniform_kpca import UniformKPCA
     from strategies.vfedpca import VFedAKPCA, VFedPCA
 else:
-    __getattr__ = lazily(__name__)
+    __getattr__, _ = lazily(__name__)
 
 __all__ = [
     "ADMMKPCA",

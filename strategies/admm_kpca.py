@@ -38,16 +38,12 @@ from clients.admm_kpca import (
     UpdateConsensus,
     UpdateDirection,
 )
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
-from fedkernel.models.components import PeerComponents
+from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
+from fedkernel.models import PeerComponents
 from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
-from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.plan import Plan, any_width, ask, once, repeated
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all
-from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
+from fedkernel.strategy import Tags
 from strategies.choosing_components import AMONG_PEERS, no_choice
 from strategies.nodes import JudgesNodes, agreed_signs
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray
-from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
-from fedkernel.models.embeddings import Embedding
+from fedkernel.ground import FloatArray
+from fedkernel.models import RESTARTS, Choice, Embedding, KernelKMeans, training_of
 from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
 
 AUTO_CLUSTERS = 10

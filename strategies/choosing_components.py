@@ -6,11 +6,9 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, check_at_most
 from fedkernel.models import Choice, KernelPCA, LandmarkPCA
 from fedkernel.numerics import above_rounding, falls
-from fedkernel.validation import check_at_most
 
 AUTO_COMPONENTS = 10
 """Where the number of components is chosen: the most, by default."""

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from clients.kmeans import CountClusters, MeasureClusters
-from fedkernel.arrays import FloatArray
-from fedkernel.judging import Measures
+from fedkernel.ground import FloatArray
 from fedkernel.models import KernelKMeans
-from fedkernel.numerics.clustering import assign
-from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.quality import ratio_of_variances, silhouette, site_agreement
+from fedkernel.numerics import AnyKernel, assign, ratio_of_variances, silhouette, site_agreement
 from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_all, to_sum
+from fedkernel.strategy import Measures
 
 LIKE_SITES = 0.5
 """Normalised mutual information of clusters and sites from which a result says that they coincide."""

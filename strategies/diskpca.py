@@ -26,14 +26,10 @@ import numpy as np
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, DrawUniformly
-from fedkernel.arrays import ROWS, Precision
-from fedkernel.errors import InputError
+from fedkernel.ground import BLOCK_ROWS, InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
-from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, any_width, instead, once
-from fedkernel.protocol.rounds import Member, Protocol, Run
-from fedkernel.validation import value_object
+from fedkernel.protocol import AT_MOST, FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, any_width, instead, once
 from strategies.choosing_components import MostComponents, NumberOfComponents
 from strategies.landmarks import EACH, LandmarkStrategy, ProjectionSize, SketchSize, draw_uniformly, sketched_floats
 from strategies.representative_rows import leverage_plan, points_plan, representative_points, score_by_leverage
@@ -190,8 +186,8 @@ class DisKPCA(LandmarkStrategy):
         size, by_distance = self._embedded(cohort, landmarks), self._draws(landmarks)["by_distance"]
         t = min(d, size) if isinstance(self.kernel, Linear) else size
         up = self._scored(cohort, size)
-        products = -(-n // ROWS) * t * (t + 1) // 2
-        block = min(n, ROWS) * (d + t) + d * self.n_random_features
+        products = -(-n // BLOCK_ROWS) * t * (t + 1) // 2
+        block = min(n, BLOCK_ROWS) * (d + t) + d * self.n_random_features
         memory = FLOAT * products + np.dtype(self.dtype).itemsize * block
         return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 

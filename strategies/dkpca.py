@@ -25,17 +25,24 @@ from clients.dkpca import (
     LocalSpectrum,
     ProjectNewRows,
 )
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
 from fedkernel.models import KernelPCA
-from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Linear
-from fedkernel.numerics.symmetric import symmetric_by_rows
-from fedkernel.protocol.forecast import FLOAT, Forecast, leading_bytes
-from fedkernel.protocol.messages import Request
-from fedkernel.protocol.plan import Plan, Step, once
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
-from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.numerics import RBF, Kernel, Laplacian, Linear, symmetric_by_rows
+from fedkernel.protocol import (
+    FLOAT,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Request,
+    Run,
+    Step,
+    leading_bytes,
+    once,
+    to_all,
+    to_sum,
+)
+from fedkernel.strategy import Tags
 from strategies.choosing_components import MostComponents, NumberOfComponents
 from strategies.dkpca_spectrum import SolvesKernelMatrix
 

@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, MeasureKept
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.ground import EPS, FloatArray, check_at_most
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import Kernel, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.protocol import Plan, Protocol, Request, Run, once, to_sum
 from fedkernel.run import Result
-from fedkernel.validation import check_at_most
 from strategies.choosing_components import ChoosesComponents, chosen
 from strategies.new_rows import ProjectsNewRows
 

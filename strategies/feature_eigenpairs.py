@@ -9,10 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
-from fedkernel.arrays import FloatArray, Precision
-from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
-from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
-from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.ground import FloatArray, Precision
+from fedkernel.numerics import (
+    Eigenpairs,
+    RandomFeatures,
+    Search,
+    block_krylov,
+    block_krylov_above,
+    leading_eigenpairs,
+    unpack_symmetric,
+)
 from fedkernel.protocol import AtMost, Protocol, Run, Step, ask, distributed, once, repeated, to_all, to_sum
 
 Solver = Literal["gram", "lanczos"]

@@ -27,17 +27,19 @@ import numpy as np
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, TakeEmbedding
-from fedkernel.arrays import FloatArray, Precision
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Precision, value_object
 from fedkernel.models import FeatureChain, KernelKMeans
-from fedkernel.numerics.estimates import eigengap, squared_move
-from fedkernel.numerics.frequencies import Frequencies
-from fedkernel.numerics.kernels import RBF, AnyKernel
-from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
-from fedkernel.numerics.widths import mean_of_points
-from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, any_width, once
-from fedkernel.protocol.rounds import Protocol, Run, to_all, to_each
-from fedkernel.validation import value_object
+from fedkernel.numerics import (
+    RBF,
+    AnyKernel,
+    Frequencies,
+    RandomFeatures,
+    ShiftInvariant,
+    eigengap,
+    mean_of_points,
+    squared_move,
+)
+from fedkernel.protocol import AT_MOST, AtMost, Plan, Protocol, Run, any_width, once, to_all, to_each
 from strategies.choosing import MostClusters, NumberOfClusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
 from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan

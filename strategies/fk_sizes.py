@@ -8,12 +8,10 @@ from typing import Literal, Self
 import numpy as np
 
 from clients.fk_kmeans import KEPT
-from fedkernel.arrays import ROWS, FloatArray, Precision
+from fedkernel.ground import BLOCK_ROWS, FloatArray, Precision
 from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
 from fedkernel.numerics import mean_error
-from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.rounds import Member
-from fedkernel.protocol.table_share import TABLE_SHARE, most_numbers
+from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, most_numbers
 from fedkernel.run import Result
 from strategies.kmeans import CORESET, SHARE, KMeansStrategy
 
@@ -150,7 +148,7 @@ class SizedFeatures(KMeansStrategy):
                 rounds, up, down = rounds + times * Q * (1 if self.cem else 2), up + floats, down + floats
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
-        memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
+        memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), BLOCK_ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
         memory += max(map(own._kept, n))
         return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
 

@@ -14,25 +14,21 @@ import numpy.typing as npt
 from pydantic import Field
 
 from clients.kmeans import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
-from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare
-from fedkernel.errors import InputError
-from fedkernel.judging import Measures, Rival
-from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.comparing import compare_kernel_kmeans
-from fedkernel.models.embeddings import FeatureChain
-from fedkernel.numerics.clustering import WeightedPoints, allot, k_means
-from fedkernel.numerics.estimates import eigengap
-from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.linalg import leading_eigenpairs
-from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.plan import AtMost, Plan, once
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each
+from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
+from fedkernel.models import (
+    RESTARTS,
+    FeatureChain,
+    KernelKMeans,
+    check_landmarks,
+    compare_kernel_kmeans,
+    kernel_kmeans,
+    nystroem_kernel_kmeans,
+)
+from fedkernel.numerics import AnyKernel, WeightedPoints, allot, eigengap, k_means, leading_eigenpairs
+from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from fedkernel.run import Result, RunSettings
-from fedkernel.strategy import KernelStrategy
-from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
 from strategies.choosing import AUTO_CLUSTERS, Clustered, best_division, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.stability import compare_clusters

@@ -24,22 +24,50 @@ from clients.diskpca import (
     SketchKernel,
     TakeComponents,
 )
-from fedkernel.arrays import ROWS, Positions, Precision, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import (
+    BLOCK_ROWS,
+    InputError,
+    Positions,
+    Precision,
+    ProtocolError,
+    Rows,
+    check_at_most,
+    stack_rows,
+    sum_in_order,
+)
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
-from fedkernel.numerics.blockwise import is_sketched
-from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.linalg import above_rounding, leading_eigenpairs, whitening
-from fedkernel.numerics.widths import mean_of_landmarks, mean_value, saturates
-from fedkernel.protocol.forecast import FLOAT, Forecast, pooled_floats
-from fedkernel.protocol.messages import CarriesRows
-from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, once
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
-from fedkernel.protocol.rules import BESIDE, COORDINATE, lost_to_rounding
+from fedkernel.numerics import (
+    AnyKernel,
+    above_rounding,
+    is_sketched,
+    leading_eigenpairs,
+    mean_of_landmarks,
+    mean_value,
+    saturates,
+    whitening,
+)
+from fedkernel.protocol import (
+    BESIDE,
+    COORDINATE,
+    FLOAT,
+    AtMost,
+    CarriesRows,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Step,
+    any_width,
+    lost_to_rounding,
+    once,
+    pooled_floats,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
-from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most
+from fedkernel.strategy import KernelStrategy, Tags
 from strategies.choosing_components import ChoosesComponents, chosen
 
 log = logging.getLogger(__name__)
@@ -329,7 +357,9 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         Y, k = self.allotment(cohort).number, self.most_components
         up = self.span_floats(cohort, Y, columns)
         own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
-        memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
+        memory = FLOAT * (own + min(n, BLOCK_ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, BLOCK_ROWS) * (
+            d + Y
+        )
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
     def _step(self, kernel: AnyKernel) -> LowRank:

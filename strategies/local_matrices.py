@@ -12,15 +12,19 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 
 from clients.vfedpca import BLOCK, KEPT, Finished, MeasureVariance
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
-from fedkernel.numerics.kernels import Kernel, Linear
-from fedkernel.numerics.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
-from fedkernel.numerics.power import shortens
-from fedkernel.numerics.widths import NARROW, saturates
-from fedkernel.protocol.forecast import FLOAT, leading_bytes
-from fedkernel.protocol.plan import Plan, once
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_sum
+from fedkernel.numerics import (
+    NARROW,
+    Kernel,
+    Linear,
+    center_gram,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+    saturates,
+    shortens,
+)
+from fedkernel.protocol import FLOAT, Member, Plan, Protocol, Run, leading_bytes, once, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.choosing_components import ChoosesComponents

@@ -4,8 +4,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from clients.new_rows import TakeCoordinates
-from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare, TableLike
+from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Plan, Protocol, Run, Step, once, to_all
 from fedkernel.run import RunSettings

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from clients.admm_kpca import CUT, CompareStarts, MeasureKept
-from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import FloatArray, InputError, ProtocolError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca
 from fedkernel.numerics import Embeddable, SubspaceEmbedding
 from fedkernel.peers import Mail, spanning_tree

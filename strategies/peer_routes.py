@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 
 from clients.peer_vfedpca import MeasureOwn
-from fedkernel.judging import Measures
 from fedkernel.models import PeerComponents, compare_vectors, kept_variance, over_clients
-from fedkernel.peers.graph import Graph, Neighbours, centre, distances, neighbours, spanning_tree
-from fedkernel.peers.keys import key_agreement
-from fedkernel.protocol.forecast import FLOAT, Forecast
-from fedkernel.protocol.plan import Plan, once
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_sum
+from fedkernel.peers import Graph, Neighbours, centre, distances, key_agreement, neighbours, spanning_tree
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_sum
 from fedkernel.run import Result
+from fedkernel.strategy import Measures
 from strategies.local_matrices import SumsLocalMatrices
 
 

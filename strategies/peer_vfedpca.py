@@ -22,17 +22,11 @@ from clients.peer_vfedpca import (
     SearchState,
     TakeBlock,
 )
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import FloatArray, InputError, ProtocolError, check_at_most, value_object
 from fedkernel.models import PeerComponents
 from fedkernel.numerics import Kernel, Linear
-from fedkernel.peers.graph import Graph, Neighbours, Topology
-from fedkernel.peers.keys import agree_keys, keys_plan
-from fedkernel.peers.letters import Mail
-from fedkernel.protocol.messages import Iterations
-from fedkernel.protocol.plan import Plan, ask, once, repeated
-from fedkernel.protocol.rounds import Member, Protocol, Run
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.peers import Graph, Mail, Neighbours, Topology, agree_keys, keys_plan
+from fedkernel.protocol import Iterations, Member, Plan, Protocol, Run, ask, once, repeated
 from strategies.choosing_components import AMONG_PEERS, no_choice
 from strategies.local_matrices import mean_of_clients
 from strategies.peer_routes import SumsAlongGraph

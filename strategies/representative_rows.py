@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from clients.diskpca import DrawByDistance, DrawByLeverage, MeasureDistances, MultiplyPoints, ScoreRows, SketchPoints
-from fedkernel.arrays import FloatArray, Positions, Precision, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.numerics import SubspaceEmbedding, whitening
-from fedkernel.protocol.plan import AtMost, Plan, once
-from fedkernel.protocol.rounds import Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import AtMost, Plan, Protocol, Run, once, to_all, to_each, to_sum
 from strategies.landmarks import Drawn, LowRank, SketchSize
 
 

@@ -11,13 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
+from fedkernel.ground import value_object
 from fedkernel.models import FeatureChain, KernelKMeans
-from fedkernel.numerics.frequencies import Frequencies
-from fedkernel.numerics.kernels import RBF, AnyKernel
-from fedkernel.numerics.sketch import RandomFeatures, ShiftInvariant
-from fedkernel.numerics.widths import mean_of_points
+from fedkernel.numerics import RBF, AnyKernel, Frequencies, RandomFeatures, ShiftInvariant, mean_of_points
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
-from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters
 from strategies.kmeans import KMeansStrategy
 
@@ -37,8 +34,8 @@ class RFKKMeans(KMeansStrategy):
 
     Notes
     -----
-    Costs: those of the width (`fedkernel.settling.widths`), 1 round for the features, 3 for the k-means, whose floats
-    are those of D dimensions. Memory: a client needs n_m D floats.
+    Costs: those of the width (`fedkernel.kernel_width.widths`), 1 round for the features, 3 for the k-means, whose
+    floats are those of D dimensions. Memory: a client needs n_m D floats.
     """
 
     n_clusters: NumberOfClusters

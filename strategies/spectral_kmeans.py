@@ -12,13 +12,11 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from clients.spectral_kmeans import SpectralKMeansClient
-from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError, Rows, stack_rows, value_object
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
-from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, settled_clusters
 from strategies.cluster_measures import measuring_plan
 from strategies.diskpca import DisKPCA

@@ -3,10 +3,10 @@
 import numpy as np
 
 from clients.kmeans import CompareClusters
-from fedkernel.errors import ProtocolError
-from fedkernel.judging import Measures
+from fedkernel.ground import ProtocolError
 from fedkernel.numerics import adjusted_rand_within
 from fedkernel.protocol import Protocol, Run, to_sum
+from fedkernel.strategy import Measures
 
 VAGUE = 0.1
 """An error of the index from which a result says how little it tells."""

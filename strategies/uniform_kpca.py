@@ -11,12 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, DrawUniformly, TakeLandmarks
-from fedkernel.arrays import Precision
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
-from fedkernel.validation import value_object
 from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
 from strategies.landmarks import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
 

@@ -26,20 +26,34 @@ from pydantic import Field
 
 from clients.merging import merged, merging_weights, moved
 from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
-from fedkernel.arrays import EPS, FloatArray
-from fedkernel.errors import InputError
+from fedkernel.ground import EPS, FloatArray, InputError, value_object
 from fedkernel.models import KernelPCA
-from fedkernel.numerics.estimates import components_by_gap
-from fedkernel.numerics.kernels import RBF, Kernel, Linear
-from fedkernel.numerics.krylov import Unconverged, block_krylov, block_krylov_gap
-from fedkernel.numerics.linalg import Eigenpairs
-from fedkernel.protocol.forecast import Forecast
-from fedkernel.protocol.lanczos import distributed
-from fedkernel.protocol.messages import Iterations
-from fedkernel.protocol.plan import Plan, Step, ask, once, repeated
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
-from fedkernel.tags import Tags
-from fedkernel.validation import value_object
+from fedkernel.numerics import (
+    RBF,
+    Eigenpairs,
+    Kernel,
+    Linear,
+    Unconverged,
+    block_krylov,
+    block_krylov_gap,
+    components_by_gap,
+)
+from fedkernel.protocol import (
+    Forecast,
+    Iterations,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Step,
+    ask,
+    distributed,
+    once,
+    repeated,
+    to_all,
+    to_sum,
+)
+from fedkernel.strategy import Tags
 from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
 from strategies.local_matrices import MeasuresPooledVariance, mean_of_clients
 
@@ -268,7 +282,7 @@ class VFedAKPCA(VFedPCA):
     the sum of the clients' kernels, a kernel of its own, and not for the kernel of the pooled columns, whose matrix is
     no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
 
-    Costs beside those of `VFedPCA`: the width's (`fedkernel.settling.widths`), and with RBF, Laplacian and sigmoid
+    Costs beside those of `VFedPCA`: the width's (`fedkernel.kernel_width.widths`), and with RBF, Laplacian and sigmoid
     kernels 1 float up from each client in the last round, by which the result says whether the width fits.
     """
 

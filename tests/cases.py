@@ -12,21 +12,11 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.addresses import find, own_names
-from fedkernel.protocol.client import KernelClient
+from fedkernel.ground import find, own_names
+from fedkernel.protocol import KernelClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 PAIRS = {name: find(name, KernelStrategy, "pairs", "pair") for name in own_names("pairs")}
 CLIENTS_OF_OURS = {name: find(name, KernelClient, "clients", "client") for name in own_names("clients")}

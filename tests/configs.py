@@ -7,7 +7,7 @@ import pytest
 
 from experiments.config import Experiment, read_table
 from experiments.running import plan
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 TINY = """
 name = "tiny"

@@ -15,10 +15,10 @@ from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.streams import Caller
-from fedkernel.errors import EngineError
-from fedkernel.run.answering import client_app
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site
+from fedkernel.ground import EngineError
+from fedkernel.run import RunSettings
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 
 
 class Count(Reply):

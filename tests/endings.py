@@ -18,11 +18,10 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from fedkernel import RBF
-from fedkernel.errors import ProtocolError
-from fedkernel.run.answering import client_app
-from fedkernel.run.grid import LOOK
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site as Data
+from fedkernel.ground import ProtocolError
+from fedkernel.run import LOOK, RunSettings
+from fedkernel.site import Site as Data
+from fedkernel.site.client_app import client_app
 from fedkernel.testing import Pair, _arrays, _bits
 from strategies import DKPCA, DisKPCA, FKKMeans
 

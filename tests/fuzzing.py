@@ -21,24 +21,18 @@ from folders import FILES
 from random_messages import SCALARS, messages
 
 import clients
-from fedkernel.archives import open_npz
-from fedkernel.engines import parcels
 from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.frames import Envelope, FrameError, Inbox, Note, Welcome, frames
-from fedkernel.errors import FedkernelError
-from fedkernel.peers.letters import Letter, letter_from_bytes, letter_to_bytes, unpack
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.messages import Reply, Request, encode
-from fedkernel.run import flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.codes import REFUSED, UNFIT_LETTER
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.joining import Introduce, Introduction
-from fedkernel.run.journal import NAME, Exchange, Journal
-from fedkernel.run.memory import Memory
-from fedkernel.run.site import Site
-from fedkernel.run.wire import from_content
+from fedkernel.ground import FedkernelError, open_npz
+from fedkernel.peers import Letter
+from fedkernel.peers.letters import letter_from_bytes, letter_to_bytes, unpack
+from fedkernel.protocol import Guards, KernelClient, Reply, Request, encode
+from fedkernel.run import Journal, result_log
+from fedkernel.run.journal import NAME, Exchange
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
+from fedkernel.site.client_memory import Memory
+from fedkernel.wire import REFUSED, UNFIT_LETTER, Introduce, Introduction, Job, RunSpec, flower, from_content
 
 SECONDS = 1.0
 """That one message may take."""
@@ -402,19 +396,19 @@ def jobs(valid):
 
 def results(valid):
     """What a run's log has as its results."""
-    parcel = parcels.Parcel("run", {"result.json": base64.b64encode(b"{}").decode()})
+    parcel = result_log.Parcel("run", {"result.json": base64.b64encode(b"{}").decode()})
 
     def make(rng):
         text = json.dumps(asdict(parcel))
         packed = zlib.compress((other_json(rng, text) if rng.random() < 0.7 else text).encode(errors="replace"))
         line = base64.b64encode(cut_up(rng, packed) if rng.random() < 0.4 else packed).decode()
-        return parcels.PREFIX + line
+        return result_log.PREFIX + line
 
     def read(line):
-        parcel = parcels.read(line)
+        parcel = result_log.read(line)
         if parcel is not None:
             with TemporaryDirectory(dir=FILES) as folder:
-                parcels.into_folder(parcel, Path(folder))
+                result_log.into_folder(parcel, Path(folder))
 
     return _sized(make), _refusing(read)
 

@@ -9,15 +9,22 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import ProtocolError
-from fedkernel.peers.client import PeerClient
-from fedkernel.peers.graph import Topology, neighbours
-from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys
-from fedkernel.peers.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
+from fedkernel.ground import FloatArray, ProtocolError
+from fedkernel.peers import (
+    CarriesLetters,
+    Letter,
+    Mail,
+    PeerClient,
+    PublishKeys,
+    TakeKeys,
+    Topology,
+    agree_keys,
+    neighbours,
+    sealed_in,
+)
+from fedkernel.peers.letters import letter_to_bytes
 from fedkernel.peers.sealing import HEADER, Header
-from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
-from fedkernel.protocol.state import State
+from fedkernel.protocol import Receipt, Reply, Request, Shape, State, decode, encode
 
 N, D = 4, 3
 RING = neighbours(Topology("ring"), N)

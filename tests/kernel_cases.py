@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fedkernel.numerics.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.numerics import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 
 # Each kernel with its formula for two rows, by explicit loops over the columns.
 CASES = [

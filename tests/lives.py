@@ -18,10 +18,10 @@ from endings import history as network
 from faulty import NAMES, SimulatedHub, World
 from folders import FILES
 
-from fedkernel.coordinator import _carried_out, _journal_of
 from fedkernel.engines.local import LocalGrid
-from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.journal import NAME
+from fedkernel.run.server_app import _carried_out, _journal_of
+from fedkernel.wire import Job, RunSpec
 
 HEAD = struct.Struct(">QI32s")
 LIVES = 4
@@ -112,7 +112,7 @@ def carry_out(job, strategy, grid):
     """Carry a run out, or on, as the ServerApp does, but for its files."""
     (run,) = job.runs
     with (
-        patch("fedkernel.coordinator.header_of", header_of),
+        patch("fedkernel.run.journal_header.header_of", header_of),
         _journal_of(job, run, strategy, grid) as (resumable, journal),
     ):
         return _carried_out(job, run, strategy, resumable, journal)

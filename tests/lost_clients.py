@@ -9,10 +9,10 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from fedkernel import RBF
-from fedkernel.errors import ProtocolError
-from fedkernel.protocol.client import KernelClient
-from fedkernel.run.losses import HANDED_OUT, REMAINING
+from fedkernel.ground import ProtocolError
+from fedkernel.protocol import KernelClient
 from fedkernel.testing import Pair, _arrays, _bits
+from fedkernel.wire.quorum import HANDED_OUT, REMAINING
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"

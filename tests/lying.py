@@ -22,10 +22,9 @@ from raw_tables import CATEGORIES, frames
 
 from fedkernel import RBF, Linear, Polynomial
 from fedkernel.data import Prepare
-from fedkernel.errors import FedkernelError
-from fedkernel.peers.mailbox import Mailbox
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import LARGEST
+from fedkernel.ground import FedkernelError
+from fedkernel.peers import Mailbox
+from fedkernel.protocol import LARGEST, KernelClient
 from fedkernel.testing import _arrays
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedkernel import RBF, ArcCosine, KernelPCA, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 KERNELS = [
     Linear(),

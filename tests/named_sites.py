@@ -7,16 +7,13 @@ import pytest
 from cases import PAIRS
 
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError
 from fedkernel.flower_apps import client
-from fedkernel.peers.sealing import KeyPair
-from fedkernel.protocol.plan import is_seeded
-from fedkernel.run import flower
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.joining import ShowShare, TakeShares
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.seeding import commitment, joint_seed
-from fedkernel.run.settings import RunSettings
+from fedkernel.ground import InputError
+from fedkernel.peers import KeyPair
+from fedkernel.protocol import is_seeded
+from fedkernel.run import RunSettings
+from fedkernel.site import site_of_job
+from fedkernel.wire import Job, RunSpec, ShowShare, TakeShares, commitment, flower, joint_seed
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]

@@ -15,14 +15,24 @@ from scipy import sparse
 import clients as rooms
 from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans, peer_vfedpca, vfedpca
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.numerics.linalg import pack_symmetric
-from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
-from fedkernel.peers.letters import OVERHEAD, CarriesLetters, pack
+from fedkernel.kernel_width import client as settling
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
+from fedkernel.numerics.sketch import MOST_FEATURES
+from fedkernel.peers import CarriesLetters
+from fedkernel.peers.letters import OVERHEAD, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
-from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
-from fedkernel.protocol.messages import LARGEST, CarriesRows, Reply, Request
-from fedkernel.settling import client as settling
+from fedkernel.protocol import (
+    LARGEST,
+    CarriesRows,
+    Eigenvalues,
+    Orthonormal,
+    PackedSemidefinite,
+    Reply,
+    Request,
+    Rule,
+    Within,
+)
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(

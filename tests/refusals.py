@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from random_messages import SCALARS
 
 from clients.admm_kpca import Estimate, Projection
 from clients.peer_vfedpca import PeerVectors, RelayedVectors
-from fedkernel.protocol import Reply, Request, Rule
-from fedkernel.protocol.rules import Eigenvalues, Orthonormal, PackedSemidefinite, Within
+from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Reply, Request, Rule, Within
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->"

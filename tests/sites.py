@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Request, decode, encode
-from fedkernel.protocol.rounds import Protocol, Round
+from fedkernel.protocol import KernelClient, Protocol, Request, Round, decode, encode
 
 
 def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.linalg
 
-from fedkernel.numerics.linalg import Eigenpairs
+from fedkernel.numerics import Eigenpairs
 
 N = 60
 

@@ -7,13 +7,10 @@ from networks import admm, digits, judged, spread, unbalanced_digits
 
 from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.components import NodeComponents
-from fedkernel.models.directions import center_blocks
-from fedkernel.models.files import load_model
-from fedkernel.noise import system_normal
-from fedkernel.numerics.kernels import normalised_gram
-from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.ground.noise import system_normal
+from fedkernel.models import NodeComponents, center_blocks, load_model
+from fedkernel.numerics import SubspaceEmbedding, normalised_gram
 from strategies import ADMMKPCA, admm_kpca
 
 SMALL = RBF(gamma=3e-4)  # of digits of 8 x 8 pixels

@@ -17,9 +17,9 @@ from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs
 from experiments.running import plan
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.protocol import Member
-from fedkernel.run.policy import values_of
+from fedkernel.site import values_of
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHICH = Path(__file__).parent.parent / "experiments" / "which_method"

@@ -12,8 +12,8 @@ from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema, schema_of
 from fedkernel.engines import grpc
-from fedkernel.errors import InputError
-from fedkernel.run import read_own_data
+from fedkernel.ground import InputError
+from fedkernel.site import read_own_data
 
 AGREED = """
 ids = true

@@ -31,14 +31,14 @@ from scipy import sparse
 from clients.dkpca import FindLocalEigenpairs
 from fedkernel import Linear
 from fedkernel.data import Prepare, RawTable
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import InputError, ProtocolError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.run import answering, flower, row_matching
-from fedkernel.run.alignment import SIZE, hash_ids
-from fedkernel.run.contents import row_contents
-from fedkernel.run.row_matching import check_same_columns, common_rows
-from fedkernel.run.row_order import check_rows_apart, find_rows, own_rows, read_key
-from fedkernel.run.wire import to_content
+from fedkernel.run import common_rows, row_matching
+from fedkernel.run.row_matching import check_same_columns
+from fedkernel.site import client_app, find_rows
+from fedkernel.site.row_contents import row_contents
+from fedkernel.site.row_order import check_rows_apart, own_rows, read_key
+from fedkernel.wire import SIZE, flower, hash_ids, to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 
@@ -176,7 +176,7 @@ def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
 
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(answering, "hash_ids", lambda *args: hash_ids(*args)[:3])
+    monkeypatch.setattr(client_app, "hash_ids", lambda *args: hash_ids(*args)[:3])
     with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 ids of 36 rows"):
         run_on(vertical(tmp_path), DKPCA(2))
 

@@ -16,15 +16,12 @@ from typer.testing import CliRunner
 from experiments.cli import app
 from experiments.commands.receiving import Receiving
 from fedkernel import RBF, KernelPCA, Linear
-from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, SiteFile, load
-from fedkernel.data.labels import NO_LABEL, contingency
-from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, LandmarkPCA, load_model, save_model
-from fedkernel.models.fitted import class_names
+from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
+from fedkernel.ground import InputError, rows_as_csv
+from fedkernel.models import FittedModel, LandmarkPCA, class_names, load_model, save_model
 from fedkernel.run import Result
-from fedkernel.run.job import Projecting
-from fedkernel.run.keeping import RunRows
-from fedkernel.storage import rows_as_csv
+from fedkernel.site import RunRows
+from fedkernel.wire import Projecting
 from strategies import DKPCA, FKKMeans, UniformKPCA
 
 IRIS = load_iris(as_frame=True)

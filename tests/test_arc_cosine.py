@@ -10,8 +10,8 @@ from allocation import peak_of
 from kernel_cases import rows
 from scipy.stats import ortho_group
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import ArcCosine, kernel_from
+from fedkernel.ground import InputError
+from fedkernel.numerics import ArcCosine, kernel_from
 from strategies import DKPCA
 
 DEGREES = [0, 1, 2]

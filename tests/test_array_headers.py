@@ -7,9 +7,8 @@ import pytest
 from allocation import peak_of
 from flwr.app import Array
 
-from fedkernel.arrays import frozen
-from fedkernel.errors import ProtocolError
-from fedkernel.run import flower
+from fedkernel.ground import ProtocolError, frozen
+from fedkernel.wire import flower
 
 ARRAYS = [
     np.arange(6.0).reshape(2, 3),

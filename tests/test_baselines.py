@@ -21,14 +21,10 @@ from experiments.config import Experiment, read_config, read_table
 from experiments.results import Run
 from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
-from fedkernel.errors import InputError
-from fedkernel.judging import Rival
-from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.components import KernelPCA
-from fedkernel.numerics.kernels import RBF
-from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.ground import InputError, check_at_most, value_object
+from fedkernel.models import KernelKMeans, KernelPCA, kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.numerics import RBF, sin_theta_error
+from fedkernel.strategy import Rival
 from strategies import VFedPCA
 
 N, d, K, GAMMA = 150, 4, 3, 0.2

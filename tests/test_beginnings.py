@@ -14,23 +14,29 @@ from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
-from fedkernel.errors import ProtocolError, RefusedError, TellableError
-from fedkernel.noise import noise_on
-from fedkernel.run import flower, outbox
-from fedkernel.run.approval import approve
-from fedkernel.run.asking import asking_of
-from fedkernel.run.departures import read_outbox
-from fedkernel.run.gate import Gate
-from fedkernel.run.job import Job, Study
-from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, Share, ShowShare, TakeRows, TakeShares
-from fedkernel.run.limits import LEAST_MEMORY
-from fedkernel.run.memory import copy_of
-from fedkernel.run.outbox import Answer
-from fedkernel.run.own_keys import own_secret
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.policy import Policy
-from fedkernel.run.seeding import commitment, joint_seed
-from fedkernel.run.wire import from_content, to_content
+from fedkernel.ground import ProtocolError, RefusedError, TellableError, noise_on
+from fedkernel.site import LEAST_MEMORY, Policy, approve, copy_of, outbox, read_outbox, site_of_job
+from fedkernel.site.gate import Gate
+from fedkernel.site.keys import own_secret
+from fedkernel.site.outbox import Answer
+from fedkernel.site.raw_request import asking_of
+from fedkernel.wire import (
+    HashedIds,
+    HashIds,
+    Introduce,
+    Introduction,
+    Job,
+    Share,
+    ShowShare,
+    Study,
+    TakeRows,
+    TakeShares,
+    commitment,
+    flower,
+    from_content,
+    joint_seed,
+    to_content,
+)
 from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 
 V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]

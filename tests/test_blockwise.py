@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedkernel.numerics.blockwise import RowSketch, draw_distinct
+from fedkernel.numerics import RowSketch, draw_distinct
 
 B = np.random.default_rng(0).standard_normal((90, 4)) * [5, 2, 1, 0.1]
 

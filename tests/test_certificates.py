@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from fedkernel.engines.grpc.certificates import hosts_of, make_certificates, read_tls
 from fedkernel.engines.grpc.renewal import Renewing, ending, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke, revoked_serials
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 @pytest.fixture(scope="module")

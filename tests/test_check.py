@@ -13,7 +13,7 @@ from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import look_at
 from fedkernel.data.checks.findings import letters
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def checked(code, *arguments):

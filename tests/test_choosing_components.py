@@ -5,7 +5,7 @@ import pytest
 
 from experiments.baselines import Baseline, counterpart
 from fedkernel import RBF, Laplacian, Linear
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.numerics import align_signs
 from fedkernel.testing import Pair, a_run_takes_what_was_forecast
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA

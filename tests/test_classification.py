@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn.datasets import load_iris
 
 from experiments.running import run_experiment
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.models import KernelPCA, LandmarkPCA, load_model, own_metrics
 from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.numerics import RBF, Linear

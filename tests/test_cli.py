@@ -25,11 +25,11 @@ from experiments.results import read_runs
 from experiments.running import carrying_out
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
-from fedkernel.errors import ProtocolError
-from fedkernel.models.metrics import METRICS
-from fedkernel.numerics.kernels import KERNELS
+from fedkernel.ground import ProtocolError
+from fedkernel.models import METRICS
+from fedkernel.numerics import KERNELS
 from fedkernel.numerics.widths import WIDTHS
-from fedkernel.run.job import Job
+from fedkernel.wire import Job
 
 TINY = """
 name = "tiny"

@@ -13,16 +13,12 @@ from named_sites import codeless
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF, Linear
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
-from fedkernel.protocol.state import State
-from fedkernel.run import flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.codes import FAILED, REFUSED
-from fedkernel.run.joining import Introduce
-from fedkernel.run.memory import Memory
-from fedkernel.run.site import Site
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.protocol import KernelClient, Receipt, Reply, Request, Shape, State, decode, encode
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
+from fedkernel.site.client_memory import Memory
+from fedkernel.wire import FAILED, REFUSED, Introduce, flower
 
 X = np.random.default_rng(0).standard_normal((9, 4))
 SECRET = 8675309.25

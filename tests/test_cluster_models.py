@@ -8,11 +8,11 @@ from kernel_cases import rows
 from model_files import contents, refused
 
 from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
-from fedkernel.errors import InputError
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.embeddings import FeatureChain, Landmarks
-from fedkernel.models.files import MODELS, load_model
-from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.ground import InputError
+from fedkernel.models import FeatureChain, KernelKMeans, load_model
+from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.files import MODELS
+from fedkernel.numerics import RandomFeatures
 
 NARROW = RBF(gamma=0.1)
 PCA = KernelPCA(np.array([2.0, 1.0]), np.eye(4, 2), Linear())

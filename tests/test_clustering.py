@@ -13,9 +13,8 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedkernel.arrays import EPS
-from fedkernel.errors import InputError
-from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
+from fedkernel.ground import EPS, InputError
+from fedkernel.numerics import WeightedPoints, allot, assign, coreset, k_means
 
 
 def generator(seed=0):

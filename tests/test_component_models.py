@@ -11,11 +11,9 @@ from scipy import sparse
 from test_cluster_models import EMBEDDINGS, clusters_of
 
 from fedkernel import RBF
-from fedkernel.errors import InputError
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.components import LandmarkPCA, NodeComponents, PeerComponents
-from fedkernel.models.files import load_model
-from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.ground import InputError
+from fedkernel.models import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
+from fedkernel.numerics import SubspaceEmbedding
 
 # Components over landmarks
 

@@ -12,8 +12,9 @@ from sklearn.datasets import load_iris
 from experiments.config import read_config
 from experiments.running import plan
 from experiments.running.planning import points
-from fedkernel.errors import InputError
-from fedkernel.numerics.widths import dimension_sigma, median_sigma
+from fedkernel.ground import InputError
+from fedkernel.numerics import dimension_sigma
+from fedkernel.numerics.widths import median_sigma
 
 # reading
 

@@ -14,14 +14,14 @@ from clients.diskpca import DisKPCAClient, DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
-from fedkernel.errors import InputError, OwnFileError, ProtocolError
-from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
-from fedkernel.peers.graph import neighbours
+from fedkernel.ground import InputError, OwnFileError, ProtocolError
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
+from fedkernel.numerics.sketch import MOST_FEATURES
+from fedkernel.peers import neighbours
 from fedkernel.peers.keys import SharedKeys
-from fedkernel.protocol.messages import Receipt, Request, encode
-from fedkernel.run.job import RunSpec
-from fedkernel.run.own_keys import check_own_pin, read_own_keys
-from fedkernel.run.willing import allowed
+from fedkernel.protocol import Receipt, Request, encode
+from fedkernel.site import allowed, check_own_pin, read_own_keys
+from fedkernel.wire import RunSpec
 from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 

@@ -5,11 +5,17 @@ import threading
 import numpy as np
 import pytest
 
-from fedkernel import RBF, cores
-from fedkernel.numerics import center_gram, leading_eigenpairs, symmetric_by_rows, tall_product, transposed_product
+from fedkernel import RBF
+from fedkernel.ground import blas_threads, parallel
+from fedkernel.numerics import (
+    SubspaceEmbedding,
+    center_gram,
+    leading_eigenpairs,
+    symmetric_by_rows,
+    tall_product,
+    transposed_product,
+)
 from fedkernel.numerics.linalg import _by_columns
-from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.threads import blas_threads
 from strategies import DKPCA
 
 rng = np.random.default_rng(0)
@@ -42,33 +48,33 @@ PRIMITIVES = {
 def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
     results = []
     for count in (1, 2, 4):
-        monkeypatch.setattr(cores, "_cores", cores._Cores(count))
-        with blas_threads(1), cores.at_work():
+        monkeypatch.setattr(parallel, "_cores", parallel._Cores(count))
+        with blas_threads(1), parallel.at_work():
             results.append(PRIMITIVES[name]())
-        assert cores._cores.busy == 0
+        assert parallel._cores.busy == 0
     assert all(np.array_equal(results[0], other) for other in results[1:])
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_results_come_in_the_order_of_their_blocks_and_no_more_are_begun_than_fit(monkeypatch, ahead):
     for count in (1, 2, 4):
-        monkeypatch.setattr(cores, "_cores", cores._Cores(count))
-        with cores.at_work():
+        monkeypatch.setattr(parallel, "_cores", parallel._Cores(count))
+        with parallel.at_work():
             blocks = iter(range(20))
-            results = cores.in_order(lambda block: block**2, blocks, ahead=ahead)
+            results = parallel.in_order(lambda block: block**2, blocks, ahead=ahead)
             assert next(results) == 0
             assert next(blocks) == (ahead * count if count > 1 else 1)
-            assert list(cores.in_order(lambda block: block**2, range(7), ahead=ahead)) == [n**2 for n in range(7)]
+            assert list(parallel.in_order(lambda block: block**2, range(7), ahead=ahead)) == [n**2 for n in range(7)]
 
 
 def test_helpers_are_as_many_as_cores_are_idle(monkeypatch):
     together = threading.Barrier(2)
-    monkeypatch.setattr(cores, "_cores", cores._Cores(2))
-    with cores.at_work():
-        cores.each(lambda _: together.wait(10), range(2))  # would wait in vain in one thread
+    monkeypatch.setattr(parallel, "_cores", parallel._Cores(2))
+    with parallel.at_work():
+        parallel.each(lambda _: together.wait(10), range(2))  # would wait in vain in one thread
         with pytest.raises(ZeroDivisionError):
-            cores.each(lambda number: 1 / (number - 3), range(6))
-        cores._cores.change(1)  # another client
+            parallel.each(lambda number: 1 / (number - 3), range(6))
+        parallel._cores.change(1)  # another client
         names = set()
-        cores.each(lambda _: names.add(threading.current_thread().name), range(9))
+        parallel.each(lambda _: names.add(threading.current_thread().name), range(9))
     assert names == {threading.current_thread().name}

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import sparse
 
-from fedkernel.data import DataSpec, PartitionSpec, available, check_matrix, load
-from fedkernel.data.generated import GENERATED
+from fedkernel.data import GENERATED, DataSpec, PartitionSpec, available, check_matrix, load
 from fedkernel.data.sources import BUNDLED, FETCHED
-from fedkernel.errors import InputError
-from fedkernel.run import simulated_partition
+from fedkernel.ground import InputError
+from fedkernel.site import simulated_partition
 
 SPECS = TypeAdapter(DataSpec)
 tables = hnp.arrays(

@@ -8,15 +8,11 @@ import scipy.stats
 from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
 from sites import ask, drive
 
-from clients.diskpca import (
-    DisKPCAClient,
-    DrawByLeverage,
-    DrawnPositions,
-    Leverages,
-)
-from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
-from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.rounds import Member, Run
+from clients.diskpca import DisKPCAClient, DrawByLeverage, DrawnPositions, Leverages
+from fedkernel import RBF, ArcCosine, Linear, Polynomial
+from fedkernel.ground import arrays
+from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.protocol import Member, Run
 from strategies import DisKPCA, UniformKPCA
 from strategies.representative_rows import _shared_out, score_by_leverage
 
@@ -155,7 +151,7 @@ def test_scores_without_a_sketch_are_exact(table, columns):
 
 @pytest.mark.parametrize(("precision", "rtol"), [("float64", 1e-8), ("float32", 1e-2)])
 def test_the_sums_of_blocks_are_those_of_their_rows(monkeypatch, precision, rtol):
-    monkeypatch.setattr(arrays, "ROWS", 100)
+    monkeypatch.setattr(arrays, "BLOCK_ROWS", 100)
     embedding, sites, totals = scored(RARE, WIDE, 60, precision=precision)
     E = embedding.map(RARE.shape[1])
     for site, total in zip(sites, totals, strict=True):

@@ -20,9 +20,9 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel import RBF, InputError, Linear
-from fedkernel.errors import ProtocolError, TellableError
-from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.messages import CarriesRows, encode
+from fedkernel.ground import ProtocolError, TellableError
+from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.protocol import CarriesRows, encode
 from strategies import DisKPCA, UniformKPCA
 
 

@@ -8,8 +8,8 @@ from diskpca_runs import DIGITS, KERNELS, SMALL, WIDE, K, as_csr, coordinates, d
 from scipy import sparse
 
 from fedkernel import RBF, ArcCosine, InputError, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.arrays import ROWS
 from fedkernel.data import GeneratedTable
+from fedkernel.ground import BLOCK_ROWS
 from strategies import DisKPCA
 
 # Tables of all kinds
@@ -39,7 +39,7 @@ def check_same(first, second, tol=0.0):
 
 @pytest.mark.parametrize("kind", ["memory-mapped", "uint8", "generated 700", "generated 4096", "csr", "path of csr"])
 def test_the_kind_of_table_does_not_matter(kind, tmp_path):
-    assert max(len(part) for part in np.split(LARGE, [3000])) > ROWS, "several blocks"
+    assert max(len(part) for part in np.split(LARGE, [3000])) > BLOCK_ROWS, "several blocks"
     shards = np.split(LARGE, [3000])
     if kind == "memory-mapped":
         for number, shard in enumerate(shards):

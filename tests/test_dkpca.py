@@ -11,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.run.settings import RunSettings
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.numerics import sin_theta_error
+from fedkernel.run import RunSettings
 from strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13

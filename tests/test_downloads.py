@@ -10,7 +10,7 @@ from sklearn.utils import Bunch
 
 from fedkernel.data import DataSpec, load
 from fedkernel.data.sources import FETCHED
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 pytestmark = pytest.mark.usefixtures("folder")
 

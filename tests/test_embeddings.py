@@ -5,14 +5,12 @@ import pytest
 import scipy.sparse
 from kernel_cases import rows
 
-from fedkernel.arrays import ROWS, row_blocks
-from fedkernel.errors import InputError
-from fedkernel.models.components import KernelPCA
-from fedkernel.models.embeddings import FeatureChain, Landmarks, advance, combine_draws
-from fedkernel.numerics.kernels import RBF, Laplacian, Polynomial
-from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.ground import BLOCK_ROWS, InputError, row_blocks
+from fedkernel.models import FeatureChain, KernelPCA, advance, combine_draws
+from fedkernel.models.embeddings import Landmarks
+from fedkernel.numerics import RBF, Laplacian, Polynomial, RandomFeatures
 
-SIZES = [1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 5]
+SIZES = [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 5]
 
 
 def chain_of(ranks, dimensions, form="pairs", D=8, d=3):
@@ -50,7 +48,7 @@ every_chain = pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 def test_blocks_cover_every_row_once(n):
     covered = [row for block in row_blocks(n) for row in range(n)[block]]
     assert covered == list(range(n))
-    assert all(len(range(n)[block]) <= ROWS for block in row_blocks(n))
+    assert all(len(range(n)[block]) <= BLOCK_ROWS for block in row_blocks(n))
 
 
 @pytest.mark.parametrize("r", [0, 1, 4])
@@ -62,7 +60,7 @@ def test_an_advance_is_the_product_with_both_parts_side_by_side(n, r):
     advanced = advance(X, B, lambda part: (sizes.append(len(part)), features(part))[1], M)
     np.testing.assert_allclose(advanced, np.hstack([features(X), B]) @ M, atol=1e-12)
     assert sum(sizes) == n
-    assert max(sizes) <= ROWS
+    assert max(sizes) <= BLOCK_ROWS
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -92,10 +90,10 @@ def test_estimates_follow_the_recursion_and_the_last_is_the_embedding(chain):
 
 
 def test_an_embedding_of_more_rows_than_a_block_is_that_of_each_row():
-    X = rows(2 * ROWS + 5, 3)
+    X = rows(2 * BLOCK_ROWS + 5, 3)
     for embedding in (CHAINS["changing ranks"], landmarks_of(RBF(gamma=0.2), X[:30])[0]):
         whole = embedding(X)
-        for i in (0, ROWS - 1, ROWS, 2 * ROWS, len(X) - 1):
+        for i in (0, BLOCK_ROWS - 1, BLOCK_ROWS, 2 * BLOCK_ROWS, len(X) - 1):
             np.testing.assert_allclose(embedding(X[i : i + 1])[0], whole[i], atol=1e-11 * np.abs(whole).max())
 
 

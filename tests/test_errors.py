@@ -2,10 +2,9 @@
 
 import pytest
 
-from fedkernel import errors
-from fedkernel.engines.grpc.attempts import raise_for
-from fedkernel.errors import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError
-from fedkernel.run.failure import FailedRun
+from fedkernel.engines.grpc.retry import raise_for
+from fedkernel.ground import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError, errors
+from fedkernel.run import FailedRun
 
 ERRORS = [
     ProtocolError("client 1 is silent").at([2], mendable=True),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
+from fedkernel.numerics import eigengap, mean_error, squared_move
 
 
 @pytest.mark.parametrize(("r", "D"), [(1, 2), (4, 3), (6, 20)])

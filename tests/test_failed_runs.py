@@ -16,16 +16,16 @@ from experiments import cli
 from experiments.config import Experiment, read_config
 from experiments.results import read_failures, read_runs
 from experiments.running import Outcome, run_experiment
-from fedkernel.engines.grpc import serve
+from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.flower_apps import APPS
-from fedkernel.protocol.rounds import Protocol
-from fedkernel.protocol.rounds import Run as RunUnderWay
-from fedkernel.run import FailedRun, Job, RunSpec
-from fedkernel.run.answering import client_app
-from fedkernel.run.placement import site_of_job
-from fedkernel.validation import value_object
+from fedkernel.ground import EngineError, InputError, ProtocolError, value_object
+from fedkernel.protocol import Protocol
+from fedkernel.protocol import Run as RunUnderWay
+from fedkernel.run import FailedRun
+from fedkernel.site import site_of_job
+from fedkernel.site.client_app import client_app
+from fedkernel.wire import Job, RunSpec
 from strategies import DKPCA, RFKKMeans, VFedPCA
 
 TEXT = """

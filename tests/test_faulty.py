@@ -8,12 +8,11 @@ from lost_clients import PAIRS as REGISTERED
 
 from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
-from fedkernel.run import flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.grid import MessageGrid
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site
+from fedkernel.run import MessageGrid, RunSettings
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 from fedkernel.testing import _arrays, _bits
+from fedkernel.wire import flower
 
 
 @pytest.mark.parametrize("part", range(4))

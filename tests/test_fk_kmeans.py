@@ -14,15 +14,11 @@ from sklearn.metrics import normalized_mutual_info_score
 from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, rounding_of
 from clients.kmeans import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
-from fedkernel.arrays import ROWS
-from fedkernel.models.comparing import recover_error
-from fedkernel.models.embeddings import FeatureChain
-from fedkernel.numerics.clustering import assign, k_means
-from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.rounds import Member, Run
-from fedkernel.protocol.state import PASSING
-from fedkernel.run.result import Result
+from fedkernel.ground import BLOCK_ROWS
+from fedkernel.models import FeatureChain, recover_error
+from fedkernel.numerics import RandomFeatures, assign, k_means
+from fedkernel.protocol import PASSING, Guards, Member, Run
+from fedkernel.run import Result
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
 from strategies.kmeans import distributed_kmeans
@@ -179,7 +175,7 @@ def test_features_in_float32_find_the_same_and_send_as_much(version):
 @pytest.mark.parametrize("features", ["pairs", "cosine"])
 def test_products_in_float32_are_taken_of_a_row_that_is_there_over_and_over(features):
     """Roundings do not cancel there; added up in float32 for a whole block they nearly are no products any more."""
-    shards = [np.tile(DIGITS.data[:1] / 16, (ROWS, 1)), DIGITS.data[:40] / 16]
+    shards = [np.tile(DIGITS.data[:1] / 16, (BLOCK_ROWS, 1)), DIGITS.data[:40] / 16]
     fields = {"n_features": 50, "iterations": 3, "solver": "gram", "coreset_size": 20, "features": features}
     double, single = (FKKMeans(2, dtype=dtype, **fields).fit(shards) for dtype in ("float64", "float32"))
     largest = double.model.eigenvalues_[0]
@@ -236,7 +232,7 @@ def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatc
     client.multiply_columns(MultiplyColumns(**ask | {"columns": 204}, t=2, map=M))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    columns, block, matrix = 20000 * 4 * 8, ROWS * 204 * 8, 204 * 204 * 8
+    columns, block, matrix = 20000 * 4 * 8, BLOCK_ROWS * 204 * 8, 204 * 204 * 8
     assert peak < columns + 3 * block + 3 * matrix < 20000 * 200 * 8 / 2
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.config import read_config
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.wire import Job, RunSpec
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("fedkernel", "clients", "strategies", "experiments")
@@ -49,7 +49,7 @@ def test_only_one_module_touches_what_flower_does_not_publish():
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if any(name.split(".")[0] == "flwr" and name not in public for name in names):
                 touching.add(str(path.relative_to(ROOT)))
-    assert touching == {"fedkernel/run/flower.py"}
+    assert touching == {"fedkernel/wire/flower.py"}
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ looking.start()
 time.sleep({delay})
 import fedkernel.flower_apps
 looking.join()
-from fedkernel.addresses import find
+from fedkernel.ground.addresses import find
 wanted = dict(ADMMKPCAClient="clients", DKPCA="pairs", VFedPCAClient="clients", VFedPCA="pairs")
 threads = [threading.Thread(target=find, args=[name, object, group, "name"]) for name, group in wanted.items()]
 for thread in threads:

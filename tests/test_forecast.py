@@ -11,13 +11,12 @@ from cases import WINE
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.forecast import cohort, forecast_table, lines_of
+from experiments.baselines import cohort
+from experiments.commands.forecast import forecast_table, lines_of
 from experiments.config import read_config
 from experiments.running import plan
 from fedkernel import RBF
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.forecast import Forecast, largest
-from fedkernel.protocol.rounds import Member
+from fedkernel.protocol import Forecast, KernelClient, Member, largest
 from strategies import (
     ADMMKPCA,
     DKPCA,

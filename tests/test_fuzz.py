@@ -9,9 +9,9 @@ from allocation import peak_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from fuzzing import CONSTANT, DECODERS, SECONDS, RefusedMessage, corpus
 
-from fedkernel.errors import ProtocolError
-from fedkernel.run import flower
-from fedkernel.run.weighing import MOST_BESIDE, MOST_FIELDS
+from fedkernel.ground import ProtocolError
+from fedkernel.wire import flower
+from fedkernel.wire.message_size import MOST_BESIDE, MOST_FIELDS
 
 
 @pytest.fixture(scope="module")

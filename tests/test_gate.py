@@ -15,21 +15,29 @@ from clients.diskpca import DrawUniformly, SketchPoints
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import Multiply
 from fedkernel import Linear
-from fedkernel.errors import InputError, RefusedError
+from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
-from fedkernel.protocol.plan import Step, is_seeded
-from fedkernel.run import flower, seeding
-from fedkernel.run.answering import client_app
-from fedkernel.run.approval import approve
-from fedkernel.run.asking import asking_of
-from fedkernel.run.departures import read_outbox
-from fedkernel.run.gate import Gate
-from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
-from fedkernel.run.outbox import Answer, admit, record
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.policy import Policy
-from fedkernel.run.wire import from_content, to_content
+from fedkernel.protocol import Step, is_seeded
+from fedkernel.site import Policy, approve, keys, read_outbox, site_of_job
+from fedkernel.site.client_app import client_app
+from fedkernel.site.gate import Gate
+from fedkernel.site.outbox import Answer, admit, record
+from fedkernel.site.raw_request import asking_of
+from fedkernel.wire import (
+    HashedIds,
+    HashIds,
+    Introduce,
+    Introduction,
+    Job,
+    RunSpec,
+    ShowShare,
+    Study,
+    TakeRows,
+    TakeShares,
+    flower,
+    from_content,
+    to_content,
+)
 from strategies import ADMMKPCA, DKPCA, VFedPCA
 
 SEED = 0
@@ -98,7 +106,7 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     What has left is what the server counts; simulated sites have neither policy nor guards.
     """
     # of so few rows some seeds that sites may draw have vectors that a guard refuses
-    monkeypatch.setattr(seeding.secrets, "token_bytes", lambda size: bytes(range(2, size + 2)))
+    monkeypatch.setattr(keys.secrets, "token_bytes", lambda size: bytes(range(2, size + 2)))
     strategy, shards = case.strategy, shards_of(case)
     names = [f"site-{number}" for number in range(len(shards))]
     plan = strategy.plan_of_run(len(names), SEED, evaluate=True)

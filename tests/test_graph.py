@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkernel.errors import InputError
-from fedkernel.peers.graph import Graph, Topology, centre, neighbours, spanning_tree
-from fedkernel.peers.graph import distances as all_distances
-from fedkernel.validation import value_object
+from fedkernel.ground import InputError, value_object
+from fedkernel.peers import Graph, Topology, centre, neighbours, spanning_tree
+from fedkernel.peers import distances as all_distances
 
 
 def edges(adjacent):

@@ -10,14 +10,13 @@ from cases import CASES, PAIRS, WINE
 from networks import digits
 
 from fedkernel.engines import grpc
-from fedkernel.engines.grpc import carrying, serving
+from fedkernel.engines.grpc import coordinator, serving
 from fedkernel.engines.local import run_job as run_local
-from fedkernel.errors import EngineError, InputError
 from fedkernel.flower_apps import APPS
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.result import Result
-from fedkernel.simulate import as_file
-from fedkernel.storage import load_parts
+from fedkernel.ground import EngineError, InputError, load_parts
+from fedkernel.run import Result
+from fedkernel.strategy.simulation import as_file
+from fedkernel.wire import Job, RunSpec
 from strategies import ADMMKPCA, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
@@ -115,11 +114,11 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
         meetings.append((address, tls, [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()]))
         return serving.listening(hub, address, tls)
 
-    monkeypatch.setattr(carrying, "listening", listening)
+    monkeypatch.setattr(coordinator, "listening", listening)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(carrying, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
+    monkeypatch.setattr(coordinator, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
     if not has_sockets:
-        monkeypatch.setattr(carrying, "SOCKET", "s" * 108)
+        monkeypatch.setattr(coordinator, "SOCKET", "s" * 108)
     strategy, shards = VFedPCA(merge="eigenvalue", rounds=1), np.array_split(WINE, 2, axis=1)
     one, two = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))
     assert one.wire == two.wire == "float32"
@@ -136,8 +135,8 @@ def test_where_the_usual_folder_is_too_deep_for_a_socket_another_is_taken(tmp_pa
     for usual, taken in ((tmp_path, tmp_path), (tmp_path / ("d" * 100), Path("/tmp"))):  # noqa: S108
         usual.mkdir(exist_ok=True)
         monkeypatch.setattr(tempfile, "tempdir", str(usual))
-        monkeypatch.setattr(carrying, "SOCKET_BYTES", len(f"{tmp_path}/fedkernel-{8 * 'x'}/{carrying.SOCKET}"))
-        with carrying._private_folder() as folder:
+        monkeypatch.setattr(coordinator, "SOCKET_BYTES", len(f"{tmp_path}/fedkernel-{8 * 'x'}/{coordinator.SOCKET}"))
+        with coordinator._private_folder() as folder:
             assert folder.parent == taken
         assert not folder.exists()
 

@@ -19,14 +19,15 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
-from fedkernel import RBF, Laplacian, Linear, simulate
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
+from fedkernel import RBF, Laplacian, Linear
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
-from fedkernel.peers.mailbox import Mailbox
-from fedkernel.protocol.guards import Guards, Probed, widened, width_range
-from fedkernel.run.departures import read_outbox
-from fedkernel.run.site import Site
+from fedkernel.peers import Mailbox
+from fedkernel.protocol import Guards
+from fedkernel.protocol.guards import Probed, widened, width_range
+from fedkernel.site import Site, read_outbox
+from fedkernel.strategy import simulation
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -367,7 +368,7 @@ HONEST = {
 def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, table):
     """Vectors of a rank that a table does not have would be rounding, scaled up: they may stand on a single row."""
     strategy = HONEST[pair]
-    monkeypatch.setattr(simulate, "Site", partial(Site, guards=Guards(table_share=1000)))
+    monkeypatch.setattr(simulation, "Site", partial(Site, guards=Guards(table_share=1000)))
     shards = np.array_split(DEGENERATE[table], 4, axis=1)
     result = strategy.fit(shards)
     if pair in ("VFedPCA", "VFedPCA, auto"):

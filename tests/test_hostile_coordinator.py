@@ -17,9 +17,10 @@ from gossip import (
     relabelled,
 )
 
-from fedkernel.peers.keys import OwnEphemeral, OwnIdentity, PublishKeys, SharedKeys
-from fedkernel.peers.letters import pack, sort_mail
-from fedkernel.peers.sealing import Header, KeyPair, seal
+from fedkernel.peers import KeyPair, PublishKeys, sort_mail
+from fedkernel.peers.keys import OwnEphemeral, OwnIdentity, SharedKeys
+from fedkernel.peers.letters import pack
+from fedkernel.peers.sealing import Header, seal
 
 # A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
 

@@ -30,11 +30,9 @@ from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.streams import RefusedError
-from fedkernel.errors import EngineError, InputError, ProtocolError
-from fedkernel.protocol.messages import VERSION
-from fedkernel.run.cohort import join
-from fedkernel.run.ledger import Account
-from fedkernel.run.settings import RunSettings
+from fedkernel.ground import EngineError, InputError, ProtocolError
+from fedkernel.protocol import VERSION
+from fedkernel.run import Account, RunSettings, join
 
 
 def test_memory_lasts_and_the_end_is_told():

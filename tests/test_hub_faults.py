@@ -8,13 +8,13 @@ import time
 import pytest
 from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
+from fedkernel.engines.grpc import heartbeat as grpc_signs
 from fedkernel.engines.grpc import node as grpc_node
-from fedkernel.engines.grpc import serving, spool
-from fedkernel.engines.grpc import signs as grpc_signs
+from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.errors import ProtocolError
+from fedkernel.ground import ProtocolError
 
 
 def end_stream(hub):
@@ -77,7 +77,7 @@ def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(be
 def test_a_restarted_process_is_asked_again_for_all_of_the_run(before, monkeypatch, kept):
     """Its memory is what it was; the other sites notice nothing. Without its requests it lacks it, and says so."""
     if not kept:
-        monkeypatch.setattr(spool, "SPOOL_BYTES", 100)
+        monkeypatch.setattr(request_spool, "SPOOL_BYTES", 100)
     with server("a", "b") as (hub, port):
         first, b = Process("a", port), Process("b", port)
         hub.wait_for_all()

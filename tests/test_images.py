@@ -13,7 +13,7 @@ from experiments.report.images import eigen_images
 from experiments.results import Run, read_directions
 from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, load, split
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 ROWS, CLIENTS, SEED = 60, 4, 3
 

@@ -13,8 +13,8 @@ import yaml
 
 import fedkernel
 import strategies
-from fedkernel import InputError, installation
-from fedkernel.installation import check_packages, installed_version
+from fedkernel import InputError
+from fedkernel.ground import check_packages, installed_version, versions
 
 ROOT = Path(__file__).parent.parent
 OURS = ("clients", "strategies", "experiments")
@@ -52,7 +52,7 @@ def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_l
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     check_packages(*OURS)
     hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
-    monkeypatch.setattr(installation, "HOME", tmp_path / "bundle")
+    monkeypatch.setattr(versions, "HOME", tmp_path / "bundle")
     check_packages("experiments")
 
 
@@ -102,8 +102,8 @@ def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bun
     def none_is_installed(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(installation, "version", none_is_installed)
-    monkeypatch.setattr(installation, "HOME", tmp_path)
+    monkeypatch.setattr(versions, "version", none_is_installed)
+    monkeypatch.setattr(versions, "HOME", tmp_path)
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected
@@ -123,9 +123,9 @@ def test_the_citation_has_the_version_and_the_paper_that_every_pair_names_as_its
             assert str(paper["year"]) in source or paper.get("url", "").rpartition("/")[2] in source
 
 
-def test_the_page_of_the_architecture_names_the_files_of_three_rooms_and_no_others():
+def test_the_page_of_the_architecture_names_the_files_of_six_rooms_and_no_others():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    section = page.split("\n## The files of three rooms\n")[1].split("\n## ")[0]
+    section = page.split("\n## The files of six rooms\n")[1].split("\n## ")[0]
     for table in section.split("\n| subject | files of ")[1:]:
         room = ROOT / "fedkernel" / re.match(r"`(\w+)/`", table)[1]
         files = {str(path.relative_to(room)) for path in room.rglob("*.py") if path.name != "__init__.py"}

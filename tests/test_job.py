@@ -9,9 +9,9 @@ from cases import PAIRS
 
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines import ENGINES
-from fedkernel.errors import FedkernelError, InputError
 from fedkernel.flower_apps import APPS
-from fedkernel.run.job import Apps, Job, RunSpec
+from fedkernel.ground import FedkernelError, InputError
+from fedkernel.wire import Apps, Job, RunSpec
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}

@@ -18,19 +18,18 @@ from networks import admm, digits
 
 from fedkernel import RBF
 from fedkernel.engines import apps
-from fedkernel.engines.grpc import serve
+from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.local import LocalGrid, run_job, sites_here
 from fedkernel.flower_apps import APPS
-from fedkernel.protocol.messages import Summed
-from fedkernel.run import catching_up, flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.journal import ASIDE, NAME, Journal
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.result import Result
-from fedkernel.settling import WidthClient
-from fedkernel.simulate import as_file
+from fedkernel.kernel_width import WidthClient
+from fedkernel.protocol import Summed
+from fedkernel.run import Journal, Result, reconnect
+from fedkernel.run.journal import ASIDE, NAME
+from fedkernel.site import site_of_job
+from fedkernel.site.client_app import client_app
+from fedkernel.strategy.simulation import as_file
+from fedkernel.wire import Job, RunSpec, flower
 from strategies import DisKPCA, FKKMeans
 
 ROWS = np.array_split(WINE, 3)
@@ -180,7 +179,7 @@ def foreign_grids(made):
 @pytest.mark.parametrize("name", ["FKKMeans", "DisKPCA"])
 def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, stop, monkeypatch, caplog):
     """Two rounds more, however many were recorded; as many as were where one request fills a message."""
-    monkeypatch.setattr(catching_up, "MOST_BYTES", most)
+    monkeypatch.setattr(reconnect, "MOST_BYTES", most)
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job, grids = job_of(name, tmp_path), []
     grid = foreign_grids(grids)

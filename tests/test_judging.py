@@ -16,26 +16,11 @@ from experiments.config import Experiment
 from experiments.results import recommendations
 from experiments.running import run_experiment
 from fedkernel import RBF, Laplacian, Linear
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models import (
-    KernelKMeans,
-    compare_classes,
-    metric_of,
-    own_metrics,
-)
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.models import KernelKMeans, compare_classes, metric_of, own_metrics
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from strategies.choosing import best_division
 from strategies.stability import compare_clusters
 

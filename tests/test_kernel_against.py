@@ -6,8 +6,8 @@ import scipy.sparse
 from allocation import peak_of
 from kernel_cases import EVERY, rows
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import RBF, Linear
+from fedkernel.ground import InputError
+from fedkernel.numerics import RBF, Linear
 
 
 def as_given(X):

@@ -9,16 +9,22 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs
 
-from fedkernel.errors import InputError
-from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans, clustering_objective
-from fedkernel.models.comparing import compare_classes, compare_kernel_kmeans, recover_error, training_of
-from fedkernel.models.components import KernelPCA
-from fedkernel.models.embeddings import FeatureChain, Landmarks
-from fedkernel.models.metrics import own_metrics
-from fedkernel.numerics.clustering import assign, k_means
-from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
-from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.ground import InputError
+from fedkernel.models import (
+    FeatureChain,
+    KernelKMeans,
+    KernelPCA,
+    clustering_objective,
+    compare_classes,
+    compare_kernel_kmeans,
+    kernel_kmeans,
+    nystroem_kernel_kmeans,
+    own_metrics,
+    recover_error,
+    training_of,
+)
+from fedkernel.models.embeddings import Landmarks
+from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, assign, k_means
 
 KERNELS = [RBF(gamma=0.2), RBF(width="columns"), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)

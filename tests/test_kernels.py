@@ -15,19 +15,8 @@ from hypothesis import strategies as st
 from kernel_cases import ARC_COSINES, CASES, EVERY, KERNELS_WITH_GAMMA, WITHOUT_GAMMA, rows
 from sklearn.metrics import pairwise
 
-from fedkernel.addresses import own_names
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import (
-    KERNELS,
-    RBF,
-    ArcCosine,  # noqa: F401 - a test evaluates what repr gives
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    kernel_from,
-)
+from fedkernel.ground import InputError, own_names
+from fedkernel.numerics import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
 

@@ -9,12 +9,17 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
-from fedkernel.errors import InputError
-from fedkernel.numerics import krylov
-from fedkernel.numerics.estimates import components_by_gap
-from fedkernel.numerics.krylov import block_krylov, block_krylov_above, block_krylov_gap
-from fedkernel.numerics.linalg import leading_eigenpairs
-from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
+from fedkernel.ground import InputError
+from fedkernel.numerics import (
+    block_krylov,
+    block_krylov_above,
+    block_krylov_gap,
+    components_by_gap,
+    fix_signs,
+    krylov,
+    leading_eigenpairs,
+    sin_theta_error,
+)
 
 
 def answer(A, search):

@@ -11,13 +11,11 @@ from sklearn.datasets import load_iris
 from experiments.config import Experiment
 from experiments.running import run_experiment
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Request, Shape, Summed, once, to_sum
-from fedkernel.data import SiteFile
-from fedkernel.data.labels import read_labels
-from fedkernel.errors import ProtocolError
-from fedkernel.models.files import load_model
-from fedkernel.run.job import RunSpec
+from fedkernel.data import SiteFile, read_labels
+from fedkernel.ground import ProtocolError, value_object
+from fedkernel.models import load_model
 from fedkernel.testing import check_pair
-from fedkernel.validation import value_object
+from fedkernel.wire import RunSpec
 
 IRIS = load_iris()
 PARTS = np.array_split(np.random.default_rng(0).permutation(150), 3)

@@ -15,10 +15,9 @@ from sklearn.datasets import load_digits
 from clients.diskpca import DisKPCAClient, DrawnPositions
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
-from fedkernel.models.comparing import kmeans_objective
-from fedkernel.models.components import LandmarkPCA
-from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.result import Result
+from fedkernel.models import LandmarkPCA, kmeans_objective
+from fedkernel.protocol import Member, Run
+from fedkernel.run import Result
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
 from strategies.landmarks import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
 

@@ -15,13 +15,13 @@ from flwr.common.serde import recorddict_to_proto
 
 from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
-from fedkernel.protocol.rounds import to_all
-from fedkernel.run import rows as rows_module
-from fedkernel.run.answering import client_app
-from fedkernel.run.journal import Journal
-from fedkernel.run.ledger import Entry, Ledger, Load, Posted
-from fedkernel.run.rows import Rows
-from fedkernel.run.site import Site
+from fedkernel.ground import DiskList
+from fedkernel.ground import disk_list as rows_module
+from fedkernel.protocol import to_all
+from fedkernel.run import Entry, Journal, Ledger
+from fedkernel.run.ledger import Load, Posted
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 from strategies import DKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
@@ -134,7 +134,7 @@ def few_in_memory(monkeypatch):
 
 
 def test_rows_are_a_list_wherever_they_are(few_in_memory):
-    rows, known = Rows(), []
+    rows, known = DiskList(), []
     for number in range(100):
         row = {"round": number, "seconds": number / 7, "values": {"a": [1, None]}}
         rows.append(row)
@@ -145,7 +145,7 @@ def test_rows_are_a_list_wherever_they_are(few_in_memory):
     assert (list(rows), list(reversed(rows))) == (known, known[::-1])
     assert (rows[-1], rows[-100], rows[3:90:7], rows[::-1]) == (known[-1], known[0], known[3:90:7], known[::-1])
     assert rows == known
-    assert rows == Rows(known)
+    assert rows == DiskList(known)
     assert rows != known[:-1]
     assert rows != [*known[:50], {}, *known[51:]]
     assert pickle.loads(pickle.dumps(rows)) == rows  # noqa: S301
@@ -175,7 +175,7 @@ def test_rounds_are_counted_in_whatever_order_they_come():
 
 
 def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeypatch):
-    rows, (soft, hard) = Rows(range(40)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    rows, (soft, hard) = DiskList(range(40)), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # as of a full disk: some of a write fits
     try:
         rows.extend(range(40, 100))
@@ -190,7 +190,7 @@ def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeyp
         raise OSError("no space left on device")
 
     monkeypatch.setattr(rows_module, "TemporaryFile", full)
-    assert Rows(range(100)) == list(range(100))
+    assert DiskList(range(100)) == list(range(100))
     assert len(tried) == 1
 
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, GossipClient, N, by_hand, gossiping, refused
 
-from fedkernel.errors import InputError, OwnFileError
-from fedkernel.peers.kept import FOLDER, KeptKeys, forget_keys
-from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
-from fedkernel.peers.letters import letter_from_bytes, pack, sealed_in
-from fedkernel.peers.sealing import KeyPair, Published, letter_keys, seal, unseal
+from fedkernel.ground import InputError, OwnFileError
+from fedkernel.peers import KeptKeys, KeyPair, PublishKeys, TakeKeys, forget_keys, sealed_in
+from fedkernel.peers.key_file import FOLDER
+from fedkernel.peers.keys import PublicKeys
+from fedkernel.peers.letters import letter_from_bytes, pack
+from fedkernel.peers.sealing import Published, letter_keys, seal, unseal
 
 
 def taken(keys, peers):

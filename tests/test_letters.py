@@ -28,21 +28,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedkernel.arrays import FloatArray
-from fedkernel.peers.graph import Topology, neighbours
-from fedkernel.peers.letters import (
-    AXES,
-    OVERHEAD,
-    Letter,
-    Mail,
-    letter_from_bytes,
-    letter_to_bytes,
-    pack,
-    sealed_in,
-    unpack,
-)
+from fedkernel.ground import FloatArray
+from fedkernel.peers import Letter, Mail, Topology, neighbours, sealed_in
+from fedkernel.peers.letters import AXES, OVERHEAD, letter_from_bytes, letter_to_bytes, pack, unpack
 from fedkernel.peers.sealing import HEADER, TAG, Header
-from fedkernel.protocol.messages import LARGEST, Shape, encode
+from fedkernel.protocol import LARGEST, Shape, encode
 
 # The toy itself
 

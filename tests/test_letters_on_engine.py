@@ -8,14 +8,12 @@ from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import ProtocolError
-from fedkernel.peers.graph import Topology, neighbours
-from fedkernel.peers.keys import PublishKeys, TakeKeys
+from fedkernel.ground import ProtocolError
+from fedkernel.peers import KeyPair, PublishKeys, TakeKeys, Topology, neighbours
 from fedkernel.peers.letters import OVERHEAD, unpack
-from fedkernel.peers.sealing import KeyPair
-from fedkernel.run.answering import client_app
 from fedkernel.run.ledger import Posted
-from fedkernel.run.site import Site
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy
 
 # On an engine

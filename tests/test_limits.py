@@ -17,18 +17,16 @@ from typer.testing import CliRunner
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from experiments.cli import app
 from fedkernel import RBF
+from fedkernel.engines.grpc.defaults import LIMIT
 from fedkernel.engines.grpc.frames import Welcome
-from fedkernel.engines.grpc.limits import LIMIT
 from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import InputError, ProtocolError, RefusedError
+from fedkernel.ground import InputError, ProtocolError, RefusedError
 from fedkernel.numerics import RandomFeatures
-from fedkernel.protocol.messages import encode
-from fedkernel.run import resources
-from fedkernel.run.answering import client_app
-from fedkernel.run.limits import USUAL_MESSAGE
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.policy import Policy, own_policy
-from fedkernel.run.resources import USUAL_MEMORY, memory_within, most_memory, within_seconds
+from fedkernel.protocol import encode
+from fedkernel.site import Policy, own_policy, resource_limits, site_of_job, within_seconds
+from fedkernel.site.client_app import client_app
+from fedkernel.site.policy_defaults import USUAL_MESSAGE
+from fedkernel.site.resource_limits import USUAL_MEMORY, memory_within, most_memory
 from strategies import FKKMeans
 
 FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
@@ -52,7 +50,7 @@ def test_a_small_request_that_takes_much_is_refused_before_anything_is_allocated
 
 def test_what_takes_too_long_ends_and_leaves_nothing_behind(monkeypatch):
     """Also where code swallows what ends it, once or twice."""
-    monkeypatch.setattr(resources, "AGAIN", 0.01)
+    monkeypatch.setattr(resource_limits, "AGAIN", 0.01)
     met, give_up = [], time.monotonic() + 60.0
 
     def go_on():
@@ -91,7 +89,7 @@ def test_each_thread_has_its_own_limit_and_one_watches_all():
     for thread in threads:
         thread.join(10)
     assert ended == {"long": "in time", "short": "too long"}
-    assert not resources._watch._ends
+    assert not resource_limits._watch._ends
 
 
 def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():

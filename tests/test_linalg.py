@@ -10,24 +10,24 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
-from fedkernel.arrays import all_finite
-from fedkernel.errors import InputError
-from fedkernel.numerics import linalg
-from fedkernel.numerics.kernels import RBF
-from fedkernel.numerics.linalg import (
+from fedkernel.ground import InputError, all_finite
+from fedkernel.numerics import (
+    RBF,
     center_gram,
     center_rows,
     eigenpairs_above,
     eigenpairs_of_factor_above,
+    fix_signs,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
+    linalg,
     pack_symmetric,
+    sin_theta_error,
+    symmetric_by_rows,
     transposed_product,
     unpack_symmetric,
     whitening,
 )
-from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
-from fedkernel.numerics.symmetric import symmetric_by_rows
 
 
 @pytest.fixture

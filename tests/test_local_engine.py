@@ -190,7 +190,7 @@ HUNG = """
 import threading
 import numpy as np
 from clients import DKPCAClient
-from fedkernel.errors import ProtocolError
+from fedkernel.ground.errors import ProtocolError
 from strategies import DKPCA
 
 DKPCAClient._solve = lambda *_: threading.Event().wait()

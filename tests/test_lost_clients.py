@@ -12,14 +12,13 @@ from lost_clients import PAIRS
 from test_protocol import TABLES, Ask, AskMore, Numbers, Talker, Toy
 
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.rounds import to_all
-from fedkernel.run.answering import client_app
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.losses import Losses, needed
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.protocol import KernelClient, to_all
+from fedkernel.run import RunSettings
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
+from fedkernel.wire import Job, Losses, RunSpec
+from fedkernel.wire.quorum import needed
 
 
 def test_the_page_says_what_comes_of_a_lost_client():

@@ -12,9 +12,9 @@ from clients.diskpca import DrawnRows, DrawUniformly, Sketch, SquaredLengths, To
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
-from fedkernel.errors import ProtocolError
-from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
-from fedkernel.protocol.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
+from fedkernel.ground import ProtocolError
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
+from fedkernel.protocol import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 
 # Violations. A good message of each kind, broken in one way at a time.
 

@@ -13,9 +13,10 @@ from clients.admm_kpca import RowLetters
 from clients.diskpca import DrawnRows, Total
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
-from fedkernel.errors import ProtocolError, TellableError
-from fedkernel.peers.letters import OVERHEAD, sealed_in
-from fedkernel.protocol.messages import decode, encode
+from fedkernel.ground import ProtocolError, TellableError
+from fedkernel.peers import sealed_in
+from fedkernel.peers.letters import OVERHEAD
+from fedkernel.protocol import decode, encode
 
 
 def through_flower(arrays_):

@@ -12,11 +12,9 @@ import pytest
 from model_files import KERNELS, contents, refused
 
 from fedkernel import RBF, KernelPCA, Linear, Prepare
-from fedkernel.arrays import short
-from fedkernel.errors import InputError
-from fedkernel.models.base import Model
-from fedkernel.models.embeddings import Embedding
-from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
+from fedkernel.ground import InputError
+from fedkernel.models import Embedding, Model
+from fedkernel.numerics import center_gram, leading_eigenpairs
 from strategies import DisKPCA, FKKMeans
 
 ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
@@ -98,7 +96,7 @@ def test_a_foreign_file_random_bytes_and_none(tmp_path):
 
 
 def test_what_unpacks_or_announces_to_be_more_than_it_may_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedkernel.archives.SMALL", 2**20)
+    monkeypatch.setattr("fedkernel.ground.SMALL", 2**20)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, header=np.array("{}"), eigenvalues_=np.zeros(2**19))
     tracemalloc.start()
@@ -245,4 +243,4 @@ def test_a_repr_names_class_kernel_and_shapes_in_a_line_or_two():
     )
     kinds = [kind for base in (Model, Embedding) for kind in base.__subclasses__() if "fedkernel" in kind.__module__]
     assert len(kinds) >= 6
-    assert [kind for kind in kinds if kind.__repr__ is not short] == []
+    assert [kind for kind in kinds if kind.__repr__ is not brief] == []

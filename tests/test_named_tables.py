@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import strategies
 from fedkernel import RBF, Prepare
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from strategies import DKPCA, DisKPCA, FKKMeans, VFedPCA
 
 X = StandardScaler().fit_transform(load_wine().data)

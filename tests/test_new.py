@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.commands import console
-from fedkernel.run.job import Job
+from fedkernel.wire import Job
 
 
 def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):

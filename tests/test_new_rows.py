@@ -9,7 +9,7 @@ from sklearn.preprocessing import KernelCenterer, StandardScaler
 
 from clients.vfedpca import ProjectOntoDirections, VFedPCAClient
 from fedkernel import RBF, Laplacian, Sigmoid
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.models import load_model, save_model
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 

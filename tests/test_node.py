@@ -7,11 +7,12 @@ from counting import app
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.engines.grpc import node as grpc_node
+from fedkernel.engines.grpc.defaults import LIMIT
 from fedkernel.engines.grpc.frames import Envelope, Welcome
-from fedkernel.engines.grpc.limits import LIMIT
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.outgoing import Standing
-from fedkernel.run import flower, outbox
+from fedkernel.engines.grpc.outbox_queue import Standing
+from fedkernel.site import outbox
+from fedkernel.wire import flower
 
 
 def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_the_next(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from refusals import refusing
 
 from fedkernel.data import DataSpec, available, load
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -16,14 +16,13 @@ from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.commands.outbox import missing_from
 from fedkernel import Linear
-from fedkernel.errors import InputError, OwnFileError, ProtocolError
-from fedkernel.protocol.messages import Receipt
-from fedkernel.run import flower, outbox
-from fedkernel.run.asking import asking_of
-from fedkernel.run.departures import FIRST, OUTBOX, read_outbox
-from fedkernel.run.job import Study
-from fedkernel.run.outbox import Answer, admit, record
-from fedkernel.run.wire import to_content
+from fedkernel.ground import InputError, OwnFileError, ProtocolError
+from fedkernel.protocol import Receipt
+from fedkernel.site import OUTBOX, outbox, read_outbox
+from fedkernel.site.outbox import Answer, admit, record
+from fedkernel.site.outbox_reader import FIRST
+from fedkernel.site.raw_request import asking_of
+from fedkernel.wire import Study, flower, to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
 

@@ -12,7 +12,7 @@ from scipy.stats import pareto
 
 from fedkernel.data import Dataset, Partition, PartitionSpec, load, split
 from fedkernel.data.partition import METHODS
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 SPECS = TypeAdapter(PartitionSpec)
 PAIRS = [(kind, method) for kind, methods in METHODS.items() for method in methods]

@@ -11,10 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from clients.peer_vfedpca import NextBlock, RelayedVectors, SubtreeProduct
 from fedkernel import RBF, Topology
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.peers.graph import distances, neighbours
-from fedkernel.peers.mailbox import Mailbox
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.numerics import sin_theta_error
+from fedkernel.peers import Mailbox, distances, neighbours
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])

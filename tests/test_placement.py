@@ -9,14 +9,14 @@ from flwr.app import RecordDict
 from named_sites import NAMES, TABLE, Sites, find, run_on, settings_of, spec, vertical
 from refusals import refusing
 
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.run import flower, simulated
-from fedkernel.run.catching_up import CatchingUpGrid
-from fedkernel.run.job import RunSpec
-from fedkernel.run.journal import Journal, StrayError
-from fedkernel.run.keeping import keeper
-from fedkernel.run.memory import Memory
-from fedkernel.run.settings import RunSettings
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.run import Journal, RunSettings
+from fedkernel.run.journal import StrayError
+from fedkernel.run.reconnect import CatchingUpGrid
+from fedkernel.site import simulated
+from fedkernel.site.client_memory import Memory
+from fedkernel.site.site_store import keeper
+from fedkernel.wire import RunSpec, flower
 from strategies import PeerVFedPCA, VFedPCA
 
 

@@ -16,26 +16,27 @@ import strategies
 from clients.diskpca import SketchKernel
 from clients.fk_kmeans import EmbedRows, MultiplyColumns
 from fedkernel import RBF, Laplacian, Linear
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError
 from fedkernel.numerics import Kernel, RandomFeatures
 from fedkernel.protocol import (
     AtMost,
     CarriesRows,
     Member,
+    Place,
     Reply,
     Request,
     Shape,
+    advance,
     any_width,
     ask,
     instead,
     once,
     repeated,
+    reveals,
 )
-from fedkernel.protocol.plan import Place, advance, reveals
-from fedkernel.run.foresight import reply_sizes
-from fedkernel.run.job import RunSpec
+from fedkernel.site import reply_sizes
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
+from fedkernel.wire import RunSpec
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 

@@ -13,17 +13,15 @@ from clients.kmeans import SampleCoreset
 from clients.vfedpca import Multiply
 from experiments import cli
 from fedkernel import RBF, Linear
-from fedkernel.errors import InputError, RefusedError
-from fedkernel.numerics import RandomFeatures
-from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.ground import InputError, RefusedError
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
-from fedkernel.run.approval import approve, check_approved, sign
-from fedkernel.run.asking import Asking
-from fedkernel.run.foresight import foreseen
-from fedkernel.run.gate import Gate, Standing, Sums
-from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.policy import FREE, Leaving, Policy, own_policy, read_policy
-from fedkernel.run.verdict import check_run, verdicts
+from fedkernel.site import FREE, Policy, approve, check_approved, foreseen, own_policy, read_policy, sign, verdicts
+from fedkernel.site.gate import Gate, Standing, Sums
+from fedkernel.site.policy import Leaving
+from fedkernel.site.policy_check import check_run
+from fedkernel.site.raw_request import Asking
+from fedkernel.wire import Job, RunSpec, Study
 from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 
 KERNEL = {"type": "rbf", "gamma": 0.1}

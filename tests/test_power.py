@@ -5,9 +5,8 @@ import pytest
 import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
-from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
+from fedkernel.ground import InputError
+from fedkernel.numerics import LowRank, low_rank, orthonormal_basis, power_iteration, shortens, sin_theta_error
 
 
 def test_one_vector_is_the_classic_power_method_and_a_block_spans_the_power_of_the_start():

@@ -14,15 +14,13 @@ from experiments.config import read_config
 from experiments.running import plan, run_experiment
 from fedkernel import InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
-from fedkernel.errors import OwnFileError
-from fedkernel.preparing import PrepareClient, from_text
+from fedkernel.ground import OwnFileError
+from fedkernel.preparing import PrepareClient, fitted, from_text
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
-from fedkernel.preparing.settling import fitted
-from fedkernel.protocol import Guards
-from fedkernel.protocol.messages import encode
-from fedkernel.protocol.plan import is_seeded
-from fedkernel.run import flower, read_outbox, reply_sizes, simulated_partition
+from fedkernel.protocol import Guards, encode, is_seeded
+from fedkernel.site import read_outbox, reply_sizes, simulated_partition
+from fedkernel.wire import flower
 from strategies import DKPCA
 
 

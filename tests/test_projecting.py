@@ -17,12 +17,12 @@ from clients.dkpca import ComputeKernelRows
 from experiments.cli import app
 from experiments.commands.studies import show_study
 from fedkernel import RBF, Linear, Prepare
-from fedkernel.coordinator import _earlier_model
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import save_model
 from fedkernel.protocol import to_all
-from fedkernel.run import Job, Projecting, Study, read_outbox
-from fedkernel.run.keeping import RunRows
+from fedkernel.run.server_app import _earlier_model
+from fedkernel.site import RunRows, read_outbox
+from fedkernel.wire import Job, Projecting, Study
 from strategies import DKPCA, VFedAKPCA, VFedPCA
 
 NEW = np.random.default_rng(7).standard_normal((6, 7))

@@ -13,15 +13,12 @@ from flwr.app import ArrayRecord, MessageType
 from named_sites import codeless
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import LARGEST, VERSION, Reply, Request, Shape, Summed
-from fedkernel.protocol.rounds import to_all, to_each, to_sum
-from fedkernel.run.answering import client_app
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site
+from fedkernel.ground import FloatArray, InputError, ProtocolError
+from fedkernel.protocol import LARGEST, VERSION, KernelClient, Reply, Request, Shape, Summed, to_all, to_each, to_sum
+from fedkernel.run import RunSettings
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy
 
 TABLES = [np.random.default_rng(client).standard_normal((5, 2 + client)) for client in range(4)]

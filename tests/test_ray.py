@@ -17,15 +17,14 @@ from scipy import sparse
 from experiments.config import read_config
 from experiments.results import read_runs
 from experiments.running import run_experiment
-from fedkernel.data import DataSpec, PartitionSpec, load
-from fedkernel.data.tables import as_table
+from fedkernel.data import DataSpec, PartitionSpec, as_table, load
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
-from fedkernel.errors import EngineError, InputError
 from fedkernel.flower_apps import APPS
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.result import Result
-from fedkernel.simulate import as_file
+from fedkernel.ground import EngineError, InputError
+from fedkernel.run import Result
+from fedkernel.strategy.simulation import as_file
+from fedkernel.wire import Job, RunSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 

@@ -10,19 +10,9 @@ import pytest
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
 
-from experiments.commands.forecast import cohort
+from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-    VFedPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 TABLE = (Path(__file__).parent.parent / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
 

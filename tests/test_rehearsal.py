@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import Schema, read_schema, schema_of
-from fedkernel.errors import InputError
-from fedkernel.run.departures import read_outbox
+from fedkernel.ground import InputError
+from fedkernel.site import read_outbox
 
 TABLE = 'age,"b ""m"" i",patient\n18,15.5,p1\n99,45.0,p2\n40,20.25,p3\n'
 

@@ -14,9 +14,9 @@ from experiments.config import Experiment, read_config
 from experiments.running import plan, run_experiment
 from experiments.running.site_tables import raw_tables
 from fedkernel import RBF
-from fedkernel.data.labels import as_classes
-from fedkernel.errors import InputError
-from fedkernel.run.result import Result
+from fedkernel.data import as_classes
+from fedkernel.ground import InputError
+from fedkernel.run import Result
 from strategies import DKPCA, FKKMeans
 
 CANCER, WINE = load_breast_cancer(), load_wine()

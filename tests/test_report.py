@@ -22,8 +22,8 @@ from experiments.report.plots import draw
 from experiments.results import Columns, Run, Spread, append_run, leading_metric, read_runs, summarise, write_shapes
 from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec
-from fedkernel.errors import InputError
-from fedkernel.models.metrics import METRICS, check_metric, metric_of, own_metrics
+from fedkernel.ground import InputError
+from fedkernel.models import METRICS, check_metric, metric_of, own_metrics
 
 
 def experiment(title: str = "", text: str = "", options: ReportOptions | None = None) -> Experiment:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.data import PARTS, rows_from_arrays, rows_to_arrays
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.just(0.0)
 tables = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 6)), elements=numbers)

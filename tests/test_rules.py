@@ -16,7 +16,7 @@ from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF
 from fedkernel.data import Prepare
-from fedkernel.errors import ProtocolError
+from fedkernel.ground import ProtocolError
 from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import Eigenvalues
 from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedPCA

@@ -19,19 +19,16 @@ from experiments.running import carrying_out, plan, run_experiment
 from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.components import KernelPCA
-from fedkernel.numerics.kernels import Linear
-from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.protocol.rounds import Protocol, to_all
-from fedkernel.protocol.rounds import Run as RunUnderWay
-from fedkernel.run import simulated
-from fedkernel.run.job import Job
-from fedkernel.run.journal import Exchange, Journal
-from fedkernel.run.result import Result
+from fedkernel.ground import InputError, value_object
+from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.numerics import Linear, sin_theta_error
+from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Run as RunUnderWay
+from fedkernel.run import Journal, Result
+from fedkernel.run.journal import Exchange
+from fedkernel.site import simulated
 from fedkernel.strategy import KernelStrategy
-from fedkernel.validation import value_object
+from fedkernel.wire import Job
 from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from refusals import refusing
 
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.peers import sealing
-from fedkernel.peers.sealing import HEADER, Header, KeyPair, fingerprint, read_pins, seal, unseal
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.peers import KeyPair, read_pins, sealing
+from fedkernel.peers.sealing import HEADER, Header, fingerprint, seal, unseal
 
 RUN = "a run"
 HEAD = Header(sender=3, receiver=5, round=7, sequence=2)

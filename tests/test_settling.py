@@ -17,16 +17,9 @@ from sklearn.svm import SVC
 
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import SparseTable
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.comparing import is_telling, same_kernel
-from fedkernel.numerics import KERNELS, RandomFeatures, mean_of_landmarks, width_finding, with_width
-from fedkernel.numerics.kernels import kernel_from
-from fedkernel.protocol import Guards, Member
-from fedkernel.protocol.messages import encode
-from fedkernel.run import read_outbox
-from fedkernel.run.foresight import reply_sizes
-from fedkernel.settling import WidthClient, ruled_kernels, width_forecast
-from fedkernel.settling.client import (
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.kernel_width import WidthClient, ruled_kernels, width_forecast
+from fedkernel.kernel_width.client import (
     GROUPED,
     DescribeGroups,
     MeasurePairs,
@@ -35,19 +28,15 @@ from fedkernel.settling.client import (
     count_groups,
     row_groups,
 )
-from fedkernel.settling.widths import median_of_groups
-from fedkernel.simulate import check_tables, simulated_sites
+from fedkernel.kernel_width.widths import median_of_groups
+from fedkernel.models import same_kernel
+from fedkernel.models.comparing import is_telling
+from fedkernel.numerics import KERNELS, RandomFeatures, kernel_from, mean_of_landmarks, width_finding, with_width
+from fedkernel.protocol import Guards, Member, encode
+from fedkernel.site import read_outbox, reply_sizes
+from fedkernel.strategy import check_tables, simulated_sites
 from fedkernel.testing import check_pair
-from strategies import (
-    DKPCA,
-    DisKPCA,
-    FKKMeans,
-    PeerVFedPCA,
-    RFKKMeans,
-    SpectralKMeans,
-    UniformKPCA,
-    VFedAKPCA,
-)
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA
 
 TABLE = np.random.default_rng(0).standard_normal((88, 8)) * [1, 2, 3, 1, 1, 1, 1, 5] + [0, 100, 0, 0, 1, 0, 0, -3]
 SHOWN = {"share_rows": True}

@@ -19,7 +19,8 @@ from fedkernel import RBF
 from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
 from fedkernel.models import METRICS, FittedModel, KernelKMeans, LandmarkPCA, save_model
 from fedkernel.preparing import to_text
-from fedkernel.run import flower, read_outbox
+from fedkernel.site import read_outbox
+from fedkernel.wire import flower
 from strategies import DisKPCA, FKKMeans, VFedPCA
 
 IRIS = load_iris()

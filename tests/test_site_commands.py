@@ -18,11 +18,11 @@ from experiments.commands import attending
 from experiments.commands.studies import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
-from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol import Guards, once
-from fedkernel.protocol.plan import Step
-from fedkernel.run import Job, Policy, approved_guards, is_approved
-from fedkernel.run.approval import is_signed
+from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.protocol import Guards, Step, once
+from fedkernel.site import Policy, approved_guards, is_approved
+from fedkernel.site.approval import is_signed
+from fedkernel.wire import Job
 
 
 def told(*arguments, code=2):

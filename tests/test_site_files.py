@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from experiments.cli import app
 from experiments.config.sections import Shards
 from fedkernel.data import ParquetTable, SiteFile, read_raw
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 N = 9
 X = np.random.default_rng(0).standard_normal((N, 3))

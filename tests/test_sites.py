@@ -27,12 +27,10 @@ from experiments.commands.projecting import projection_of
 from experiments.commands.studies import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
-from fedkernel.models.files import load_model
-from fedkernel.peers.kept import FOLDER
-from fedkernel.run.approval import approve
-from fedkernel.run.departures import read_outbox
-from fedkernel.run.keeping import RunRows
-from fedkernel.run.result import Result, read_ledger
+from fedkernel.models import load_model
+from fedkernel.peers.key_file import FOLDER
+from fedkernel.run import Result, read_ledger
+from fedkernel.site import RunRows, approve, read_outbox
 from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 CLUSTERS = """

@@ -10,12 +10,9 @@ import scipy.sparse
 import scipy.special
 from kernel_cases import rows
 
-from fedkernel.errors import InputError
-from fedkernel.numerics import sketch
+from fedkernel.ground import InputError, generator
+from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, sketch
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL
-from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
-from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.seeds import generator
 
 FORMS = ["pairs", "cosine"]
 KERNELS = [RBF(gamma=0.4), RBF(sigma=2.0), Laplacian(gamma=0.3)]

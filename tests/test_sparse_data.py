@@ -17,8 +17,9 @@ from experiments.baselines import Baseline
 from experiments.config import Experiment
 from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
-from fedkernel.errors import InputError
-from fedkernel.numerics.widths import fk_gamma, median_sigma, moments, with_width
+from fedkernel.ground import InputError
+from fedkernel.numerics import fk_gamma, moments, with_width
+from fedkernel.numerics.widths import median_sigma
 
 DOCUMENTS = {"n": 60, "d": 50, "topics": 3, "length": 8.0}
 

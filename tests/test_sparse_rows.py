@@ -10,7 +10,7 @@ from scipy import sparse
 from small_table import D, X, spoilt
 
 from fedkernel.data import check_rows
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def scrambled(dtype=np.float64, index=np.int64):

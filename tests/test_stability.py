@@ -12,12 +12,12 @@ from clients.kmeans import CommonCenters, CompareClusters, Embedding, KMeansClie
 from experiments.config import Experiment
 from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF
-from fedkernel.coordinator import server_app
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.ground import InputError, ProtocolError
 from fedkernel.numerics import adjusted_rand, adjusted_rand_within
-from fedkernel.protocol import Guards
-from fedkernel.protocol.plan import Step
-from fedkernel.run import Job, Study, flower, read_outbox
+from fedkernel.protocol import Guards, Step
+from fedkernel.run.server_app import server_app
+from fedkernel.site import read_outbox
+from fedkernel.wire import Job, Study, flower
 from strategies import RFKKMeans
 
 SEEDS, STEP = [0, 1, 2], 5

@@ -7,11 +7,11 @@ import pytest
 
 from experiments.commands.logs import site_log
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.peers.sealing import KeyPair
-from fedkernel.run.keeping import keeper
-from fedkernel.run.own_keys import own_secret
-from fedkernel.run.row_order import read_key
-from fedkernel.storage import write_whole
+from fedkernel.ground import write_whole
+from fedkernel.peers import KeyPair
+from fedkernel.site.keys import own_secret
+from fedkernel.site.row_order import read_key
+from fedkernel.site.site_store import keeper
 
 
 def test_a_link_in_the_place_of_an_unfinished_file_leads_nowhere(tmp_path):

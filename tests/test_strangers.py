@@ -17,14 +17,13 @@ from refusals import refusing
 from experiments.config import Experiment
 from experiments.results import read_runs
 from experiments.running import plan
-from fedkernel.addresses import own_names
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.bundle import write_app
-from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
-from fedkernel.models.files import load_model, save_model
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.result import Result
+from fedkernel.ground import InputError, ProtocolError, own_names
+from fedkernel.models import load_model, save_model
+from fedkernel.run import Result
+from fedkernel.wire import Job, RunSpec
 
 STRANGER = Path(__file__).parent / "stranger"
 ADDRESSES = {

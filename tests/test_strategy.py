@@ -17,13 +17,12 @@ from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError
-from fedkernel.protocol.client import KernelClient
-from fedkernel.run.answering import client_app
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.site import Site
+from fedkernel.ground import InputError, value_object
+from fedkernel.protocol import KernelClient
+from fedkernel.run import RunSettings
+from fedkernel.site import Site
+from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy
-from fedkernel.validation import value_object
 from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)

@@ -10,10 +10,8 @@ import scipy.sparse
 from kernel_cases import rows
 from test_sketch import FORMS, draws, variance
 
-from fedkernel.numerics import structured
+from fedkernel.numerics import RBF, Laplacian, RandomFeatures, SubspaceEmbedding, structured
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED
-from fedkernel.numerics.kernels import RBF, Laplacian
-from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.structured import StructuredFrequencies
 
 every_form = pytest.mark.parametrize("form", FORMS)

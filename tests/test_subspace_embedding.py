@@ -11,9 +11,9 @@ import scipy.sparse
 from kernel_cases import rows
 from sklearn.kernel_approximation import PolynomialCountSketch
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.numerics.sketch import ArcCosineFeatures, RandomFeatures, SubspaceEmbedding, TensorSketch, count_sketch
+from fedkernel.ground import InputError
+from fedkernel.numerics import RBF, ArcCosine, Laplacian, Linear, Polynomial, RandomFeatures, Sigmoid, SubspaceEmbedding
+from fedkernel.numerics.sketch import ArcCosineFeatures, TensorSketch, count_sketch
 
 POLYNOMIALS = [
     Polynomial(degree=1, gamma=0.7, coef0=0.0),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from spectra import RANDOM
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.ground import InputError
+from fedkernel.numerics import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
 
 
 @given(hnp.arrays(float, (5, 3), elements=st.floats(-10, 10)), hnp.arrays(bool, 3))

@@ -22,19 +22,17 @@ from experiments.cli import app
 from experiments.commands.studies import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
-from fedkernel.engines import parcels, superlink
+from fedkernel.engines import superlink
 from fedkernel.engines.command import status_of, submit
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
-from fedkernel.errors import EngineError, InputError
 from fedkernel.flower_apps import APPS
-from fedkernel.protocol.rounds import Member
-from fedkernel.run import exchange, flower
-from fedkernel.run.alignment import hash_ids
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.ground import EngineError, InputError
+from fedkernel.protocol import Member
+from fedkernel.run import Result, exchange, result_log
 from fedkernel.run.journal import ASIDE
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
-from fedkernel.run.result import Result
+from fedkernel.wire import Job, RunSpec, flower, hash_ids
 from strategies import VFedAKPCA
 
 ROOT = Path(__file__).parent.parent
@@ -253,9 +251,9 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
     assert list(run_local(job)) == ["run"]
     assert not list(journals.iterdir())
     assert not (tmp_path / "elsewhere").exists()
-    sent = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
+    sent = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := result_log.read(line))]
     assert [parcel.run for parcel in sent] == ["run"]
-    parcels.into_folder(parcels.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here")
+    result_log.into_folder(result_log.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here")
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
@@ -279,7 +277,7 @@ def scripted(home, monkeypatch, capsys):
         return current
 
     def line(parcel):
-        parcels.tell(parcel)
+        result_log.tell(parcel)
         return capsys.readouterr().out
 
     monkeypatch.setattr(superlink, "_log", log)
@@ -297,14 +295,14 @@ def two_runs(tmp_path):
 
 def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told(scripted, tmp_path):
     script, line = scripted
-    one, two = (line(parcels.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
+    one, two = (line(result_log.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
     script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
     script["statuses"] += [None, ("running", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
     script, line = scripted
-    script["logs"] += [[line(parcels.Parcel("one"))]]
+    script["logs"] += [[line(result_log.Parcel("one"))]]
     script["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
     says = "^run 7 of connection 'down' ended as finished:failed without a result for 'two': ServerApp .*: no memory$"
     with pytest.raises(EngineError, match=says):
@@ -322,9 +320,9 @@ def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told
 
 @pytest.mark.parametrize("line", ["fedkernel-parcel \n", "fedkernel-parcel eJw!\n", "fedkernel-parcel YWJj\n"])
 def test_a_line_that_was_damaged(line):
-    assert parcels.read("INFO: " + line) is None
+    assert result_log.read("INFO: " + line) is None
     with pytest.raises(EngineError, match=r"the log of the run has a result that is (damaged|cut off)"):
-        parcels.read(line)
+        result_log.read(line)
 
 
 def test_an_app_knows_the_job_s_folder_by_its_mark(tmp_path):

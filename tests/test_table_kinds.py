@@ -11,19 +11,15 @@ from scipy import sparse
 
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
-from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
-from fedkernel.data.tables import open_tables
+from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table, open_tables
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError
 from fedkernel.flower_apps import APPS
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Reply, Request, Shape, encode
-from fedkernel.protocol.rounds import to_all
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.result import Result
-from fedkernel.run.settings import RunSettings
-from fedkernel.simulate import as_file, check_tables
-from fedkernel.strategy import KernelStrategy
+from fedkernel.ground import InputError
+from fedkernel.protocol import KernelClient, Reply, Request, Shape, encode, to_all
+from fedkernel.run import Result, RunSettings
+from fedkernel.strategy import KernelStrategy, check_tables
+from fedkernel.strategy.simulation import as_file
+from fedkernel.wire import Job, RunSpec
 from strategies import DKPCA
 
 pytestmark = pytest.mark.usefixtures("folder")

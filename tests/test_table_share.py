@@ -14,16 +14,24 @@ from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
 from experiments.commands import policies
-from fedkernel import Linear, Prepare, simulate
+from fedkernel import Linear, Prepare
 from fedkernel.data import RawTable
-from fedkernel.errors import InputError, OwnFileError, ProtocolError
+from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.preparing import TableToPrepare
-from fedkernel.protocol import TABLE_SHARE, Guards, KernelClient, Member, forecast_share, most_numbers, share_text
-from fedkernel.protocol.messages import encode
+from fedkernel.protocol import (
+    TABLE_SHARE,
+    Guards,
+    KernelClient,
+    Member,
+    encode,
+    forecast_share,
+    most_numbers,
+    share_text,
+)
 from fedkernel.protocol.table_share import table_share
-from fedkernel.run import approve, approved_guards
-from fedkernel.run.answering import _own_entries
-from fedkernel.run.site import Site
+from fedkernel.site import Site, approve, approved_guards
+from fedkernel.site.client_app import _own_entries
+from fedkernel.strategy import simulation
 from strategies import DKPCA, FKKMeans
 
 
@@ -63,7 +71,7 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
 
     def run(share):
         guards = OnlyTheShare(table_share=share, cell_rows=1)
-        monkeypatch.setattr(simulate, "Site", partial(Site, guards=guards))
+        monkeypatch.setattr(simulation, "Site", partial(Site, guards=guards))
         return case.strategy.fit(shards)
 
     assert run(took + 1e-9).ledger.floats_up == simulated.ledger.floats_up

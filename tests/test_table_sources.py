@@ -8,10 +8,18 @@ from refusals import refusing
 from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, write_parquet
 
-from fedkernel.data import ArrayTable, GeneratedTable, ParquetTable, SparseTable, Table, as_table, open_table
+from fedkernel.data import (
+    ArrayTable,
+    GeneratedTable,
+    ParquetTable,
+    SparseTable,
+    Table,
+    as_table,
+    open_table,
+    open_tables,
+)
 from fedkernel.data.columns import entries_of
-from fedkernel.data.tables import open_tables
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def test_as_table(tmp_path):

@@ -13,7 +13,7 @@ from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, spoilt, write_parquet
 
 from fedkernel.data import ArrayTable, GeneratedTable, ParquetTable, SparseTable, check_matrix, open_table
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 DTYPES = (np.float64, np.float32)
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
-from fedkernel.protocol.forecast import Forecast
-from fedkernel.protocol.plan import once
-from fedkernel.tags import Tags
+from fedkernel.protocol import Forecast, once
+from fedkernel.strategy import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
 
 TABLES = np.array_split(np.random.default_rng(0).standard_normal((12, 4)) + 1, 3)

@@ -11,13 +11,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from experiments.config import Experiment
 from experiments.running import run_experiment
-from fedkernel.coordinator import server_app
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError, blas_threads
 from fedkernel.numerics import widths
-from fedkernel.run import flower
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.settings import RunSettings
-from fedkernel.threads import blas_threads
+from fedkernel.run import RunSettings
+from fedkernel.run.server_app import server_app
+from fedkernel.wire import Job, RunSpec, flower
 from strategies import VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 3)) for client in range(3)]

@@ -17,8 +17,7 @@ from clients.merging import merged, merging_weights
 from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
-from fedkernel.numerics.linalg import Eigenpairs
-from fedkernel.numerics.subspaces import sin_theta_error
+from fedkernel.numerics import Eigenpairs, sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30

@@ -20,10 +20,9 @@ from experiments.commands.logs import server_log, site_log
 from experiments.commands.metrics import Metrics, serving_metrics
 from experiments.commands.watching import Watch
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
-from fedkernel.errors import EngineError, InputError, lasting
+from fedkernel.ground import EngineError, InputError, lasting
 from fedkernel.protocol import Member
-from fedkernel.run import events
-from fedkernel.run.events import log_event
+from fedkernel.run import events, log_event
 from strategies import VFedPCA
 
 IRIS = load_iris().data
@@ -107,7 +106,7 @@ def test_lines_of_json(tmp_path, capsys):
         try:
             raise ZeroDivisionError("by nothing")
         except ZeroDivisionError:
-            logging.getLogger("fedkernel.run.site").exception("the client failed", extra={"code": "E42", "run": "r"})
+            logging.getLogger("fedkernel.site.site").exception("the client failed", extra={"code": "E42", "run": "r"})
     joined, failed = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
     assert {joined["site"], failed["site"]} == {"north"}
     assert (failed["code"], failed["run"], failed["level"]) == ("E42", "r", "error")

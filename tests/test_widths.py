@@ -10,12 +10,11 @@ from kernel_cases import rows
 from scipy.spatial.distance import pdist
 from sites import drive
 
-from fedkernel.arrays import ROWS
-from fedkernel.errors import InputError
-from fedkernel.numerics import RBF, Laplacian, Polynomial, Sigmoid, with_width
-from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments
+from fedkernel.ground import BLOCK_ROWS, InputError
+from fedkernel.kernel_width import WidthClient, settle_widths
+from fedkernel.numerics import RBF, Laplacian, Polynomial, Sigmoid, dimension_sigma, fk_gamma, moments, with_width
+from fedkernel.numerics.widths import median_sigma
 from fedkernel.protocol import Member, Run
-from fedkernel.settling import WidthClient, settle_widths
 
 
 def test_median_sigma_is_the_median_over_all_pairs():
@@ -69,7 +68,7 @@ def test_a_laplacians_width_is_near_the_mean_difference_of_all_pairs_however_row
         settled([np.full((50, 3), 1e6 / 3)], Laplacian())
 
 
-@pytest.mark.parametrize("n", [2, ROWS - 1, ROWS, ROWS + 1])
+@pytest.mark.parametrize("n", [2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1])
 def test_moments_are_the_mean_and_the_squares_about_it(n):
     X = rows(n, 3) + np.array([0.0, 5.0, -100.0])
     count, mean, scatter = moments(X)

@@ -8,7 +8,7 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkernel.run import flower
+from fedkernel.wire import flower
 
 NAMES = st.text(max_size=5)
 ARRAYS = st.builds(

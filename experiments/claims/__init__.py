@@ -2,17 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.claims.checks import AnyCheck
     from experiments.claims.verdicts import Claim, Verdict, check_claims
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "AnyCheck",
-    "Claim",
-    "Verdict",
-    "check_claims",
-]
+    __getattr__, __all__ = lazily(__name__)

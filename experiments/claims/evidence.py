@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from experiments.results import Failure, Run, Spread, by_iteration, measured, point_key, setting
-from fedkernel.errors import and_more
+from fedkernel.ground import and_more
 from fedkernel.models import metric_of
 
 Where = dict[str, Any]

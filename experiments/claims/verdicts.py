@@ -12,7 +12,7 @@ import pydantic
 
 from experiments.claims.evidence import Evidence, Uncheckable, Where
 from experiments.results import NOISE, Failure, Run, mean_and_error
-from fedkernel.validation import unknown_name
+from fedkernel.ground import unknown_name
 
 
 class Verdict(StrEnum):

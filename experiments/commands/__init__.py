@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.commands.advising import print_advice
@@ -17,30 +17,4 @@ if TYPE_CHECKING:
     from experiments.commands.studies import answers_of, read_study, show_study
     from experiments.commands.tables import compare_folders, open_finished, print_summaries
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "answers_of",
-    "apply_received",
-    "attend",
-    "compare_folders",
-    "end",
-    "forecast_of",
-    "is_collection",
-    "messages_of",
-    "open_finished",
-    "predict_rows",
-    "print_advice",
-    "print_summaries",
-    "projection_of",
-    "read_shape",
-    "read_study",
-    "report_folder",
-    "run_folder",
-    "serving_metrics",
-    "show_forecast",
-    "show_results",
-    "show_shares",
-    "show_study",
-    "transform_rows",
-]
+    __getattr__, __all__ = lazily(__name__)

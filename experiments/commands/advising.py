@@ -26,14 +26,20 @@ from experiments.commands.parts import (
 )
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
-from fedkernel.data import Divided
-from fedkernel.errors import InputError
-from fedkernel.protocol import TABLE_SHARE, Member, forecast_share, pooled_floats, share_text, whole_table
-from fedkernel.protocol.forecast import FLOAT
-from fedkernel.protocol.messages import Receipt
-from fedkernel.protocol.plan import Plan, PlannedRequest
-from fedkernel.protocol.table_share import MORE
-from fedkernel.storage import write_whole
+from fedkernel.ground import Divided, InputError, write_whole
+from fedkernel.protocol import (
+    FLOAT,
+    MORE,
+    TABLE_SHARE,
+    Member,
+    Plan,
+    PlannedRequest,
+    Receipt,
+    forecast_share,
+    pooled_floats,
+    share_text,
+    whole_table,
+)
 
 
 def print_advice(

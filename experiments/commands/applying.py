@@ -8,14 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import messages, output, say
-from fedkernel.arrays import AnyArray
-from fedkernel.data import RawTable, SiteFile, read_raw
-from fedkernel.data.labels import NO_LABEL, contingency
-from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, KernelKMeans, KernelPCA
-from fedkernel.models.fitted import Applied, class_names
-from fedkernel.run.keeping import SHEET, RunRows
-from fedkernel.storage import rows_as_csv, write_new, write_rows, write_whole
+from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
+from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_new, write_rows, write_whole
+from fedkernel.models import Applied, FittedModel, KernelKMeans, KernelPCA, class_names
+from fedkernel.site import SHEET, RunRows
 
 
 def predict_rows(

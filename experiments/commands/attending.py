@@ -15,14 +15,12 @@ from experiments.commands.receiving import Receiving
 from experiments.commands.studies import answers_of, show_study
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
-from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
-from fedkernel.peers.kept import forget_keys
+from fedkernel.ground import InputError, RefusedError, blas_threads, check_folder
+from fedkernel.peers import forget_keys
 from fedkernel.protocol import Guards
-from fedkernel.run import (
-    SHORT,
+from fedkernel.site import (
     TABLE,
-    Job,
     Policy,
     approve,
     approved_guards,
@@ -34,8 +32,7 @@ from fedkernel.run import (
     own_shape,
     verdicts,
 )
-from fedkernel.storage import check_folder
-from fedkernel.threads import blas_threads
+from fedkernel.wire import SHORT, Job
 
 LOOK = 0.5
 """Seconds between two looks at what is approved."""

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.commands.advise import Goal
-from fedkernel.addresses import find
-from fedkernel.data import Divided
-from fedkernel.errors import InputError
+from fedkernel.ground import Divided, InputError, find
 from fedkernel.protocol import Forecast, Member, leading_bytes
-from fedkernel.run.policy import values_of
+from fedkernel.site import values_of
 from fedkernel.strategy import KernelStrategy
 
 NARROW = 40

@@ -10,9 +10,9 @@ from rich.text import Text
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
 from experiments.commands.reading import File, Reading
-from fedkernel import data, run
+from fedkernel import data, site
 from fedkernel.data import checks
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 if TYPE_CHECKING:
     from fedkernel.data.checks import Finding
@@ -63,7 +63,7 @@ def check(
         findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
     else:
         file = reading.of(path)
-        look = checks.look_at(file, run.MIN_ROWS)
+        look = checks.look_at(file, site.MIN_ROWS)
         compared = [] if agreed is None else checks.compare(look, agreed)
         findings = [*look.findings, *compared]
         size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"

@@ -15,7 +15,7 @@ from experiments.report import Entry, Format, overview, write_index
 from experiments.report.index import RESULTS, VERDICTS
 from experiments.results import read_runs
 from experiments.running import environment, experiments_in, judged, read_folder, run_all
-from fedkernel.errors import InputError, and_more
+from fedkernel.ground import InputError, and_more
 
 PAGE = "report"
 """The folder of the page, beside those of the experiments."""

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from experiments.commands.group import Group
 from experiments.commands.watching import Watch
-from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
+from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
 output = Console()
@@ -61,7 +61,7 @@ def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], num
 
 def write_file(path: Path, text: str) -> None:
     """Write a new file, and say so."""
-    from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+    from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
     say(f"wrote {write_new(path, text.encode())}")
 
@@ -211,7 +211,7 @@ class CommandGroup(typer.Typer):
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
     """Turn what a user can mend into one line on standard error and an exit code."""
-    site, quiet = logging.getLogger("fedkernel.run.site"), logging.NullHandler()
+    site, quiet = logging.getLogger("fedkernel.site.site"), logging.NullHandler()
     if not debug:  # a simulated site's log would put its traceback here
         site.addHandler(quiet)
     try:

@@ -11,7 +11,7 @@ from experiments import config as configuration
 from experiments.commands.console import FAILED, Debug, Follow, follow_failures, progress, say
 from experiments.report import Format
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def run(  # noqa: PLR0917 - one option each

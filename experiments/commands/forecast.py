@@ -12,7 +12,7 @@ from experiments.commands.console import print_line, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.protocol import (
     TABLE_SHARE,
     Forecast,

@@ -12,11 +12,11 @@ from experiments.commands.logs import LogJSON, site_log
 from experiments.commands.machines import Insecure, read_tls_of
 from experiments.commands.reading import Reading, as_agreed
 from experiments.commands.receiving import QUOTA, Receiving
-from fedkernel import run
+from fedkernel import site
 from fedkernel.data import checks
 from fedkernel.engines import grpc
-from fedkernel.errors import InputError
-from fedkernel.protocol.table_share import TABLE_SHARE
+from fedkernel.ground import InputError
+from fedkernel.protocol import TABLE_SHARE
 
 REHEARSAL = "rehearsal"
 """The folder in a site's own for what a rehearsal keeps."""
@@ -114,10 +114,10 @@ def join(
     ] = QUOTA,
     keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
     min_rows: Annotated[
-        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {run.MIN_ROWS}.")
+        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {site.MIN_ROWS}.")
     ] = None,
     min_sites: Annotated[
-        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {run.MIN_SITES}.")
+        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {site.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
         bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
@@ -125,21 +125,21 @@ def join(
     max_message: Annotated[
         int | None,
         typer.Option(
-            min=run.LEAST_MESSAGE,
-            max=run.MOST_MESSAGE,
+            min=site.LEAST_MESSAGE,
+            max=site.MOST_MESSAGE,
             help="Bytes of a message to or from this site, at most, whatever the server allows; by default 2^30.",
         ),
     ] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=run.LEAST_MEMORY,
+            min=site.LEAST_MEMORY,
             help="Bytes that answering may take, at most; by default half of what the machine has.",
         ),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {run.USUAL_SECONDS:g}."),
+        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     log_json: LogJSON = False,
@@ -183,13 +183,13 @@ def join(
         config: dict[str, str | int] = {**file.to_node()}
         config |= {key: value if isinstance(value, int) else str(value) for key, value in said.items()}
         if approval not in (None, "ask", "any"):
-            run.check_hash(approval)
-        rules = run.own_policy(config)
-        run.allowed(rules.study.pairs or [])
-        run.check_own_pin(run.read_own_keys(config), name)
+            site.check_hash(approval)
+        rules = site.own_policy(config)
+        site.allowed(rules.study.pairs or [])
+        site.check_own_pin(site.read_own_keys(config), name)
         if rehearse is not None:
             schema.write(data)
         if against is not None:
-            config |= as_agreed(run.own_file(config)[0], against).to_node()
+            config |= as_agreed(site.own_file(config)[0], against).to_node()
         receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
         commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

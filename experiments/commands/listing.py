@@ -15,8 +15,8 @@ import typer
 import fedkernel
 from experiments.commands.console import output
 from fedkernel import data, models, numerics
-from fedkernel.addresses import find, find_function, names
 from fedkernel.engines import ENGINES
+from fedkernel.ground import find, find_function, names
 
 
 class Kind(StrEnum):

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.console import Unheard, messages
-from fedkernel.errors import InputError, one_line
+from fedkernel.ground import InputError, one_line
 
 LogJSON = Annotated[
     bool, typer.Option("--log-json", help="Write what is told as lines of JSON: time, level, logger, event, ...")
@@ -78,7 +78,7 @@ class LogFile(Unheard, logging.FileHandler):
     """Writes records to a file that only its owner can read, whose disk may be full."""
 
     def _open(self) -> TextIOWrapper:
-        from fedkernel.storage import owner_only  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.ground import owner_only  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=owner_only)
 

@@ -15,7 +15,7 @@ from experiments import config as configuration
 from experiments.commands.console import Debug, errors, finite, follow_failures, print_line, progress, say
 from experiments.commands.logs import LogJSON, server_log
 from fedkernel.engines import grpc
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
 
@@ -84,7 +84,7 @@ def identity(
     name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
 ) -> None:
     """Make a site's key for letters to its peers, and print the line by which these pin it."""
-    from fedkernel.peers.sealing import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
+    from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
 
     if not path.exists():
         KeyPair.new().write(path)
@@ -204,7 +204,7 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
     """Tell of a server's runs, and of connections that have no name yet; yields what is told of finished runs."""
 
     def refuse(text: str) -> None:
-        from fedkernel.run.events import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.run import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fedkernel.engines.grpc.address import check_address
-from fedkernel.errors import EngineError, InputError
-from fedkernel.run.events import Observer
+from fedkernel.ground import EngineError, InputError
+from fedkernel.run import Observer
 
 LOOPBACK = "127.0.0.1"
 ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)

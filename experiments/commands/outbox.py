@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import fedkernel.run
+import fedkernel.site
 from experiments.commands.console import CommandGroup, print_line, show_rows
-from fedkernel.errors import InputError, and_more, called
+from fedkernel.ground import InputError, and_more, called
 
 if TYPE_CHECKING:
-    from fedkernel.run import Departure
-    from fedkernel.run.ledger import Entry, Ledger
+    from fedkernel.run import Entry, Ledger
+    from fedkernel.site import Departure
 
 app = CommandGroup("Show and check the record of what has left a site.")
 
@@ -30,7 +31,7 @@ def show_(
     """List what was asked of the site, and what left it or why nothing did."""
     departures, damage = [], None
     try:
-        for line, _ in fedkernel.run.departures_of(out):
+        for line, _ in fedkernel.site.departures_of(out):
             departures.append(line)
     except InputError as error:
         damage = error  # what is before it is shown
@@ -82,8 +83,8 @@ def verify(
     """
     if (against is None) != (client is None):
         raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
-    departures, end = fedkernel.run.read_outbox(out)
-    stored = [fedkernel.run.check_payload(out, departure) for departure in departures].count(True)
+    departures, end = fedkernel.site.read_outbox(out)
+    stored = [fedkernel.site.check_payload(out, departure) for departure in departures].count(True)
     print_line(
         f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
     )

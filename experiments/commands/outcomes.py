@@ -10,7 +10,7 @@ from experiments.config import Experiment
 from experiments.report import console_table
 from experiments.results import Failure, findings, recommendations, summarise
 from experiments.running import Outcome
-from fedkernel.errors import and_more, one_line
+from fedkernel.ground import and_more, one_line
 
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.commands.forecast import read_shape
-from fedkernel.data import Divided, SiteFile, read_raw
+from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_in, read_raw
 from fedkernel.data.checks import look_at
 from fedkernel.data.checks.checking import Column
-from fedkernel.data.checks.schemas import MOST_LEVELS
-from fedkernel.data.raw import is_text, missing_in
-from fedkernel.errors import InputError
+from fedkernel.ground import Divided, InputError
 
 EMPTY = "without a value"
 

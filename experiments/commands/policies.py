@@ -7,12 +7,11 @@ from typing import Any
 
 from experiments.commands.console import print_line
 from experiments.commands.studies import answers_of
-from fedkernel.addresses import find, own_names
-from fedkernel.errors import FedkernelError, InputError, RefusedError, one_line
+from fedkernel.ground import FedkernelError, InputError, RefusedError, find, one_line, own_names
 from fedkernel.protocol import Forecast, Guards, Member
-from fedkernel.run import FREE, Policy, ReplySize, RunSpec, Study, needed_share, reply_sizes, table_shares
-from fedkernel.run.resources import within_seconds
+from fedkernel.site import FREE, Policy, ReplySize, needed_share, reply_sizes, table_shares, within_seconds
 from fedkernel.strategy import KernelStrategy
+from fedkernel.wire import RunSpec, Study
 
 
 def messages_of(study: Study, shape: tuple[int, int] | None) -> str:

@@ -10,9 +10,9 @@ from experiments import commands
 from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
 from experiments.commands.reading import Reading, how_read
 from experiments.config.overrides import by_path
-from fedkernel import run
+from fedkernel import site, wire
 from fedkernel.data import checks
-from fedkernel.errors import InputError, one_line
+from fedkernel.ground import InputError, one_line
 
 app = CommandGroup("Write and check a site's policy: what its operator allows.")
 
@@ -46,7 +46,7 @@ def init(
         table = commands.messages_of(read, size)
         beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
         text = f"{text[:beginning]}{table}\n{text[end:]}"
-        needed = run.needed_share(run.Policy(), read, size, commands.answers_of, commands.forecast_of)
+        needed = site.needed_share(site.Policy(), read, size, commands.answers_of, commands.forecast_of)
         if needed is not None:
             text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
     write_file(path, text)
@@ -55,7 +55,7 @@ def init(
 @app.command()
 def check(path: File) -> None:
     """Check a policy, and print every rule as it counts, defaults included."""
-    rules = by_path(run.read_policy(path).model_dump(mode="json", exclude_none=True))
+    rules = by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
     show_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 
@@ -78,27 +78,27 @@ def explain(
     With the table, or its size: also what limits of floats and the guards that go by the number of rows will say.
     "open" is what the run decides.
     """
-    read, policy = commands.read_study(study), run.read_policy(path)
+    read, policy = commands.read_study(study), site.read_policy(path)
     if data is not None and shape is not None:
         raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
     size = None if shape is None else commands.read_shape(shape)
     if data is not None:
-        size, _ = run.own_shape({**reading.of(data).to_node(), "policy": str(path)})
-    fresh = out is None or (out.is_dir() and not (out / run.OUTBOX).exists())
-    before = [] if out is None or fresh else run.read_outbox(out).departures[-1:]
+        size, _ = site.own_shape({**reading.of(data).to_node(), "policy": str(path)})
+    fresh = out is None or (out.is_dir() and not (out / site.OUTBOX).exists())
+    before = [] if out is None or fresh else site.read_outbox(out).departures[-1:]
     left = sum(line.standing.total.floats for line in before)
     if out is not None:
-        guards = run.approved_guards(policy.guards, out, read.sha256)
+        guards = site.approved_guards(policy.guards, out, read.sha256)
         policy = policy.model_copy(update={"guards": guards})
     held = [
-        *run.verdicts(policy, read),
-        *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
+        *site.verdicts(policy, read),
+        *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
     ]
     show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in held])
     refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
     ending += f"; the run decides {open_} more" if open_ else ""
-    print_line(f"study {read.sha256[: run.SHORT]} ({one_line(read.name)}): {ending}")
+    print_line(f"study {read.sha256[: wire.SHORT]} ({one_line(read.name)}): {ending}")
     if refused:
         raise typer.Exit(BAD_INPUT)
 
@@ -116,5 +116,5 @@ def schema(
     if guessed := how_read(file):
         say(guessed)
     node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
-    table = fedkernel.data.read_raw(run.own_file(node)[0])
+    table = fedkernel.data.read_raw(site.own_file(node)[0])
     write_file(out, checks.schema_of(table, ranges=True).to_toml())

@@ -9,7 +9,7 @@ from experiments import commands
 from experiments.commands.console import Follow, say
 from experiments.commands.reading import Form, Id
 from fedkernel import data
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 Where = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")

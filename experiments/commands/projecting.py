@@ -11,11 +11,11 @@ from experiments.commands.console import say
 from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
 from fedkernel.engines import grpc
-from fedkernel.errors import InputError
 from fedkernel.flower_apps import APPS
+from fedkernel.ground import InputError, check_folder, write_rows
 from fedkernel.models import load_model
-from fedkernel.run import Job, Projecting, Result, RunSpec, Study
-from fedkernel.storage import check_folder, write_rows
+from fedkernel.run import Result
+from fedkernel.wire import Job, Projecting, RunSpec, Study
 
 
 class Projection(NamedTuple):

@@ -8,7 +8,7 @@ import typer
 
 from fedkernel import data
 from fedkernel.data import checks
-from fedkernel.errors import InputError, and_more
+from fedkernel.ground import InputError, and_more
 
 if TYPE_CHECKING:
     from fedkernel.data import SiteFile

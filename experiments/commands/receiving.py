@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import commands
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 if TYPE_CHECKING:
     from fedkernel.data import SiteFile
@@ -47,7 +47,7 @@ class Receiving:
 
     def take(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
         """Keep a file, and apply it to the site's rows if it is a model, of one of `runs` or not."""
-        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         folder = self.out / "received"
         if not self.wanted or not name.endswith(MODEL):

@@ -9,7 +9,7 @@ import typer
 import fedkernel.data
 from experiments.commands.console import print_line
 from experiments.commands.reading import Reading
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def show(

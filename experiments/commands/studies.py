@@ -11,13 +11,11 @@ from rich.text import Text
 from experiments.commands.console import print_line, show
 from experiments.config import read_config
 from experiments.running import plan, study_of
-from fedkernel.addresses import find, own_names
-from fedkernel.errors import InputError, one_line
+from fedkernel.ground import InputError, find, one_line, own_names
+from fedkernel.kernel_width import WidthClient
 from fedkernel.preparing import PrepareClient
-from fedkernel.protocol import KernelClient, Request
-from fedkernel.protocol.plan import AT_MOST, reveals
-from fedkernel.run import RunSpec, Study
-from fedkernel.settling import WidthClient
+from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
+from fedkernel.wire import RunSpec, Study
 
 WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
 """What the study of a run says whose arrays travel as float32."""

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-import fedkernel.run
+import fedkernel.site
 from experiments import commands
 from experiments.commands.console import CommandGroup, print_line, say
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
 
@@ -33,7 +33,7 @@ def show_(
     """Print what an experiment will ask of its sites, and the hash by which they approve it."""
     read = commands.read_study(study, overrides or [])
     if out is not None:  # before what is printed, whose reader may not wait for its end
-        from fedkernel.storage import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.ground import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         write_whole(out, lambda file: file.write(read.text.encode()))
     commands.show_shares(read, None if shape is None else commands.read_shape(shape))
@@ -65,8 +65,8 @@ def approve_(
             raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
         sha256 = read.sha256
     else:
-        sha256 = fedkernel.run.check_hash(study)
-    fedkernel.run.approve(out, sha256, table_share)
+        sha256 = fedkernel.site.check_hash(study)
+    fedkernel.site.approve(out, sha256, table_share)
     most = "its policy's" if table_share is None else f"{table_share:g}"
     most = f", with {most} numbers for each entry of the table"
     print_line(f"study {sha256} is approved in {out}{most}")
@@ -78,6 +78,6 @@ def sign_(
     key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
 ) -> None:
     r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
-    signature = fedkernel.run.sign(commands.read_study(study).sha256, key)
+    signature = fedkernel.site.sign(commands.read_study(study).sha256, key)
     print_line(f'signatures = ["{signature}"]')
     say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')

@@ -27,8 +27,7 @@ from experiments.report import (
 )
 from experiments.results import Run, compare_figure, in_order, match, setting, summarise
 from experiments.running import SHOWN, read_folder, unfinished
-from fedkernel.addresses import find_function
-from fedkernel.errors import InputError, and_more
+from fedkernel.ground import InputError, and_more, find_function
 from fedkernel.models import METRICS, is_own
 
 MOST_NAMED = 8

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedkernel.errors import lasting
-from fedkernel.run.events import Observer
+from fedkernel.ground import lasting
+from fedkernel.run import Observer
 
 EVERY = 30.0
 """Seconds after which a line is due where nothing else has been told."""

@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 from experiments.commands.candidates import CANDIDATES, Candidate, Situation
-from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast
-from fedkernel.protocol.plan import Plan
+from fedkernel.ground import InputError
+from fedkernel.protocol import Forecast, Plan
 from fedkernel.strategy import KernelStrategy
 
 DIVIDED = {"vertical": "columns", "horizontal": "rows"}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.config.experiment import Experiment
@@ -10,16 +10,4 @@ if TYPE_CHECKING:
     from experiments.config.reading import read_config, read_table
     from experiments.config.sections import Method, ReportOptions, Shards, Sites
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "Experiment",
-    "Method",
-    "ReportOptions",
-    "Shards",
-    "Sites",
-    "by_path",
-    "read_config",
-    "read_table",
-    "with_value",
-]
+    __getattr__, __all__ = lazily(__name__)

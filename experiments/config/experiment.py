@@ -21,13 +21,10 @@ from experiments.config.sections import (
     data_fields,
     differing,
 )
-from fedkernel.addresses import address
-from fedkernel.arrays import Precision
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError
-from fedkernel.run.losses import Deadlines, Quorum, Seconds
-from fedkernel.validation import explain
+from fedkernel.ground import InputError, Precision, address, explain
+from fedkernel.wire import Deadlines, Quorum, Seconds
 
 NAME = "case"
 """What may stand first in a case: its name, and nothing that it changes."""

@@ -4,8 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from fedkernel.errors import InputError
-from fedkernel.toml import parse_toml
+from fedkernel.ground import InputError, parse_toml
 
 
 def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:

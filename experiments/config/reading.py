@@ -7,9 +7,8 @@ from typing import Any
 
 from experiments.config.experiment import Experiment
 from experiments.config.overrides import with_override, with_value
-from fedkernel.data.sources import named_path
-from fedkernel.errors import InputError
-from fedkernel.toml import parse_toml
+from fedkernel.data import named_path
+from fedkernel.ground import InputError, parse_toml
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:

@@ -13,7 +13,7 @@ from experiments.claims.checks import Measured
 from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import check_metric
-from fedkernel.run.job import MOST_SITES
+from fedkernel.wire import MOST_SITES
 
 T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.report.formats import Format, Layout, as_csv, as_latex, as_markdown, for_terminal
@@ -11,28 +11,4 @@ if TYPE_CHECKING:
     from experiments.report.tables import console_table, in_full, lay_out, metric_names, write_report
     from experiments.report.wide import NARROWEST, WideTable
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "COSTS",
-    "NARROWEST",
-    "Entry",
-    "Format",
-    "Layout",
-    "WideTable",
-    "as_csv",
-    "as_latex",
-    "as_markdown",
-    "compared_in_full",
-    "console_table",
-    "cost_table",
-    "for_terminal",
-    "in_full",
-    "lay_out",
-    "metric_names",
-    "metric_table",
-    "overview",
-    "pages",
-    "write_index",
-    "write_report",
-]
+    __getattr__, __all__ = lazily(__name__)

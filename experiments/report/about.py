@@ -7,8 +7,8 @@ from typing import Any
 from experiments.config import Experiment, Shards, Sites
 from experiments.report.cells import count
 from experiments.results import Columns
-from fedkernel.addresses import find
 from fedkernel.data import DataSpec, Prepare
+from fedkernel.ground import find
 from fedkernel.models import ROUNDING, metric_of
 from fedkernel.protocol import whole_table
 from fedkernel.strategy import KernelStrategy

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Canvas
 
 from experiments.report.axes import Drawn, pictured, plain
 from experiments.results import Run, setting
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 MOST_COMPONENTS, MOST_SETTINGS = 3, 4
 """Of each method, pictures that are drawn."""

@@ -13,8 +13,8 @@ from experiments.report.cells import NOTHING, count, seconds
 from experiments.report.formats import Layout
 from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
+from fedkernel.ground import write_whole
 from fedkernel.models import metric_of
-from fedkernel.storage import write_whole
 
 RESULTS = "results.json"
 """What the page says, for programs: README's table is made of it."""

@@ -36,7 +36,7 @@ from experiments.report.images import eigen_images
 from experiments.report.iterations import error_by_round, value_by_iteration
 from experiments.report.row_pictures import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN, metric_of
 
 OUTSIDE = "outside any phase"

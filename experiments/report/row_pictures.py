@@ -10,8 +10,8 @@ from experiments.report.answer import is_central
 from experiments.report.axes import Drawn, pictured
 from experiments.report.scatter import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, Run, setting
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data.labels import kinds_in_order
+from fedkernel.data import kinds_in_order
+from fedkernel.ground import AnyArray, FloatArray
 
 MOST_PICTURES = 24
 

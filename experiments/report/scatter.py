@@ -11,8 +11,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from experiments.report.axes import HUES, MARKERS, beside, plain
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data.labels import kinds_in_order
+from fedkernel.data import kinds_in_order
+from fedkernel.ground import AnyArray, FloatArray
 
 COLUMNS = 4
 """Panels in a line."""

@@ -15,13 +15,10 @@ from experiments.report.scatter import Panel, draw_panels
 from experiments.report.site_rows import SiteRun
 from experiments.report.templates import render
 from experiments.results import MOST_ROWS, along_two, chosen_rows
-from fedkernel.arrays import AnyArray
-from fedkernel.data.labels import NO_LABEL, contingency
-from fedkernel.errors import InputError
+from fedkernel.data import NO_LABEL, contingency
+from fedkernel.ground import AnyArray, InputError, write_whole
 from fedkernel.models import METRICS, compare_classes
-from fedkernel.run import departures_of
-from fedkernel.run.departures import OUTBOX
-from fedkernel.storage import write_whole
+from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30
 """Columns that a table lists, the largest first."""

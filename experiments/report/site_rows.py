@@ -11,18 +11,12 @@ from typing import Any
 import numpy as np
 
 from experiments.results import by_setting, read_runs
-from fedkernel.archives import open_npz
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data import RawTable
-from fedkernel.data.labels import NO_LABEL
-from fedkernel.data.raw import missing_in
-from fedkernel.errors import InputError
+from fedkernel.data import NO_LABEL, RawTable, missing_in
+from fedkernel.ground import AnyArray, FloatArray, InputError, generator, open_npz
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.numerics import Linear
 from fedkernel.preparing import from_text
-from fedkernel.run import departures_of
-from fedkernel.run.departures import OUTBOX
-from fedkernel.seeds import generator
+from fedkernel.site import OUTBOX, departures_of
 
 NOTHING = FittedModel(None)
 """In place of a model that is not there."""

@@ -31,7 +31,7 @@ from experiments.results import (
     recommendations,
     summarise,
 )
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 from fedkernel.models import metric_of
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.results.comparison import Compared, compare_figure, match
@@ -37,47 +37,4 @@ if TYPE_CHECKING:
         summarise,
     )
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "LEADING",
-    "MOST_ROWS",
-    "NOISE",
-    "TOOK",
-    "Columns",
-    "Compared",
-    "Failure",
-    "RowPicture",
-    "Run",
-    "Spread",
-    "Summary",
-    "along_two",
-    "append_run",
-    "by_iteration",
-    "by_setting",
-    "chosen_rows",
-    "compare_figure",
-    "difference",
-    "findings",
-    "in_order",
-    "leading_metric",
-    "match",
-    "mean_and_error",
-    "measured",
-    "point_key",
-    "read_columns",
-    "read_directions",
-    "read_dropped",
-    "read_failures",
-    "read_row_pictures",
-    "read_runs",
-    "read_shapes",
-    "recommendations",
-    "setting",
-    "summarise",
-    "summary_of",
-    "write_directions",
-    "write_failures",
-    "write_row_picture",
-    "write_shapes",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.results.rows import Run
-from fedkernel.arrays import FloatArray
-from fedkernel.storage import write_whole
+from fedkernel.ground import FloatArray, write_whole
 
 
 def write_directions(out: Path, run_id: str, directions: FloatArray) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pydantic
 
 from experiments.results.rows import parse_line
-from fedkernel.errors import and_more, one_line
+from fedkernel.ground import and_more, one_line, write_whole
 from fedkernel.run import NOT_RUN, FailedRun
-from fedkernel.storage import write_whole
 
 LONGEST = 1000
 """Characters of a cause that are kept."""

@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.results.rows import Run
-from fedkernel.archives import open_npz
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.seeds import generator
-from fedkernel.storage import write_whole
+from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_whole
 
 MOST_ROWS = 2000
 """Rows that are drawn; of more, as many are chosen at random, the same whenever they are asked for."""

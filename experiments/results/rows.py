@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
-from fedkernel.errors import InputError
-from fedkernel.validation import explain
+from fedkernel.ground import InputError, explain
 
 Row = TypeVar("Row", bound=pydantic.BaseModel)
 Count = pydantic.NonNegativeInt

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.results.rows import Run
-from fedkernel.errors import InputError
-from fedkernel.storage import load_parts, write_whole
+from fedkernel.ground import InputError, load_parts, write_whole
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:

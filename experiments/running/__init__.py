@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
@@ -10,20 +10,4 @@ if TYPE_CHECKING:
     from experiments.running.planning import SHOWN, Planned, plan, study_of
     from experiments.running.side_by_side import experiments_in, run_all
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "SHOWN",
-    "Outcome",
-    "Planned",
-    "conclude",
-    "environment",
-    "experiments_in",
-    "judged",
-    "plan",
-    "read_folder",
-    "run_all",
-    "run_experiment",
-    "study_of",
-    "unfinished",
-]
+    __getattr__, __all__ = lazily(__name__)

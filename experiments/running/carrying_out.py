@@ -30,11 +30,10 @@ from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
-from fedkernel.arrays import AnyArray, stack_rows
-from fedkernel.data.labels import labelled
+from fedkernel.data import labelled
 from fedkernel.engines import ENGINES, Engine
-from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
+from fedkernel.ground import AnyArray, InputError, ProtocolError, blas_threads, stack_rows
 from fedkernel.models import (
     KernelKMeans,
     KernelPCA,
@@ -46,8 +45,8 @@ from fedkernel.models import (
     save_model,
 )
 from fedkernel.protocol.table_share import table_share
-from fedkernel.run import FailedRun, Job, Result, Study, remove_journal
-from fedkernel.threads import blas_threads
+from fedkernel.run import FailedRun, Result, remove_journal
+from fedkernel.wire import Job, Study
 
 log = logging.getLogger(__name__)
 

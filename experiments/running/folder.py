@@ -9,8 +9,7 @@ from typing import Any
 from experiments.config import Experiment
 from experiments.results import Failure, Run, read_failures, read_runs
 from experiments.running.planning import due, meanings
-from fedkernel.errors import InputError, and_more
-from fedkernel.storage import check_folder, write_whole
+from fedkernel.ground import InputError, and_more, check_folder, write_whole
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
 

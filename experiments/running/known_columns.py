@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.running.planning import Planned
-from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, load
-from fedkernel.data.generated import GENERATED
-from fedkernel.preparing.settling import fitted
+from fedkernel.data import GENERATED, DataSpec, Preparation, Prepare, RawTable, load
+from fedkernel.preparing import fitted
 from fedkernel.run import Result
 
 PER_COLUMN = {

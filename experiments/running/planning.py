@@ -16,17 +16,13 @@ from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.raw_shards import prepared_shards, raw_shards
 from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
 from experiments.running.widths import Widths
-from fedkernel.addresses import address_of, find
-from fedkernel.arrays import AnyArray, FloatArray, Rows
-from fedkernel.by_name import strategy_of
-from fedkernel.course import check_phases
-from fedkernel.data import DataSpec, Divided, Partition
-from fedkernel.errors import InputError
+from fedkernel.data import DataSpec, Partition
+from fedkernel.ground import AnyArray, Divided, FloatArray, InputError, Rows, address_of, find
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import KernelClient
-from fedkernel.protocol.plan import is_seeded
-from fedkernel.run import RunSpec, Study, simulated_partition
-from fedkernel.strategy import KernelStrategy
+from fedkernel.protocol import KernelClient, is_seeded
+from fedkernel.site import simulated_partition
+from fedkernel.strategy import KernelStrategy, check_phases, strategy_of
+from fedkernel.wire import RunSpec, Study
 
 LONGEST_ID = 150
 """Bytes of a run's id, which names a folder."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from experiments.config import Experiment, Shards, Sites
 from experiments.running.site_tables import raw_tables
-from fedkernel.arrays import FloatArray
-from fedkernel.data import DataSpec, Divided, PartitionSpec, Prepare
+from fedkernel.data import DataSpec, PartitionSpec, Prepare
+from fedkernel.ground import Divided, FloatArray
 from fedkernel.preparing import TableToPrepare, prepared_here
-from fedkernel.run import simulated_raw
+from fedkernel.site import simulated_raw
 
 
 class _Draw(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 
 from experiments.results import RowPicture, along_two, chosen_rows
 from experiments.running.planning import Planned
-from fedkernel.arrays import AnyArray, stack_rows
-from fedkernel.data.labels import NO_LABEL, labelled
+from fedkernel.data import NO_LABEL, labelled
+from fedkernel.ground import AnyArray, stack_rows
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 
 

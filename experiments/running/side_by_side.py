@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from experiments.config import Experiment
 from experiments.running.carrying_out import run_experiment
 from experiments.running.planning import due
-from fedkernel.errors import FedkernelError, InputError
+from fedkernel.ground import FedkernelError, InputError
 
 SHARE = 0.8
 """Of the machine's memory that experiments may take together."""

@@ -13,15 +13,23 @@ from typing import Any
 import numpy as np
 
 from experiments.config import Shards
-from fedkernel.arrays import AnyArray, Positions, Rows
-from fedkernel.data import Divided, Prepare, RawTable, SiteFile, read_raw
-from fedkernel.data.labels import as_classes, label_texts, labelled
-from fedkernel.data.raw import is_text, missing_in
-from fedkernel.data.versions import Version, version_of
-from fedkernel.errors import InputError, and_more, some
-from fedkernel.run.alignment import hash_ids
-from fedkernel.run.row_matching import common_rows
-from fedkernel.run.row_order import find_rows
+from fedkernel.data import (
+    Prepare,
+    RawTable,
+    SiteFile,
+    Version,
+    as_classes,
+    is_text,
+    label_texts,
+    labelled,
+    missing_in,
+    read_raw,
+    version_of,
+)
+from fedkernel.ground import AnyArray, Divided, InputError, Positions, Rows, and_more, some
+from fedkernel.run import common_rows
+from fedkernel.site import find_rows
+from fedkernel.wire import hash_ids
 
 CHOICES = ("columns", "label", "drop")
 """Options that name columns: with columns divided, a file has some of them."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.arrays import Rows, stack_rows
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError, Rows, stack_rows
 from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 
 

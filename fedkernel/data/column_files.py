@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.data.forms import ALLOWED, Form, with_mark
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError, row_of_file
+from fedkernel.ground import InputError, row_of_file
 
 NULLS = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",

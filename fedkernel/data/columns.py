@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.frames import frame_columns, is_frame
-from fedkernel.errors import InputError, row_of_file
+from fedkernel.ground import AnyArray, InputError, row_of_file
 
 
 def column_names(tables: Sequence[Any]) -> tuple[str, ...]:

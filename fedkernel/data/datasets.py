@@ -30,8 +30,6 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 
-from fedkernel.addresses import find_function, names
-from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.sources import (
@@ -49,9 +47,18 @@ from fedkernel.data.sources import (
     npz_path,
     read_npz,
 )
-from fedkernel.errors import InputError, some
-from fedkernel.seeds import generator
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.ground import (
+    AnyArray,
+    FloatArray,
+    InputError,
+    Rows,
+    check_at_most,
+    find_function,
+    generator,
+    names,
+    some,
+    value_object,
+)
 
 SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64

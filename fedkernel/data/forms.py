@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
 

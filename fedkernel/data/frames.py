@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, Divided
-from fedkernel.errors import InputError, and_more, some
+from fedkernel.ground import AnyArray, Divided, InputError, and_more, some
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.data.matrix import csr
-from fedkernel.validation import value_object
+from fedkernel.ground import AnyArray, FloatArray, Rows, value_object
 
 Drawn = tuple[Rows, AnyArray | None]
 

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:

@@ -3,11 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.raw import RawTable, missing_in
 from fedkernel.data.raw_files import read_raw
 from fedkernel.data.site_files import SiteFile
-from fedkernel.errors import InputError
+from fedkernel.ground import AnyArray, InputError
 
 NO_LABEL = "(none)"
 """What pictures and tables call the class of a row without a label."""

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedkernel.arrays import AnyArray, FloatArray, Rows
-from fedkernel.errors import InputError
+from fedkernel.ground import AnyArray, FloatArray, InputError, Rows
 
 INT32 = int(np.iinfo(np.int32).max)
 

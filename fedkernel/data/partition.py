@@ -29,12 +29,19 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy import sparse
 
-from fedkernel.arrays import AnyArray, Divided, FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
-from fedkernel.errors import InputError
-from fedkernel.seeds import generator
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.ground import (
+    AnyArray,
+    Divided,
+    FloatArray,
+    InputError,
+    Rows,
+    check_at_most,
+    generator,
+    stack_rows,
+    value_object,
+)
 
 IndexArray = npt.NDArray[np.intp]
 Column = NonNegativeInt | str

@@ -13,10 +13,8 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, short
 from fedkernel.data.raw import RawTable, is_text, missing_in
-from fedkernel.errors import InputError
-from fedkernel.validation import value_object
+from fedkernel.ground import FloatArray, InputError, brief, value_object
 
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
@@ -172,7 +170,7 @@ class Preparation:
     scale: FloatArray
     flagged: tuple[str, ...] = ()
 
-    __repr__ = short
+    __repr__ = brief
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, FloatArray, Positions
-from fedkernel.errors import InputError, row_of_file, some
+from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, row_of_file, some
 
 Texts = npt.NDArray[Any]
 """Objects: texts, and None where one is missing."""

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.column_files import NULLS
 from fedkernel.data.columns import entries_of, is_numeric
 from fedkernel.data.ids import ids_of
 from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.site_files import SiteFile, read_columns
+from fedkernel.ground import AnyArray
 
 
 def read_raw(file: SiteFile) -> RawTable:

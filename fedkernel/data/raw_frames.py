@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.frames import frame_columns, is_frame, is_missing
 from fedkernel.data.raw import RawTable
 from fedkernel.data.tables import Table
-from fedkernel.errors import InputError
+from fedkernel.ground import AnyArray, InputError
 
 
 def raw_table(table: Any, what: str, names: Sequence[str] = (), id_: str | None = None) -> RawTable:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from fedkernel.arrays import Rows
+from fedkernel.ground import Rows
 
 _TYPES: dict[str, npt.DTypeLike] = {"dense": np.float64, "values": np.float64, "indices": np.int32, "starts": np.int32}
 PARTS = tuple(_TYPES)

@@ -16,12 +16,10 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 from scipy import sparse
 
-from fedkernel.archives import open_npz, read_header
-from fedkernel.arrays import READING, AnyArray
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.tables import is_sparse_file
-from fedkernel.errors import InputError, one_line, some
+from fedkernel.ground import READING, AnyArray, InputError, one_line, open_npz, read_header, some
 
 SOURCES = ("npz", "openml", "fetch")
 """What may stand before a colon in a data set's name; anything else is the module of a loader."""

@@ -25,11 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedkernel.archives import UNREADABLE, open_npz
-from fedkernel.arrays import READING, AnyArray, Positions, Rows
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
-from fedkernel.errors import InputError
+from fedkernel.ground import READING, UNREADABLE, AnyArray, InputError, Positions, Rows, open_npz
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
 

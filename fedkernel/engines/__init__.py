@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedkernel.run.failure import FailedRun
-    from fedkernel.run.job import Job
+    from fedkernel.run import FailedRun
+    from fedkernel.wire import Job
 
 Engine = Callable[["Job"], Iterator["str | FailedRun"]]
 """Carries out a job and yields the id of each run whose results are complete in the job's folder.

@@ -9,13 +9,10 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedkernel.addresses import find
-from fedkernel.errors import InputError
-from fedkernel.run import flower
-from fedkernel.run.events import log_event
-from fedkernel.run.failure import FailedRun
-from fedkernel.run.job import Apps, Job, RunSpec
-from fedkernel.run.site import logged
+from fedkernel.ground import InputError, find
+from fedkernel.run import FailedRun, log_event
+from fedkernel.site import logged
+from fedkernel.wire import Apps, Job, RunSpec, flower
 
 
 def apps_of(job: Job) -> Apps:

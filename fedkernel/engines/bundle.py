@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from fedkernel.addresses import Group, own_names
 from fedkernel.engines.apps import apps_of
-from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, QuorumError
-from fedkernel.run.job import Job
+from fedkernel.ground import EngineError, FedkernelError, Group, InputError, ProtocolError, QuorumError, own_names
+from fedkernel.wire import Job
 
 
 def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedkernel.errors import EngineError
+from fedkernel.ground import EngineError
 
 Flwr = Callable[..., dict[str, Any]]
 

@@ -12,20 +12,13 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.cores import at_work
 from fedkernel.engines.apps import answer, carry_out
-from fedkernel.errors import ProtocolError, words
-from fedkernel.protocol.client import KernelClient
-from fedkernel.run import flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.codes import UNFIT
-from fedkernel.run.failure import FailedRun
-from fedkernel.run.grid import MessageGrid, Serialise
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.memory import changes_of, copy_of, take_changes
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import FindSite, Site
-from fedkernel.threads import blas_threads, openmp_threads
+from fedkernel.ground import ProtocolError, at_work, blas_threads, openmp_threads, words
+from fedkernel.protocol import KernelClient
+from fedkernel.run import FailedRun, MessageGrid, Serialise
+from fedkernel.site import FindSite, Site, changes_of, copy_of, site_of_job, take_changes
+from fedkernel.site.client_app import client_app
+from fedkernel.wire import UNFIT, Job, RunSpec, flower
 
 
 class LocalGrid(MessageGrid):
@@ -41,14 +34,14 @@ class LocalGrid(MessageGrid):
         What Flower hands to every app of a run.
     serialised : bool
         Whether messages are serialised, and checked when they are read, as between machines. Else they are handed over
-        as they are, for apps that leave them as they come: `fedkernel.run.answering`'s reads copies of the arrays.
+        as they are, for apps that leave them as they come: `fedkernel.site.client_app`'s reads copies of the arrays.
 
     Notes
     -----
     One client's requests are carried out one after the other, different clients' side by side on as many threads as
-    the machine has cores: more would only multiply the memory. Cores that no client is at work on help those that are,
-    see `fedkernel.cores`. A client that hangs keeps its thread, but neither its round beyond the deadline nor the
-    process at its end; as many hanging clients as threads keep the others waiting.
+    the machine has cores: more would only multiply the memory. Idle cores help those clients that are at work
+    (`fedkernel.ground.parallel`). A client that hangs keeps its thread, but neither its round beyond the deadline nor
+    the process at its end; as many hanging clients as threads keep the others waiting.
     """
 
     write_every = 1.0

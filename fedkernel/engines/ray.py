@@ -21,13 +21,13 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedkernel.data.sources import FOLDER_VARIABLE
+from fedkernel.data import FOLDER_VARIABLE
 from fedkernel.engines.apps import import_paths
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
-from fedkernel.errors import EngineError, InputError
-from fedkernel.run.failure import FailedRun
-from fedkernel.run.job import Job
+from fedkernel.ground import EngineError, InputError
+from fedkernel.run import FailedRun
+from fedkernel.wire import Job
 
 START_SECONDS = 60.0
 """How long the SuperLink may take until it answers."""

@@ -19,13 +19,11 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedkernel.engines import parcels
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
-from fedkernel.errors import EngineError, InputError, one_line
-from fedkernel.run.failure import FailedRun
-from fedkernel.run.job import Job
-from fedkernel.toml import parse_toml
+from fedkernel.ground import EngineError, InputError, one_line, parse_toml
+from fedkernel.run import FailedRun, result_log
+from fedkernel.wire import Job
 
 STATUS_SECONDS = 3.0
 """How long to wait before a log that broke off is read again, or a SuperLink is asked that did not answer."""
@@ -58,7 +56,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
         try:
             while not ended:
                 with _log(run, name) as lines:
-                    for parcel in filter(None, map(parcels.read, lines)):
+                    for parcel in filter(None, map(result_log.read, lines)):
                         if parcel.error and not parcel.run:
                             ended = True
                             raise cause(parcel.error)
@@ -68,7 +66,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
                             if parcel.error:
                                 yield FailedRun.from_table(parcel.run, parcel.error)
                                 continue
-                            parcels.into_folder(parcel, out / parcel.run)
+                            result_log.into_folder(parcel, out / parcel.run)
                             yield parcel.run
                 current, details = _patient_status(run, name, where)
                 ended = current.startswith("finished")

@@ -12,11 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.addresses import loaded, named
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import AnyKernel, Kernel
-from fedkernel.numerics.widths import WIDE, saturates, width_finding
-from fedkernel.storage import Parts, load_parts, save_parts
+from fedkernel.ground import InputError, Parts, load_parts, loaded, named, save_parts
+from fedkernel.numerics import WIDE, AnyKernel, Kernel, saturates, width_finding
 
 
 def _with_number(kernel: Kernel) -> Kernel:

@@ -2,14 +2,10 @@
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray, Rows
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Rows, check_at_most
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.embeddings import Landmarks
-from fedkernel.numerics.clustering import k_means
-from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.linalg import above_rounding, leading_eigenpairs
-from fedkernel.validation import check_at_most
+from fedkernel.numerics import AnyKernel, above_rounding, k_means, leading_eigenpairs
 
 RESTARTS = 10
 """Starts of k-means, of which the best counts."""

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.arrays import AnyArray, FloatArray, Rows
-from fedkernel.data.labels import labelled
-from fedkernel.errors import InputError
+from fedkernel.data import labelled
+from fedkernel.ground import AnyArray, FloatArray, InputError, Rows, generator
 from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
-from fedkernel.numerics.clustering import IntArray, assign, k_means
-from fedkernel.seeds import generator
+from fedkernel.numerics import IntArray, assign, k_means
 
 TRAINING_ROWS = 200
 """Rows that train the classifier in the DKPCA letter."""

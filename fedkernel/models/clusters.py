@@ -7,13 +7,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray, Rows, short, stack_rows
-from fedkernel.data.tables import Table
-from fedkernel.errors import InputError
+from fedkernel.data import Table
+from fedkernel.ground import FloatArray, InputError, Rows, brief, stack_rows, under
 from fedkernel.models.base import Choice, Model
 from fedkernel.models.embeddings import EMBEDDINGS, Embedding
-from fedkernel.numerics.clustering import WeightedPoints, assign
-from fedkernel.storage import under
+from fedkernel.numerics import WeightedPoints, assign
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class KernelKMeans(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short
+    __repr__ = brief
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d): coordinates of shape (n, s)."""

@@ -7,16 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray, Rows
-from fedkernel.data.labels import labelled
-from fedkernel.data.tables import Table
-from fedkernel.errors import InputError
+from fedkernel.data import Table, labelled
+from fedkernel.ground import FloatArray, InputError, Rows
 from fedkernel.models.base import Model
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
-from fedkernel.numerics.clustering import assign
-from fedkernel.numerics.subspaces import align_signs
+from fedkernel.numerics import align_signs, assign
 
 T = TypeVar("T", bound=dict[str, float])
 

@@ -9,16 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray, Rows, short
-from fedkernel.data import check_matrix
-from fedkernel.data.tables import Table
-from fedkernel.errors import InputError
+from fedkernel.data import Table, check_matrix
+from fedkernel.ground import FloatArray, InputError, Rows, brief
 from fedkernel.models.base import KERNEL, Choice, Model
 from fedkernel.models.embeddings import Landmarks
-from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
-from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs, whitening
-from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.numerics.widths import mean_value
+from fedkernel.numerics import (
+    RBF,
+    Kernel,
+    Linear,
+    SubspaceEmbedding,
+    center_gram,
+    center_rows,
+    leading_eigenpairs,
+    mean_value,
+    normalised_gram,
+    whitening,
+)
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
@@ -64,7 +70,7 @@ class KernelPCA(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short
+    __repr__ = brief
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -202,7 +208,7 @@ class LandmarkPCA(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short
+    __repr__ = brief
 
     @property
     def n_components(self) -> int:
@@ -285,7 +291,7 @@ class PeerComponents(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short
+    __repr__ = brief
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
@@ -327,7 +333,7 @@ class NodeComponents(Model):
     center: bool = True
     features: SubspaceEmbedding | None = None
 
-    __repr__ = short
+    __repr__ = brief
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""

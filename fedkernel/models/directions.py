@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray, short
+from fedkernel.ground import FloatArray, brief
 from fedkernel.models.components import KernelPCA
-from fedkernel.numerics.kernels import AnyKernel, normalised_gram
-from fedkernel.numerics.linalg import above_rounding, center_gram, leading_eigenpairs
+from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_eigenpairs, normalised_gram
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
@@ -56,7 +55,7 @@ class Directions:
     X: FloatArray
     model: KernelPCA
 
-    __repr__ = short
+    __repr__ = brief
 
     @property
     def _center(self) -> bool:

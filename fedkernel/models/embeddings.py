@@ -9,16 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray, Rows, row_blocks, short
-from fedkernel.cores import each
-from fedkernel.data import check_matrix
-from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
-from fedkernel.data.tables import Table, as_table
-from fedkernel.errors import InputError
+from fedkernel.data import Table, as_table, check_matrix, rows_from_arrays, rows_to_arrays
+from fedkernel.ground import FloatArray, InputError, Rows, brief, each, row_blocks, under
 from fedkernel.models.base import KERNEL
-from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.storage import under
+from fedkernel.numerics import AnyKernel, RandomFeatures
 
 Features = Callable[[FloatArray], FloatArray]
 
@@ -132,7 +126,7 @@ class FeatureChain(Embedding):
     maps: tuple[FloatArray, ...] = ()
     finish: tuple[FloatArray, ...] = ()
 
-    __repr__ = short
+    __repr__ = brief
 
     kind: ClassVar[str] = "features"
 
@@ -222,7 +216,7 @@ class Landmarks(Embedding):
     landmarks: Rows
     coefficients: FloatArray
 
-    __repr__ = short
+    __repr__ = brief
 
     kind: ClassVar[str] = "landmarks"
 

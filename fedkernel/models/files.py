@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.addresses import loaded, named
-from fedkernel.arrays import all_finite
-from fedkernel.errors import InputError
+from fedkernel.ground import NUMBERS, InputError, Parts, all_finite, load_parts, loaded, named, save_parts
 from fedkernel.models.base import KERNEL, Model, check_imported, fitting_together
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
-from fedkernel.numerics.kernels import Kernel
-from fedkernel.storage import NUMBERS, Parts, load_parts, save_parts
+from fedkernel.numerics import Kernel
 
 MODELS: dict[str, type[Model]] = {
     kind.__name__: kind for kind in (KernelPCA, LandmarkPCA, KernelKMeans, PeerComponents, NodeComponents)

@@ -11,15 +11,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, FloatArray, short
-from fedkernel.data import Preparation, Prepare, RawTable
-from fedkernel.data.frames import is_frame
-from fedkernel.data.raw_frames import raw_table
-from fedkernel.errors import InputError, and_more, some
+from fedkernel.data import Preparation, Prepare, RawTable, is_frame, raw_table
+from fedkernel.ground import AnyArray, FloatArray, InputError, and_more, brief, load_parts, some
 from fedkernel.models.base import fitting_together
 from fedkernel.models.components import KernelPCA, PeerComponents
 from fedkernel.models.files import model_of, save_model
-from fedkernel.storage import load_parts
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +61,7 @@ class FittedModel:
     strategy: str = ""
     classes: tuple[str, ...] = ()
 
-    __repr__ = short
+    __repr__ = brief
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from fedkernel.addresses import find_function, loaded, names
-from fedkernel.arrays import AnyArray, Rows
-from fedkernel.errors import FedkernelError, InputError, one_line
+from fedkernel.ground import AnyArray, FedkernelError, InputError, Rows, find_function, loaded, names, one_line
 from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.models.clusters import clustering_objective
 

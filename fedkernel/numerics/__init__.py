@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
-    from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
+    from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot, assign, coreset, k_means
     from fedkernel.numerics.estimates import components_by_gap, eigengap, falls, mean_error, squared_move
     from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
         Polynomial,
         Sigmoid,
         WidthRule,
+        import_kernels,
         kernel_from,
+        kernel_tables,
         normalised_gram,
         table_of_name,
     )
@@ -45,19 +47,15 @@ if TYPE_CHECKING:
         whitening,
     )
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
-    from fedkernel.numerics.quality import (
-        Silhouette,
-        ratio_of_variances,
-        scored,
-        silhouette,
-        site_agreement,
-    )
+    from fedkernel.numerics.quality import Silhouette, ratio_of_variances, scored, silhouette, site_agreement
     from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.widths import (
         NARROW,
+        WIDE,
+        Moments,
         deviations,
         difference_sigma,
         dimension_sigma,
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
         mean_of_points,
         mean_value,
         moments,
+        moments_of_blocks,
         rule_of,
         saturates,
         scale_gamma,
@@ -74,93 +73,4 @@ if TYPE_CHECKING:
         with_width,
     )
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "KERNELS",
-    "NARROW",
-    "RBF",
-    "Agreement",
-    "AnyKernel",
-    "ArcCosine",
-    "Eigenpairs",
-    "Embeddable",
-    "Frequencies",
-    "Kernel",
-    "Laplacian",
-    "Linear",
-    "LowRank",
-    "Polynomial",
-    "RandomFeatures",
-    "RowSketch",
-    "Search",
-    "ShiftInvariant",
-    "Sigmoid",
-    "Silhouette",
-    "SubspaceEmbedding",
-    "Unconverged",
-    "WeightedPoints",
-    "WidthRule",
-    "above_rounding",
-    "adjusted_rand",
-    "adjusted_rand_within",
-    "align_signs",
-    "allot",
-    "assign",
-    "block_krylov",
-    "block_krylov_above",
-    "block_krylov_gap",
-    "center_gram",
-    "center_rows",
-    "complement",
-    "components_by_gap",
-    "coreset",
-    "deviations",
-    "difference_sigma",
-    "dimension_sigma",
-    "draw_distinct",
-    "eigengap",
-    "eigenpairs_above",
-    "eigenpairs_of_factor_above",
-    "falls",
-    "fix_signs",
-    "fk_gamma",
-    "frobenius_norm",
-    "is_sketched",
-    "k_means",
-    "kernel_from",
-    "lanczos_width",
-    "leading_eigenpairs",
-    "leading_eigenpairs_of_factor",
-    "low_rank",
-    "mean_error",
-    "mean_of_landmarks",
-    "mean_of_points",
-    "mean_value",
-    "moments",
-    "normalised_gram",
-    "orthonormal_basis",
-    "pack_symmetric",
-    "power_iteration",
-    "ratio_of_variances",
-    "rule_of",
-    "saturates",
-    "scale_gamma",
-    "scored",
-    "shortens",
-    "silhouette",
-    "sin_theta_error",
-    "site_agreement",
-    "squared_move",
-    "squared_norms",
-    "symmetric_by_rows",
-    "symmetric_product",
-    "table_of_name",
-    "tall_product",
-    "transposed_product",
-    "unpack_symmetric",
-    "whitening",
-    "width_finding",
-    "with_number",
-    "with_width",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 LEAST = -0.5
 """No two divisions of the same rows have a smaller index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)."""

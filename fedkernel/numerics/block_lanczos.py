@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.ground import EPS, FloatArray
 from fedkernel.numerics.subspaces import economic_qr
 
 _RESIDUAL = 10 * EPS

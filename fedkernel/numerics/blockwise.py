@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray, Positions
+from fedkernel.ground import FloatArray, Positions
 from fedkernel.numerics.sketch import count_sketch
 
 

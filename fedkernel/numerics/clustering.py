@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
-from fedkernel.threads import openmp_threads
+from fedkernel.ground import FloatArray, InputError, openmp_threads
 
 IntArray = npt.NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.ground import EPS, FloatArray
 from fedkernel.numerics.linalg import above_rounding
 
 

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 Frequencies: TypeAlias = Literal["independent", "orthogonal", "structured"]
 """How frequencies of one draw relate to each other."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 _WIDTH = 16
 

@@ -23,10 +23,7 @@ import pydantic
 import scipy.sparse
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from fedkernel.addresses import find, loaded, named, names
-from fedkernel.arrays import FloatArray, Rows, check_finite
-from fedkernel.cores import each
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Rows, check_finite, each, find, loaded, named, names, value_object
 from fedkernel.numerics.row_products import (
     OfRows,
     angles,
@@ -41,7 +38,6 @@ from fedkernel.numerics.row_products import (
     unit_rows,
 )
 from fedkernel.numerics.symmetric import mirrored
-from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]

@@ -8,8 +8,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dgeqp3, dorgqr, dsyevd
 
-from fedkernel.arrays import EPS, FloatArray, all_finite
-from fedkernel.errors import InputError
+from fedkernel.ground import EPS, FloatArray, InputError, all_finite
 from fedkernel.numerics.estimates import components_by_gap
 from fedkernel.numerics.growing import GrowingColumns
 from fedkernel.numerics.linalg import Eigenpairs, frobenius_norm, leading_eigenpairs

@@ -12,9 +12,7 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator
 
-from fedkernel.arrays import EPS, FloatArray, check_finite
-from fedkernel.cores import each, in_order
-from fedkernel.errors import InputError
+from fedkernel.ground import EPS, FloatArray, InputError, check_finite, each, in_order
 from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
 from fedkernel.numerics.row_products import cached_blocks
 from fedkernel.numerics.subspaces import complement, fix_signs

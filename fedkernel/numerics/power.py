@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray, all_finite
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, all_finite
 from fedkernel.numerics.linalg import Eigenpairs, check_matrix, leading_eigenpairs, transposed_product
 from fedkernel.numerics.subspaces import orthonormal_basis
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
-from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.ground import FloatArray, row_blocks
 from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
 
 MOST_POINTS = 20_000

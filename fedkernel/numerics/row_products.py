@@ -8,9 +8,7 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.spatial.distance import cdist
 
-from fedkernel.arrays import FloatArray, Rows
-from fedkernel.cores import each
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Rows, each
 
 OfRows: TypeAlias = Callable[[Rows], FloatArray]
 

@@ -20,25 +20,12 @@ import scipy.linalg
 import scipy.sparse
 from pydantic import BeforeValidator, Field
 
-from fedkernel.arrays import FloatArray, Rows, row_blocks
-from fedkernel.cores import each
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, Rows, each, generator, row_blocks, value_object
 from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible
-from fedkernel.numerics.kernels import (
-    RBF,
-    AnyKernel,
-    ArcCosine,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    table_of_name,
-)
+from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, table_of_name
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.numerics.structured import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
-from fedkernel.seeds import generator
-from fedkernel.validation import value_object
 
 MOST_FEATURES = 1 << 16
 """Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse
 
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.ground import FloatArray, Rows
 from fedkernel.numerics.frequencies import padded
 from fedkernel.numerics.row_products import cached_blocks
 

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dgeqrf, dorgqr
 
-from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError
 
 
 def fix_signs(V: FloatArray) -> FloatArray:

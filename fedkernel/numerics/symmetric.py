@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
-from fedkernel.cores import each
-from fedkernel.errors import InputError
+from fedkernel.ground import FloatArray, InputError, each
 
 _BLOCK = 256
 _BELOW = np.tri(_BLOCK, k=-1, dtype=bool)

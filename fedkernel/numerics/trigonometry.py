@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 
 def cosines(angles: FloatArray, factor: float = 1.0) -> None:

@@ -15,7 +15,7 @@ square: disKPCA's experiments take 0.2 medians. A Laplacian's sums of difference
 Euclidean distances that `median` and `dimension` are of; and the gamma of `scale`, of squared distances, is not of its
 units: it is for columns that were standardised.
 
-Here they are of rows in one place; `fedkernel.settling` finds them where sites hold the rows.
+Here they are of rows in one place; `fedkernel.kernel_width` finds them where sites hold the rows.
 """
 
 import math
@@ -26,9 +26,8 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import pdist
 
-from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import check_rows
-from fedkernel.errors import InputError
+from fedkernel.ground import EPS, FloatArray, InputError, Rows, row_blocks
 from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Sigmoid, kernel_from
 from fedkernel.numerics.row_products import squared_norms
 

@@ -2,33 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.peers.client import PeerClient
     from fedkernel.peers.graph import Graph, Neighbours, Topology, centre, distances, neighbours, spanning_tree
+    from fedkernel.peers.key_file import KeptKeys, forget_keys
     from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
-    from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
+    from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sealed_in, sort_mail
+    from fedkernel.peers.mailbox import Mailbox
+    from fedkernel.peers.sealing import KeyPair, read_pins
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "CarriesLetters",
-    "Graph",
-    "Letter",
-    "Letters",
-    "Mail",
-    "Neighbours",
-    "PeerClient",
-    "PublishKeys",
-    "TakeKeys",
-    "Topology",
-    "agree_keys",
-    "centre",
-    "distances",
-    "key_agreement",
-    "keys_plan",
-    "neighbours",
-    "sort_mail",
-    "spanning_tree",
-]
+    __getattr__, __all__ = lazily(__name__)

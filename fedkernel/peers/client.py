@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
-from fedkernel.errors import ProtocolError
-from fedkernel.peers.kept import KeptKeys
+from fedkernel.ground import ProtocolError
+from fedkernel.peers.key_file import KeptKeys
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.peers.sealing import KeyPair, check_pins
-from fedkernel.protocol.client import Answers, KernelClient
-from fedkernel.protocol.messages import Receipt, Reply, Request, Scalar
+from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, Scalar
 
 
 class PeerClient(KernelClient):

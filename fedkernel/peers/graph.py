@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fedkernel.errors import InputError
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.ground import InputError, check_at_most, value_object
 
 Neighbours: TypeAlias = Sequence[Sequence[int]]
 """For each node those that it talks to, in order, without itself."""

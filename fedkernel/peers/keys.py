@@ -7,16 +7,12 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.errors import ProtocolError, called
+from fedkernel.ground import ProtocolError, called
 from fedkernel.peers.graph import Neighbours
-from fedkernel.peers.kept import KeptKeys
+from fedkernel.peers.key_file import KeptKeys
 from fedkernel.peers.letters import Bytes
 from fedkernel.peers.sealing import KEY, SEALING, KeyPair, Published, fingerprint, letter_keys
-from fedkernel.protocol.forecast import Forecast
-from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
-from fedkernel.protocol.plan import Plan, once
-from fedkernel.protocol.rounds import Protocol, to_each
-from fedkernel.protocol.state import State
+from fedkernel.protocol import Forecast, Plan, Protocol, Receipt, Reply, Request, Shape, State, once, to_each
 
 Numbers = npt.NDArray[np.int64]
 ClientMemory = MutableMapping[str, npt.NDArray[Any]]

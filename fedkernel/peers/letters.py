@@ -25,11 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.errors import ProtocolError
+from fedkernel.ground import ProtocolError, explain
 from fedkernel.peers.sealing import HEADER, TAG, Header
-from fedkernel.protocol.messages import Message, MessageT, Reply, ReplyT, Request, Shape
-from fedkernel.protocol.rounds import Protocol, to_each
-from fedkernel.validation import explain
+from fedkernel.protocol import Message, MessageT, Protocol, Reply, ReplyT, Request, Shape, to_each
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from fedkernel.errors import LetterError, ProtocolError
+from fedkernel.ground import LetterError, ProtocolError
 from fedkernel.peers.keys import READ, WRITTEN, ClientMemory, SharedKeys
 from fedkernel.peers.letters import (
     CarriesLetters,
@@ -32,7 +32,7 @@ from fedkernel.peers.letters import (
     sealed_in,
 )
 from fedkernel.peers.sealing import Header, seal, unseal
-from fedkernel.protocol.messages import Reply, Request
+from fedkernel.protocol import Reply, Request
 
 
 class Mailbox:

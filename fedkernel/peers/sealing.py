@@ -15,8 +15,8 @@ and 5 from then on: then it stays closed also to who steals identities later, an
 coordinator's own had been handed out as the peer's for the run.
 
 Letters are sealed under SIV since a site that was restarted computes what it had written once more, with the same keys
-(`fedkernel.peers.kept`): the same letter has the same bytes, and another one under the same number tells no more than
-that it is another. A cipher with nonces would give both away.
+(`fedkernel.peers.key_file`): the same letter has the same bytes, and another one under the same number tells only that
+it is another. A cipher with nonces would give both away.
 
 Protected: a letter's contents, also after an identity was stolen later; that it is whole, in its place in the order,
 and goes from the client to the client that it says; with pinned fingerprints on both sides, who these clients are.
@@ -48,9 +48,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.storage import read_secret
-from fedkernel.toml import parse_toml
+from fedkernel.ground import InputError, ProtocolError, parse_toml, read_secret
 
 KEY, SEALING, TAG = 32, 64, 16
 """Bytes of an X25519 key, of what letters are sealed with, and of the tag that authenticates one."""

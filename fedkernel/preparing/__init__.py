@@ -2,26 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.preparing.client import PrepareClient
-    from fedkernel.preparing.here import prepared_here
+    from fedkernel.preparing.pooled import prepared_here
     from fedkernel.preparing.protocol import Outcome, forecast, plan, prepare_tables
-    from fedkernel.preparing.shards import tables_to_prepare
+    from fedkernel.preparing.python_tables import tables_to_prepare
+    from fedkernel.preparing.scaling import fitted
     from fedkernel.preparing.table import TableToPrepare, from_text, to_text
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "Outcome",
-    "PrepareClient",
-    "TableToPrepare",
-    "forecast",
-    "from_text",
-    "plan",
-    "prepare_tables",
-    "prepared_here",
-    "tables_to_prepare",
-    "to_text",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
-from fedkernel.data import Preparation, Prepare, RawTable
-from fedkernel.data.raw import is_text
-from fedkernel.errors import InputError, OwnFileError, TellableError
+from fedkernel.data import Preparation, Prepare, RawTable, is_text
+from fedkernel.ground import FloatArray, InputError, OwnFileError, TellableError
 from fedkernel.preparing.drift import as_seen_from, differences
 from fedkernel.preparing.messages import (
     EDGES,
@@ -29,10 +27,8 @@ from fedkernel.preparing.messages import (
     SumSquares,
     TakePreparation,
 )
-from fedkernel.preparing.settling import QUARTILES, fitted
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import LARGEST
-from fedkernel.protocol.state import State
+from fedkernel.preparing.scaling import QUARTILES, fitted
+from fedkernel.protocol import LARGEST, KernelClient, State
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, stdtr
 
-from fedkernel.arrays import EPS, FloatArray
-from fedkernel.errors import shown
+from fedkernel.ground import EPS, FloatArray, shown
 from fedkernel.preparing.messages import CompareColumns, Differences
-from fedkernel.protocol.rounds import Member
+from fedkernel.protocol import Member
 
 LEVEL = 1e-6
 LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray
-from fedkernel.protocol.messages import LARGEST, Count, Reply, Request, Shape, Size, Summed
-from fedkernel.protocol.rules import ENTRY, SEMIDEFINITE, Within
+from fedkernel.ground import FloatArray
+from fedkernel.protocol import ENTRY, LARGEST, SEMIDEFINITE, Count, Reply, Request, Shape, Size, Summed, Within
 
 Places = npt.NDArray[np.int32]
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import EPS, FloatArray
-from fedkernel.data import Divided, Preparation, Prepare
-from fedkernel.errors import InputError
+from fedkernel.data import Preparation, Prepare
+from fedkernel.ground import EPS, Divided, FloatArray, InputError
 from fedkernel.preparing.drift import Finding, findings
 from fedkernel.preparing.messages import (
     BINS,
@@ -22,7 +21,7 @@ from fedkernel.preparing.messages import (
     SumSquares,
     TakePreparation,
 )
-from fedkernel.preparing.settling import (
+from fedkernel.preparing.scaling import (
     QUARTILES,
     Moments,
     Scaling,
@@ -34,9 +33,20 @@ from fedkernel.preparing.settling import (
     standard,
     unscaled,
 )
-from fedkernel.protocol.forecast import FLOAT, Forecast, Meaning
-from fedkernel.protocol.plan import Plan, ask, once, repeated
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    Forecast,
+    Meaning,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    ask,
+    once,
+    repeated,
+    to_all,
+    to_sum,
+)
 
 ROUNDS = 9
 """How often a histogram is refined at most."""

@@ -5,10 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data import Preparation, Prepare, RawTable
-from fedkernel.data.raw import is_text
-from fedkernel.errors import InputError
+from fedkernel.data import Preparation, Prepare, RawTable, is_text
+from fedkernel.ground import AnyArray, FloatArray, InputError
 
 
 class _Ready(NamedTuple):

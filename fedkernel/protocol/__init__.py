@@ -2,35 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import (
-        FLOAT,
-        Forecast,
-        forecast_share,
-        largest,
-        leading_bytes,
-        pooled_floats,
-        whole_table,
-    )
-    from fedkernel.protocol.guards import Guards
-    from fedkernel.protocol.lanczos import distributed
-    from fedkernel.protocol.messages import (
-        CarriesRows,
-        Count,
-        Iterations,
-        Receipt,
-        Reply,
-        ReplyT,
-        Request,
-        Shape,
-        Summed,
-    )
-    from fedkernel.protocol.plan import AT_MOST, AtMost, Plan, Step, any_width, ask, instead, once, repeated
-    from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
-    from fedkernel.protocol.rules import (
+    from fedkernel.protocol.constraints import (
         BESIDE,
         COORDINATE,
         ENTRY,
@@ -44,61 +20,59 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
-    from fedkernel.protocol.state import State
-    from fedkernel.protocol.table_share import TABLE_SHARE, most_numbers, share_text
+    from fedkernel.protocol.forecast import (
+        FLOAT,
+        Forecast,
+        Meaning,
+        forecast_share,
+        largest,
+        leading_bytes,
+        pooled_floats,
+        whole_table,
+    )
+    from fedkernel.protocol.guards import Guards, known_requests
+    from fedkernel.protocol.lanczos_rounds import distributed
+    from fedkernel.protocol.messages import (
+        LARGEST,
+        VERSION,
+        CarriesRows,
+        ConfigValue,
+        Count,
+        Iterations,
+        Message,
+        MessageT,
+        Receipt,
+        Reply,
+        ReplyT,
+        Request,
+        Scalar,
+        Shape,
+        Size,
+        Summed,
+        decode,
+        encode,
+        wire_of,
+    )
+    from fedkernel.protocol.plan import (
+        AT_MOST,
+        AtMost,
+        Place,
+        Plan,
+        PlannedRequest,
+        Step,
+        advance,
+        any_width,
+        ask,
+        check_plan,
+        instead,
+        is_seeded,
+        most_of,
+        once,
+        repeated,
+        reveals,
+    )
+    from fedkernel.protocol.round import Member, Protocol, Round, Run, to_all, to_each, to_sum
+    from fedkernel.protocol.state import PASSING, State
+    from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, rounded_up, share_text
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "AT_MOST",
-    "BESIDE",
-    "COORDINATE",
-    "ENTRY",
-    "FLOAT",
-    "ROUNDING",
-    "SEMIDEFINITE",
-    "TABLE_SHARE",
-    "Answers",
-    "AtMost",
-    "CarriesRows",
-    "Count",
-    "Eigenvalues",
-    "Forecast",
-    "Guards",
-    "Iterations",
-    "KernelClient",
-    "Member",
-    "Orthonormal",
-    "PackedSemidefinite",
-    "Plan",
-    "Protocol",
-    "Receipt",
-    "Reply",
-    "ReplyT",
-    "Request",
-    "Rule",
-    "Run",
-    "Shape",
-    "State",
-    "Step",
-    "Summed",
-    "Within",
-    "any_width",
-    "ask",
-    "check_share",
-    "distributed",
-    "forecast_share",
-    "instead",
-    "largest",
-    "leading_bytes",
-    "lost_to_rounding",
-    "most_numbers",
-    "once",
-    "pooled_floats",
-    "repeated",
-    "share_text",
-    "to_all",
-    "to_each",
-    "to_sum",
-    "whole_table",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -9,14 +9,20 @@ import numpy.typing as npt
 import pydantic
 from flwr.client import NumPyClient
 
-from fedkernel.arrays import row_blocks
 from fedkernel.data import Table, TableLike, check_matrix
-from fedkernel.errors import OwnFileError, ProtocolError, RefusedError, TellableError, shortened
+from fedkernel.ground import (
+    OwnFileError,
+    ProtocolError,
+    RefusedError,
+    TellableError,
+    explain,
+    generator,
+    row_blocks,
+    shortened,
+)
+from fedkernel.protocol.constraints import ENTRY
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
-from fedkernel.protocol.rules import ENTRY
-from fedkernel.seeds import generator
-from fedkernel.validation import explain
 
 Array = npt.NDArray[Any]
 Answers = tuple[type[Request[Any]], ...]
@@ -50,7 +56,7 @@ class KernelClient(NumPyClient):
     guards : Guards, optional
         What requests are held to; None, as at simulated sites: they are answered as they come.
     noise_key : bytes
-        What noise is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
+        What noise is drawn with, see `fedkernel.ground.noise`; empty: the operating system's generator.
     y : ndarray of shape (n_m,), optional
         Labels of the rows, for a class that needs them; no other is given them.
     earlier : callable, optional

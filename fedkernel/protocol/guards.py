@@ -6,7 +6,7 @@ none alters, so that a run that passes has the numbers of one without. What they
 class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 What a run has used up is in the client's memory. It begins anew with the next run, and how often a site runs at all is
-its operator's to limit; also where a run begins again, which then must ask the same (`fedkernel.run.repetition`).
+its operator's to limit; also where a run begins again, which then must ask the same (`fedkernel.site.request_log`).
 """
 
 import math
@@ -18,16 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import EPS, AnyArray, FloatArray, row_blocks
-from fedkernel.errors import InputError, TellableError
-from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma
-from fedkernel.numerics.blockwise import is_sketched
-from fedkernel.numerics.widths import moments_of_blocks
+from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, TellableError, row_blocks, value_object
+from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
 from fedkernel.protocol.state import State
 from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, share_text
-from fedkernel.validation import value_object
 
 OFF = 1e-6
 """By how much lengths, products and leverages of vectors may be off."""

@@ -26,11 +26,21 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Precision, Rows, all_finite, sum_in_order
-from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import InputError, ProtocolError, TellableError, one_line, shortened
-from fedkernel.protocol.rules import ROUNDING, SINGLE, Rule, Within, surely_within
-from fedkernel.validation import explain, read_table
+from fedkernel.data import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.ground import (
+    InputError,
+    Precision,
+    ProtocolError,
+    Rows,
+    TellableError,
+    all_finite,
+    explain,
+    one_line,
+    read_table,
+    shortened,
+    sum_in_order,
+)
+from fedkernel.protocol.constraints import ROUNDING, SINGLE, Rule, Within, surely_within
 
 VERSION = 5
 """Version of the wire form; both ends must have the same."""

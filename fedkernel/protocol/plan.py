@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import FailFast, Field
 
-from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import KERNELS, Kernel
+from fedkernel.ground import InputError
+from fedkernel.numerics import KERNELS, Kernel
 from fedkernel.protocol.messages import Message, Request, Summed
 
 AT_MOST = "at most"

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import ClassVar, Self
 
-from fedkernel.arrays import AnyArray
-from fedkernel.errors import ProtocolError
+from fedkernel.ground import AnyArray, ProtocolError
 
 PASSING = "passing "
 """Before the name of an array that is remembered while its process lives; once moved, it is empty, of shape (0,)."""

@@ -12,30 +12,32 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.data import Divided
-from fedkernel.errors import InputError, ProtocolError, QuorumError, and_more, one_line, some, words
-from fedkernel.protocol.messages import ReplyT, Request
-from fedkernel.protocol.rounds import Member
-from fedkernel.run import flower
-from fedkernel.run.alignment import order_of
-from fedkernel.run.codes import CARRIERS, GONE, UNFIT_TABLE
+from fedkernel.ground import Divided, InputError, ProtocolError, QuorumError, and_more, one_line, some, words
+from fedkernel.protocol import Member, ReplyT, Request
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
-from fedkernel.run.grid import MessageGrid
-from fedkernel.run.joining import (
+from fedkernel.run.grids import MessageGrid
+from fedkernel.run.journal import Journal
+from fedkernel.run.ledger import Account, Entry, Ledger
+from fedkernel.run.row_matching import check_same_columns, common_rows, stranger_of
+from fedkernel.run.settings import RunSettings
+from fedkernel.wire import (
     BEGINNING,
+    CARRIERS,
+    GONE,
+    UNFIT_TABLE,
     HashIds,
     Introduce,
     Introduction,
     ShowShare,
     TakeRows,
     TakeShares,
+    commitment,
+    flower,
+    from_content,
+    joint_seed,
+    order_of,
+    to_content,
 )
-from fedkernel.run.journal import Journal
-from fedkernel.run.ledger import Account, Entry, Ledger
-from fedkernel.run.row_matching import check_same_columns, common_rows, stranger_of
-from fedkernel.run.seeding import commitment, joint_seed
-from fedkernel.run.settings import RunSettings
-from fedkernel.run.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
 def _draw_seed(
     wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
 ) -> int:
-    """Have the sites draw the run's seed together (`fedkernel.run.seeding`)."""
+    """Have the sites draw the run's seed together (`fedkernel.wire.seeding`)."""
     if without := [member.called for member in members if introductions[member.client].commitment is None]:
         raise ProtocolError(
             f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"

@@ -8,10 +8,10 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.errors import ProtocolError
-from fedkernel.run import flower
-from fedkernel.run.grid import ResumableGrid
+from fedkernel.ground import ProtocolError
+from fedkernel.run.grids import ResumableGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
+from fedkernel.wire import flower
 
 __all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
 

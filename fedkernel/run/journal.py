@@ -32,10 +32,8 @@ from typing import Any, NamedTuple
 
 from flwr.app import Message, RecordDict
 
-from fedkernel.errors import InputError
-from fedkernel.run import flower
-from fedkernel.run.wire import answer_hash, content_digest
-from fedkernel.storage import owner_only, synchronise
+from fedkernel.ground import InputError, owner_only, synchronise
+from fedkernel.wire import answer_hash, content_digest, flower
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedkernel.installation import HOME, installed_version
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.ground import HOME, installed_version
+from fedkernel.wire import Job, RunSpec
 
 FORMAT = 3
 """Version of a journal's form."""

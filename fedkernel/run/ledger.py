@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedkernel.run.rows import Rows
+from fedkernel.ground import DiskList
 
 SUMS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up")
 """What is added up over entries."""
@@ -17,7 +17,7 @@ class Entry:
     ``floats`` are the entries of the message's arrays, which is what the papers count; ``bytes`` are the serialised
     content of Flower's message (arrays, names, parameters), without the envelope that each transport adds. ``rows_up``
     are the rows of the client's own table that its reply holds as they are. ``sha256`` is that of the reply, which a
-    site's record of what left it has too (`fedkernel.run.outbox`); empty where sites are simulated.
+    site's record of what left it has too (`fedkernel.site.outbox`); empty where sites are simulated.
     """
 
     round: int
@@ -59,7 +59,7 @@ class Load:
 
 
 class Ledger:
-    """The account of one run: its sums in memory, its entries but for the last on disk (`fedkernel.run.rows`).
+    """The account of one run: its sums in memory, its entries but for the last on disk (`fedkernel.ground.disk_list`).
 
     - `entries`: round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not
       a round of the protocol.
@@ -70,8 +70,8 @@ class Ledger:
     """
 
     def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:
-        self.entries: Rows[Entry] = Rows((), _values_of, lambda values: Entry(*values))
-        self.letters: Rows[Posted] = Rows((), _values_of, lambda values: Posted(*values))
+        self.entries: DiskList[Entry] = DiskList((), _values_of, lambda values: Entry(*values))
+        self.letters: DiskList[Posted] = DiskList((), _values_of, lambda values: Posted(*values))
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
         self._through, self._beyond = 0, set[int]()  # rounds 1 to this one, and others that there are
         self._edges: dict[tuple[int, int], list[int]] = {}  # what a `Load` has, to be added to
@@ -201,7 +201,7 @@ class Account:
     """What a run cost: the ledger, a row per round with its wall-clock seconds, and which clients were lost."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    history: Rows[dict[str, Any]] = field(default_factory=Rows)
+    history: DiskList[dict[str, Any]] = field(default_factory=DiskList)
     losses: list[str] = field(default_factory=list)
 
     def close_round(

@@ -10,15 +10,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.archives import open_npz
-from fedkernel.arrays import Precision, short
 from fedkernel.data import Preparation
-from fedkernel.errors import InputError
+from fedkernel.ground import DiskList, InputError, Precision, brief, open_npz, write_whole
 from fedkernel.models import FittedModel, Model
 from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
-from fedkernel.run.rows import Rows
-from fedkernel.storage import write_whole
 
 M = TypeVar("M")
 
@@ -67,7 +63,7 @@ class Result(Generic[M]):
     findings: list[str] = field(default_factory=list)
     wire: Precision = "float64"
 
-    __repr__ = short
+    __repr__ = brief
 
     @property
     def fitted(self) -> FittedModel:
@@ -127,7 +123,7 @@ class Result(Generic[M]):
         return Result(
             model=model,
             ledger=Ledger.from_table(account["ledger"]),
-            history=Rows(account["history"]),
+            history=DiskList(account["history"]),
             outputs=dict(sorted(outputs.items())),
             metrics=account["metrics"],
             seconds=account["seconds"],

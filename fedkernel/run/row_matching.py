@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.run.alignment import SIZE, Hashes, Missing, are_hashes, as_keys
+from fedkernel.ground import InputError, ProtocolError
+from fedkernel.wire import SIZE, Hashes, Missing, are_hashes, as_keys
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,10 @@ from typing import Any, get_args
 
 from flwr.app import RecordDict
 
-from fedkernel.arrays import Precision
 from fedkernel.data import Prepare
-from fedkernel.errors import InputError
-from fedkernel.protocol.messages import ConfigValue
-from fedkernel.run import flower
-from fedkernel.run.alignment import Missing
-from fedkernel.run.losses import check_quorum
-from fedkernel.run.wire import digest, identity_of, records_of
+from fedkernel.ground import InputError, Precision
+from fedkernel.protocol import ConfigValue
+from fedkernel.wire import Missing, check_quorum, digest, flower, identity_of, records_of
 
 
 @dataclass(frozen=True)

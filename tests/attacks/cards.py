@@ -21,8 +21,7 @@ from attacks.table import (
     Attack,
     Outcome,
 )
-from fedkernel.addresses import find
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError, find
 from fedkernel.protocol import Member, forecast_share, share_text
 from fedkernel.strategy import KernelStrategy
 

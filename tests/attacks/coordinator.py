@@ -33,14 +33,12 @@ from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear
-from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, unpack_symmetric, with_width
-from fedkernel.numerics.blockwise import RowSketch
+from fedkernel.ground import generator
+from fedkernel.kernel_width.client import MeasureSquares, SumColumns
+from fedkernel.numerics import RandomFeatures, RowSketch, SubspaceEmbedding, unpack_symmetric, with_width
 from fedkernel.peers import PublishKeys
 from fedkernel.protocol import CarriesRows
-from fedkernel.run.alignment import hash_ids
-from fedkernel.run.joining import HashIds, TakeRows
-from fedkernel.seeds import generator
-from fedkernel.settling.client import MeasureSquares, SumColumns
+from fedkernel.wire import HashIds, TakeRows, hash_ids
 
 KNOWN = 8
 """Rows of the table that an attack knows beforehand, where it says that it knows some."""

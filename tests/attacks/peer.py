@@ -11,12 +11,11 @@ from clients.admm_kpca import Features, OwnRows, ShareRows
 from clients.peer_vfedpca import AddProducts, IterateAmongPeers, PeerVectors, SubtreeProduct
 from fedkernel import RBF
 from fedkernel.numerics import SubspaceEmbedding
-from fedkernel.peers import PublishKeys, TakeKeys
+from fedkernel.peers import KeyPair, PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes
-from fedkernel.peers.sealing import KeyPair, Published, letter_keys, unseal
-from fedkernel.run.alignment import hash_ids
-from fedkernel.run.joining import HashIds, TakeRows
-from fedkernel.run.row_matching import common_rows
+from fedkernel.peers.sealing import Published, letter_keys, unseal
+from fedkernel.run import common_rows
+from fedkernel.wire import HashIds, TakeRows, hash_ids
 
 NOISE, RUNS = 0.5, 25
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from attacks import coordinator, peer, sums
 from attacks.algebra import EXACT
 from attacks.target import CANCER, KEY, WINE, Mode, Refused, Target
-from fedkernel.run.departures import read_outbox
+from fedkernel.site import read_outbox
 
 Adversary = Literal[
     "honest-but-curious coordinator", "malicious coordinator", "honest-but-curious peer", "malicious peer"

@@ -11,19 +11,25 @@ from named_sites import draw_seed
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel.addresses import find
-from fedkernel.by_name import strategy_of
-from fedkernel.protocol.plan import is_seeded
-from fedkernel.run import flower
-from fedkernel.run.answering import client_app
-from fedkernel.run.approval import approve
-from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeShares
-from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import Site
-from fedkernel.run.wire import from_content, to_content
-from fedkernel.settling import WidthClient
-from fedkernel.strategy import KernelStrategy
+from fedkernel.ground import find
+from fedkernel.kernel_width import WidthClient
+from fedkernel.protocol import is_seeded
+from fedkernel.site import Site, approve, site_of_job
+from fedkernel.site.client_app import client_app
+from fedkernel.strategy import KernelStrategy, strategy_of
+from fedkernel.wire import (
+    HashIds,
+    Introduce,
+    Job,
+    RunSpec,
+    ShowShare,
+    Study,
+    TakeRows,
+    TakeShares,
+    flower,
+    from_content,
+    to_content,
+)
 
 NAMES = ("north", "east", "south")
 """The sites of the job; the target is the first."""

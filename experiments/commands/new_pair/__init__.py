@@ -4,7 +4,7 @@ import keyword
 import re
 from pathlib import Path
 
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 FILES = {
     "{module}/__init__.py": None,

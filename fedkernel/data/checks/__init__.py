@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from fedkernel.data.checks.against import compare, compare_schemas
@@ -10,6 +10,4 @@ if TYPE_CHECKING:
     from fedkernel.data.checks.findings import Finding, counted
     from fedkernel.data.checks.schemas import Schema, read_schema, schema_of
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = ["Finding", "Schema", "compare", "compare_schemas", "counted", "look_at", "read_schema", "schema_of"]
+    __getattr__, __all__ = lazily(__name__)

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.checks.findings import Finding, counted, rows_of
 from fedkernel.data.column_files import NULLS, check_header, read_sheet, text_of
 from fedkernel.data.forms import Form, with_mark
 from fedkernel.data.raw_files import column_of
 from fedkernel.data.site_files import SiteFile
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError
+from fedkernel.ground import AnyArray, InputError
 
 
 @dataclass(frozen=True)

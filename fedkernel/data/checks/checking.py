@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data.checks.cells import Cells, read_cells
 from fedkernel.data.checks.findings import Finding, counted, listing, place_of, rows_of
 from fedkernel.data.checks.kinds import ODDITIES, Kind, kind_of
 from fedkernel.data.checks.schemas import MOST_LEVELS
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.data.site_files import SiteFile
-from fedkernel.errors import InputError
+from fedkernel.ground import AnyArray, FloatArray, InputError
 
 OUTLYING, ENOUGH = 3.0, 8
 """How many distances of the quartiles beyond them an outlier is (Tukey's "far out"), and from how many numbers on."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.ground import FloatArray
 
 TRUTH = {"true": 1.0, "false": 0.0}
 """What is a number where a whole column is of these."""

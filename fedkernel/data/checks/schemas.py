@@ -27,14 +27,10 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from fedkernel.arrays import AnyArray
 from fedkernel.data.checks.kinds import is_date
 from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError
-from fedkernel.storage import write_whole
-from fedkernel.toml import parse_toml
-from fedkernel.validation import explain
+from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_whole
 
 MOST_LEVELS = 20
 """A column with more different texts is not described by them."""

@@ -6,40 +6,16 @@ A round costs about 5 ms beside the computing of five clients, starting them som
 
 from typing import TYPE_CHECKING
 
-from fedkernel.lazily import lazily
+from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from fedkernel.engines.grpc.address import check_address, is_loopback
-    from fedkernel.engines.grpc.carrying import LOOPBACK, hand_out, run_job, serve
     from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
+    from fedkernel.engines.grpc.coordinator import LOOPBACK, hand_out, run_job, serve
+    from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS, LIMIT, MEND, SERVER_PATIENCE, SITE_PATIENCE
     from fedkernel.engines.grpc.handshakes import report_failed_handshakes
-    from fedkernel.engines.grpc.limits import AUTHORITY_DAYS, DAYS, LIMIT, MEND, SERVER_PATIENCE, SITE_PATIENCE
     from fedkernel.engines.grpc.node import Node
     from fedkernel.engines.grpc.renewal import ending, renew_expiring
     from fedkernel.engines.grpc.revocation import revoke
 else:
-    __getattr__ = lazily(__name__)
-
-__all__ = [
-    "AUTHORITY_DAYS",
-    "DAYS",
-    "LIMIT",
-    "LOOPBACK",
-    "MEND",
-    "SERVER_PATIENCE",
-    "SITE_PATIENCE",
-    "TLS",
-    "Node",
-    "check_address",
-    "check_name",
-    "ending",
-    "hand_out",
-    "is_loopback",
-    "make_certificates",
-    "read_tls",
-    "renew_expiring",
-    "report_failed_handshakes",
-    "revoke",
-    "run_job",
-    "serve",
-]
+    __getattr__, __all__ = lazily(__name__)

@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 def check_address(address: str, *, any_port: bool = False) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 
 from fedkernel.engines.grpc.frames import INSTANCE, SPOKEN, VERSION
 from fedkernel.engines.grpc.streams import Caller, RefusedError
-from fedkernel.errors import InputError, shown
+from fedkernel.ground import InputError, shown
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:

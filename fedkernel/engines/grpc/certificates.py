@@ -24,9 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedkernel.engines.grpc.limits import AUTHORITY_DAYS, DAYS
-from fedkernel.errors import InputError
-from fedkernel.storage import read_secret, write_whole
+from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS
+from fedkernel.ground import InputError, read_secret, write_whole
 
 SERVER = "server"
 """Name of the server's certificate and folder."""

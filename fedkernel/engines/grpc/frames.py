@@ -11,7 +11,7 @@ from typing import Annotated
 
 import pydantic
 
-from fedkernel.engines.grpc.limits import LIMIT
+from fedkernel.engines.grpc.defaults import LIMIT
 
 VERSION = 2
 """Version of this form; both ends must have the same."""
@@ -21,7 +21,7 @@ NAME, INSTANCE, SPOKEN = "fedkernel-site", "fedkernel-instance", "fedkernel-tran
 """Metadata with which a node calls: its site's name, a number for its process's life, and the version."""
 
 STANDS = "fedkernel-stands"
-"""Metadata of a node that remembers a run: the run's `fedkernel.run.job.RunSpec.key`, and how many of its requests are
+"""Metadata of a node that remembers a run: the run's `fedkernel.wire.RunSpec.key`, and how many of its requests are
 answered, which whoever asked them knows."""
 
 TAKEN = "fedkernel-taken"

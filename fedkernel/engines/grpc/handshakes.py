@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from fedkernel.errors import one_line
+from fedkernel.ground import one_line
 
 _SIGN = b"Handshake failed"
 _CAUSES = {

@@ -10,6 +10,7 @@ from flwr.app import Error, Message, MessageType
 
 from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.connections import MOST
+from fedkernel.engines.grpc.defaults import LIMIT, SERVER_PATIENCE
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
@@ -24,16 +25,13 @@ from fedkernel.engines.grpc.frames import (
     Note,
     Welcome,
 )
-from fedkernel.engines.grpc.limits import LIMIT, SERVER_PATIENCE
-from fedkernel.engines.grpc.seats import Seat
-from fedkernel.engines.grpc.spool import Spool
+from fedkernel.engines.grpc.notify import Seldom, Tell, heedless
+from fedkernel.engines.grpc.request_spool import Spool
+from fedkernel.engines.grpc.site_slots import Seat
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
-from fedkernel.engines.grpc.telling import Seldom, Tell, heedless
-from fedkernel.errors import EngineError, InputError, ProtocolError, shown
-from fedkernel.run import flower
-from fedkernel.run.codes import CARRIERS, GONE, UNFIT
-from fedkernel.run.events import Happened, log_event
-from fedkernel.run.grid import LOOK, MessageGrid, Serialise
+from fedkernel.ground import EngineError, InputError, ProtocolError, shown
+from fedkernel.run import LOOK, Happened, MessageGrid, Serialise, log_event
+from fedkernel.wire import CARRIERS, GONE, UNFIT, flower
 
 log = logging.getLogger(__name__)
 

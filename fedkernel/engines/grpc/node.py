@@ -19,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.certificates import TLS
+from fedkernel.engines.grpc.defaults import LIMIT, SITE_PATIENCE
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
     METHOD,
@@ -33,17 +34,13 @@ from fedkernel.engines.grpc.frames import (
     Inbox,
     Welcome,
 )
-from fedkernel.engines.grpc.limits import LIMIT, SITE_PATIENCE
-from fedkernel.engines.grpc.outgoing import Outgoing, Standing
+from fedkernel.engines.grpc.heartbeat import FIRST, Signs
+from fedkernel.engines.grpc.notify import heedless
+from fedkernel.engines.grpc.outbox_queue import Outgoing, Standing
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
-from fedkernel.engines.grpc.signs import FIRST, Signs
-from fedkernel.engines.grpc.telling import heedless
-from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
-from fedkernel.run import flower
-from fedkernel.run.codes import FAILED
-from fedkernel.run.job import Job
-from fedkernel.run.outbox import write_with
-from fedkernel.run.wire import content_digest
+from fedkernel.ground import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
+from fedkernel.site import write_with
+from fedkernel.wire import FAILED, Job, content_digest, flower
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from fedkernel.engines.grpc.certificates import read_tls
 from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import FedkernelError
-from fedkernel.run.answering import client_app
-from fedkernel.run.placement import site_of_job
-from fedkernel.threads import blas_threads
+from fedkernel.ground import FedkernelError, blas_threads
+from fedkernel.site import site_of_job
+from fedkernel.site.client_app import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:

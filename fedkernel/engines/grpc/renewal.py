@@ -24,9 +24,9 @@ from fedkernel.engines.grpc.certificates import (
     own_certificate,
     read_tls,
 )
-from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
+from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.engines.grpc.revocation import LIST, revoked_serials
-from fedkernel.errors import InputError
+from fedkernel.ground import InputError
 
 
 class ExpiredError(InputError):

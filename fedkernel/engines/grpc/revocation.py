@@ -20,9 +20,8 @@ from fedkernel.engines.grpc.certificates import (
     issued_serials,
     own_certificate,
 )
-from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
-from fedkernel.errors import InputError
-from fedkernel.storage import write_whole
+from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
+from fedkernel.ground import InputError, write_whole
 
 LIST = "ca.crl"
 """The file's name."""

@@ -19,7 +19,7 @@ from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.renewal import server_credentials
 from fedkernel.engines.grpc.revocation import Revoked
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
-from fedkernel.errors import EngineError
+from fedkernel.ground import EngineError
 
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
 """How long somebody who has connected may take to show a certificate."""

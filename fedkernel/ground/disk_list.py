@@ -1,0 +1,124 @@
+"""Rows that a run writes down one by one: the last few in memory, those before on disk, read as a sequence.
+
+A run of many rounds takes no more memory than one of few: what its ledger and history have of a round is some KB.
+"""
+
+import errno
+import json
+import logging
+import os
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from tempfile import TemporaryFile
+from typing import IO, Any, Generic, TypeVar, overload
+
+from fedkernel.ground.arrays import brief
+
+log = logging.getLogger(__name__)
+
+RowT = TypeVar("RowT")
+
+CHUNK = 256
+"""Rows that are written, and read, together."""
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+class DiskList(Sequence[RowT], Generic[RowT]):
+    """A sequence that is only added to, and that reads, compares and looks like a list.
+
+    Parameters
+    ----------
+    rows : iterable
+    dump, load : callable
+        Make of a row what JSON has, and of that the row again, which then equals it.
+
+    Notes
+    -----
+    The file has no name, and ends with the object or the process. Where none can be written, all stays in memory.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[RowT] = (),
+        dump: Callable[[RowT], Any] = _same,
+        load: Callable[[Any], RowT] = _same,
+    ) -> None:
+        self._dump, self._load = dump, load
+        self._file: IO[bytes] | None = None
+        self._ends = array("Q", [0])  # where chunks end in the file
+        self._chunk: tuple[int, list[RowT]] = -1, []  # that was read last
+        self._last: list[RowT] = []
+        self._spills = True
+        self.extend(rows)
+
+    def append(self, row: RowT) -> None:
+        """Write a row down."""
+        self._last.append(row)
+        if len(self._last) >= 2 * CHUNK and self._spills:
+            self._spill()
+
+    def extend(self, rows: Iterable[RowT]) -> None:
+        """Write rows down."""
+        for row in rows:
+            self.append(row)
+
+    def _spill(self) -> None:
+        """Have the first rows that are in memory on disk."""
+        data = json.dumps([self._dump(row) for row in self._last[:CHUNK]]).encode()
+        try:
+            if self._file is None:
+                # without a buffer, whose rest would be written again, in vain, before anything else is read
+                self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - ends with this object
+                weakref.finalize(self, self._file.close)
+            self._file.seek(self._ends[-1])
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            log.warning("rows of the ledger stay in memory: %s", error)
+            self._spills = False
+            return
+        self._ends.append(self._ends[-1] + len(data))
+        del self._last[:CHUNK]
+
+    def _read(self, number: int) -> list[RowT]:
+        if self._chunk[0] != number and self._file is not None:
+            self._file.seek(self._ends[number])
+            text = self._file.read(self._ends[number + 1] - self._ends[number])
+            self._chunk = number, [self._load(row) for row in json.loads(text)]
+        return self._chunk[1]
+
+    def __len__(self) -> int:
+        return CHUNK * (len(self._ends) - 1) + len(self._last)
+
+    @overload
+    def __getitem__(self, place: int) -> RowT: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[RowT]: ...
+
+    def __getitem__(self, place: int | slice) -> RowT | list[RowT]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        number = range(len(self))[place]
+        spilled = len(self) - len(self._last)
+        return self._last[number - spilled] if number >= spilled else self._read(number // CHUNK)[number % CHUNK]
+
+    def __iter__(self) -> Iterator[RowT]:
+        yield from map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DiskList | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(row == known for row, known in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def __repr__(self) -> str:
+        return brief(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self), self._dump, self._load)

@@ -1,0 +1,182 @@
+"""Models as files: npz without pickle, written whole or not at all, and read with every check."""
+
+import csv
+import io
+import itertools
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.ground.archives import open_npz
+from fedkernel.ground.arrays import all_finite
+from fedkernel.ground.errors import InputError
+
+log = logging.getLogger(__name__)
+
+FORMAT = "fedkernel-model"
+FORMAT_VERSION = 1
+NUMBERS = "biufc"
+"""Kinds of arrays that a model can have: no objects, whose pickles could run anything, and no text."""
+
+
+class Parts(NamedTuple):
+    """What a model file holds: the model's name, its plain fields, its arrays, and what is told about it beside."""
+
+    model: str
+    fields: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+    about: Mapping[str, Any] = MappingProxyType({})
+
+
+def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
+    """Write a model's parts as npz; the file appears whole or not at all."""
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "model": parts.model,
+        **parts.fields,
+        **({"about": dict(parts.about)} if parts.about else {}),
+        # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
+        "arrays": list(parts.arrays),
+    }
+    text = np.array(json.dumps(header))
+    return write_whole(
+        Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=text, **parts.arrays)
+    )
+
+
+def load_parts(path: str | os.PathLike[str]) -> Parts:
+    """Read what `save_parts` wrote.
+
+    Raises InputError if the file is missing, damaged, no model, or holds an array that is not of finite numbers.
+    """
+    try:
+        with open_npz(path, own=False) as file:
+            arrays = dict(file) if "header" in file else {}
+    except FileNotFoundError:
+        raise InputError(f"there is no model file {path}") from None
+    try:
+        header = json.loads(str(arrays.pop("header", "null")))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
+        raise InputError(f"{path} is damaged or holds no fedkernel model")
+    if (file_version := header.pop("version", None)) != FORMAT_VERSION:
+        raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
+    named = header.pop("arrays", None)
+    whole = isinstance(named, list) and set(named) == set(arrays)
+    known = all(array.dtype.kind in NUMBERS and all_finite(array) for array in arrays.values())
+    if not whole or not known:
+        raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
+    if not isinstance(about := header.pop("about", {}), dict):
+        raise InputError(f"{path} is a damaged fedkernel model: what it tells about itself is no table")
+    return Parts(header.pop("model"), header, arrays, about)
+
+
+def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
+    """Write a file beside its place and move it there, so that a reader never meets half of one.
+
+    `write`: is given the open file. `mode`: who may read and write it, less what the process's umask takes away; 0o600:
+    its owner only.
+    """
+    path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)  # what is there now must be this process's: no link to another's file
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            write(file)
+        partial.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # as of a full disk, which a write meets
+            error.filename = str(path)
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that only its owner can read and write: an ``opener`` for `open`."""
+    return os.open(path, flags, 0o600)
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a file that nobody else should: the log has a warning where others can."""
+    if (mode := path.stat().st_mode & 0o777) & 0o077:
+        log.warning("%s can be read or written by other users (mode %o): chmod 600 %s", path, mode, path)
+    return path.read_bytes()
+
+
+def synchronise(folder: Path) -> None:
+    """Have the names of a folder's files outlive a power cut, as `os.fsync` has their content."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+def check_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder if it is not there, with this mode, and raise InputError if no file can be written into it."""
+    try:
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"nothing can be written to {folder}: {error.strerror}; allowed: a folder (--out)") from None
+
+
+def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0o666) -> Path:
+    """Write what is known of rows as CSV: what each is known by, its label and its coordinates, whatever there is.
+
+    `arrays`: ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in
+    files of numpy called the same. Others are left out. Ids are written as they are, and known again; a name of a
+    class, which may be from somebody else's model, stands behind an apostrophe where a spreadsheet would take it for a
+    formula.
+    """
+    return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
+
+
+def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the text that `write_rows` writes."""
+    columns = {word: arrays[name].tolist() for name, word in SHEET_COLUMNS.items() if name in arrays}
+    if "class" in columns:
+        columns["class"] = [f"'{name}" if FORMULA.match(str(name)) else name for name in columns["class"]]
+    if "embedding" in arrays:
+        columns |= {f"coordinate {place}": column.tolist() for place, column in enumerate(arrays["embedding"].T, 1)}
+    if "id" not in columns:
+        columns = {"row": list(range(len(next(iter(columns.values()), [])))), **columns}
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return sheet.getvalue()
+
+
+SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
+"""Columns of such a sheet, by the name of the array."""
+
+
+FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
+"""How a text begins that a spreadsheet computes; signs alone, or before a number, are none."""
+
+
+def write_new(path: Path, content: bytes, mode: int = 0o666) -> Path:
+    """Write a file under its name or, where that is taken, the first of name-2, name-3, ... that is free."""
+    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
+    free = next(name for name in names if not name.exists() and not name.is_symlink())
+    return write_whole(free, lambda file: file.write(content), mode)
+
+
+def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays whose name starts with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,126 @@
+"""How many threads the linear algebra may use: set in one place, since it decides speed and the last bits."""
+
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any, Literal, TypeVar
+
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+from fedkernel.ground.parallel import at_work
+
+YieldT = TypeVar("YieldT")
+SendT = TypeVar("SendT")
+ReturnT = TypeVar("ReturnT")
+
+
+@cache
+def _loaded(kind: Literal["blas", "openmp"], scikit_learn: bool) -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401, PLC0415 - brings a BLAS of its own, which nobody is to load after the look
+
+    # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough. A limit puts
+    # all libraries of its controller back, also those that it does not limit: so each kind has its own.
+    return ThreadpoolController().select(user_api=kind)
+
+
+def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
+    # OpenMP comes with scikit-learn, which is imported where a method needs it, perhaps after the first look
+    return _loaded(kind, kind == "openmp" and hasattr(sys.modules.get("sklearn.cluster"), "KMeans"))
+
+
+class _BlasLimit:
+    """The limit of BLAS, which holds for the whole process: the last that was entered and not left decides.
+
+    So several threads may enter and leave as they come: none leaves another without its limit, and the last one to
+    leave restores what there was before the first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: list[int] = []
+        self._before: Any = None
+
+    def enter(self, count: int) -> None:
+        with self._lock:
+            if self._counts[-1:] != [count]:  # a round enters it once per client, and setting it costs as much as that
+                with _control():
+                    limit = _controller("blas").limit(limits=count)
+                if not self._counts:
+                    self._before = limit
+            self._counts.append(count)
+
+    def leave(self, count: int) -> None:
+        with self._lock:
+            held = self._counts[-1]
+            self._counts.reverse()
+            self._counts.remove(count)  # of those that are alike the last
+            self._counts.reverse()
+            if self._counts[-1:] == [held]:
+                return
+            with _control():
+                if self._counts:
+                    _controller("blas").limit(limits=self._counts[-1])
+                else:
+                    self._before.restore_original_limits()
+
+
+@contextmanager
+def _control() -> Iterator[None]:
+    """Let the calling thread set OpenBLAS' threads: threadpoolctl heeds the first thread that does, and only that."""
+    OpenBLASController.clear_controlling_thread(force=True)
+    try:
+        yield
+    finally:
+        OpenBLASController.clear_controlling_thread(force=True)
+
+
+_blas = _BlasLimit()
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Limit BLAS, in the whole process, and OpenMP, in the calling thread, to ``count`` threads within the context."""
+    with openmp_threads(count):
+        _blas.enter(count)
+        try:
+            yield
+        finally:
+            _blas.leave(count)
+
+
+class _OpenMP(threading.local):
+    """The limit of OpenMP that the calling thread has entered last, and of which of its libraries."""
+
+    limit: tuple[ThreadpoolController, int] | None = None
+
+
+_openmp = _OpenMP()
+
+
+@contextmanager
+def openmp_threads(count: int) -> Iterator[None]:
+    """Limit OpenMP to ``count`` threads within the context: what the calling thread has it compute."""
+    before, controller = _openmp.limit, _controller("openmp")
+    if before == (controller, count):
+        yield
+        return
+    with controller.limit(limits=count):
+        _openmp.limit = controller, count
+        try:
+            yield
+        finally:
+            _openmp.limit = before
+
+
+def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
+    """Return a generator that does what another does, every step of it within `blas_threads` and `at_work`."""
+    advance = steps.__next__
+    while True:
+        with blas_threads(count), at_work(count):
+            try:
+                item = advance()
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+        advance = partial(steps.send, (yield item))

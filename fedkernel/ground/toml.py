@@ -1,0 +1,31 @@
+"""TOML files of users and operators: what cannot be read is one sentence, however it is wrong."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedkernel.ground.errors import InputError
+
+MOST_LEVELS = 50
+"""How deep tables and lists may stand in each other."""
+
+
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
+    """Return what a text says; InputError, with the path of its file, if it is no TOML or nested too deeply."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep(path) from None
+    except ValueError as error:  # a number has more digits than Python reads, or what TOMLDecodeError says
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    level: list[Any] = [table]
+    for _ in range(MOST_LEVELS):
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [value for value in level if isinstance(value, dict | list)]
+    if level:
+        raise _too_deep(path)
+    return table
+
+
+def _too_deep(path: str | Path) -> InputError:
+    return InputError(f"{path} has tables or lists nested too deeply; allowed: {MOST_LEVELS} levels")

@@ -1,0 +1,201 @@
+"""Values that are checked as they are made, and what is said of those that are refused."""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast, dataclass_transform
+
+import numpy as np
+import pydantic
+from pydantic_core import ErrorDetails
+
+from fedkernel.ground.errors import InputError, shortened
+
+T = TypeVar("T")
+
+
+def check_at_most(name: str, value: int, most: int, what: str = "the number of rows, ", why: str = "") -> None:
+    """Raise InputError unless what was given under a name is at most a number, which is that of something.
+
+    The sentence is ``NAME = VALUE, but must be at most``, then `what`, the number, and `why`.
+    """
+    if value > most:
+        raise InputError(f"{name} = {value}, but must be at most {what}{most}{why}")
+
+
+def unknown_name(path: str, known: Sequence[str]) -> str:
+    """Return the clause about a name that no table has, given by its dotted path, with the names that are allowed."""
+    path = shortened(path)
+    if not known:
+        return f"{path} is not a known name here"
+    close = difflib.get_close_matches(path.rpartition(".")[2], known, n=1)
+    hint = "".join(f"did you mean {name}? " for name in close)
+    return f"{path} is not a known name here ({hint}allowed: {', '.join(known)})"
+
+
+MOST_ENTRIES = 10_000
+"""Of a table in JSON, and of a list of anything but texts or tables: each that is wrong would be a finding of 1 KB."""
+
+_TABLE = pydantic.TypeAdapter(dict[str, Any])
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """Return a table that somebody else wrote as JSON.
+
+    Raises pydantic.ValidationError if it is none, or nested deeper than about 200 times, however deep the stack is.
+    Raises InputError if a table or a list in it is too long to be checked entry by entry.
+    """
+    table = _TABLE.validate_json(text)
+    pending: list[Any] = [table]
+    while pending:
+        value = pending.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value
+        if len(inner) > MOST_ENTRIES and (isinstance(value, dict) or {*map(type, inner)} not in ({str}, {dict})):
+            what = "table" if isinstance(value, dict) else "list"
+            raise InputError(f"a {what} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
+        pending += [entry for entry in inner if isinstance(entry, dict | list)]
+    return table
+
+
+MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
+"""pydantic's types of findings."""
+
+
+VALUE = 300
+"""Characters of a value that a text quotes."""
+
+
+def explain(
+    error: pydantic.ValidationError,
+    fields: Sequence[str] = (),
+    *,
+    quote: bool = True,
+    validated: Mapping[str, Any] | None = None,
+    inner: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Turn the first finding of a validation error into one clause: the field's path, its value, what is allowed.
+
+    A name that is not known comes before one that is missing in the same table, which it may be meant for.
+
+    - `fields`: names of the fields that could be given: positional arguments are named by it, and unknown names
+      answered.
+    - `quote`: whether the text may hold the value; arrays are never quoted.
+    - `validated`: the fields' values: keeps names out of the path that are not the user's but pydantic's, such as a
+      union's tags.
+    - `inner`: names of the fields that the tables inside could be given, by the table's name.
+    """
+    findings = error.errors(include_url=False)
+    finding = _telling(findings)
+    kind = finding["type"]
+    where = _path(finding, fields, validated)
+    path = ".".join(where)
+    if kind in MISSING:
+        return _required(where, finding["loc"])
+    if kind in UNKNOWN:
+        known = fields if len(where) == 1 else (inner or {}).get(where[0], ()) if len(where) == 2 else ()
+        return unknown_name(path, known)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        name, tag = finding["ctx"]["discriminator"].strip("'"), finding["ctx"].get("tag")
+        if tag is None:
+            return _required([*where, name], finding["loc"])
+        field = f"{path}.{name}" if path else name
+        quoted = f" = {shortened(repr(tag), VALUE)}" if quote else ""
+        return f"{field}{quoted} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
+    if kind == "value_error":
+        message = finding["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}" if path else message
+    # the branches of a union have a finding each: all of them say what is allowed
+    allowed = [_allowed(branch) for branch in findings if _path(branch, fields, validated) == where]
+    message, value = " or ".join(dict.fromkeys(allowed)), finding["input"]
+    if not quote or isinstance(value, np.ndarray):
+        message += f", not {type(value).__name__}"
+    elif path:
+        path += f" = {shortened(repr(value), VALUE)}"
+    return f"{path}: {message}" if path else message
+
+
+def _required(where: Sequence[str], places: Sequence[int | str]) -> str:
+    """Say that something is missing: by its path or, in one of several tables without names, by that one's place."""
+    if len(where) > 2 and where[-2].isdecimal() and int(where[-2]) in places:
+        return f"{where[-1]} is required in the {_ordinal(int(where[-2]) + 1)} {'.'.join(where[:-2])}"
+    return f"{'.'.join(where)} is required"
+
+
+def _ordinal(number: int) -> str:
+    """Return the name of a place: 1st, 2nd, 3rd, 4th, ..., 11th."""
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first finding, or in place of a missing name one that is not known in the same table."""
+    first = findings[0]
+    if first["type"] not in MISSING:
+        return first
+    table = first["loc"][:-1]
+    beside = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
+    return next(beside, first)
+
+
+def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
+    """Name the place of a finding as the user would: entries of a list of named tables by name, no tags of unions."""
+    if not finding["loc"]:
+        return []
+    first, *rest = finding["loc"]
+    if isinstance(first, int) and first < len(fields):
+        first = fields[first]
+    path = [str(first)]
+    if validated is None or first not in validated:
+        return path + [str(part) for part in rest]
+    value: Any = validated[str(first)]
+    for place, part in enumerate(rest, start=1):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+            path.append(str(part))
+        elif isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
+            value = value[part]
+            name = value.get("name") if isinstance(value, Mapping) else None
+            path.append(name if isinstance(name, str) and name else str(part))
+        elif finding["type"].startswith("missing") and place == len(rest):
+            path.append(str(part))
+    return path
+
+
+def _allowed(finding: ErrorDetails) -> str:
+    if finding["type"] in ("dataclass_type", "model_type", "model_attributes_type", "dict_type"):
+        return "input should be a table"
+    if finding["type"] in ("tuple_type", "list_type"):
+        return "input should be a list"
+    if finding["type"] in ("too_short", "too_long"):
+        least, most = finding["ctx"].get("min_length"), finding["ctx"].get("max_length")
+        return f"input should have {f'at most {most}' if least is None else f'at least {least}'} entries"
+    return finding["msg"][:1].lower() + finding["msg"][1:]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
+def value_object() -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen pydantic dataclass that refuses unknown names and whose errors are one `InputError`.
+
+    Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+        value_class = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+        initialise = value_class.__init__
+        names = [name for name in inspect.signature(value_class).parameters if name != "type"]
+
+        @functools.wraps(initialise)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes that method
+            try:
+                initialise(self, *args, **kwargs)
+            except pydantic.ValidationError as error:
+                values = dict(zip(names, args, strict=False)) | kwargs
+                raise InputError(f"{value_class.__name__}: {explain(error, names, validated=values)}") from None
+
+        value_class.__init__ = __init__  # type: ignore[method-assign]
+        return cast(type[T], value_class)
+
+    return decorate

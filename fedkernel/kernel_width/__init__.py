@@ -1,0 +1,12 @@
+"""Kernel widths by rule where sites hold the rows: the sub-protocol that settles them before a strategy's begins."""
+
+from typing import TYPE_CHECKING
+
+from fedkernel.ground.lazy_imports import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.kernel_width.client import WidthClient
+    from fedkernel.kernel_width.kernel_fields import ruled_kernels, with_kernels
+    from fedkernel.kernel_width.widths import settle_widths, width_forecast, width_plan
+else:
+    __getattr__, __all__ = lazily(__name__)

@@ -1,0 +1,49 @@
+"""Clients' tables as they are given in Python, as raw tables: frames with their names, arrays by position."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedkernel.data import Prepare, RawTable, is_frame, raw_table, rows_in_order
+from fedkernel.ground import Divided, InputError
+from fedkernel.preparing.table import TableToPrepare
+
+
+def tables_to_prepare(
+    shards: Sequence[Any],
+    prepare: Prepare,
+    partition: Divided,
+    new_shards: Sequence[Any] | None = None,
+    *,
+    id_: str | None = None,
+) -> list[TableToPrepare]:
+    """Return clients' tables as raw ones; arrays have the names of the first frame's columns, where rows are divided.
+
+    - `shards`: NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are
+      divided.
+    - `new_shards`: rows that came after training, of each client.
+    - `id_`: the column of all shards, or index of that name, that says which row is which; it is none of the table.
+
+    Raises InputError: a table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see
+    `TableToPrepare`.
+    """
+    if not len(shards):
+        raise InputError("shards is empty, but at least one client is needed")
+    orders = rows_in_order(shards, partition, "shards", id_)
+    with_names = (shard for shard in shards if isinstance(shard, RawTable) or is_frame(shard))
+    named = next((raw_table(shard, "shards", id_=id_).names for shard in with_names), ())
+    common = named if partition == "horizontal" else ()
+    raws = [_checked(raw_table(shard, f"shards[{number}]", common, id_)) for number, shard in enumerate(shards)]
+    raws = [raw if order is None else raw.take(order) for raw, order in zip(raws, orders, strict=True)]
+    news: list[RawTable | None] = [None] * len(raws)
+    if new_shards is not None:
+        news = [
+            _checked(raw_table(shard, f"new_shards[{number}]", raw.names))
+            for number, (shard, raw) in enumerate(zip(new_shards, raws, strict=True))
+        ]
+    return [TableToPrepare(raw, prepare, new) for raw, new in zip(raws, news, strict=True)]
+
+
+def _checked(raw: RawTable) -> RawTable:
+    if not raw.columns or not raw.rows:
+        raise InputError(f"{raw.what} has no {'rows' if raw.columns else 'columns'}; allowed: at least one")
+    return raw

@@ -1,0 +1,25 @@
+"""The distributed Lanczos algorithm as a sub-protocol: a search whose products the clients compute."""
+
+from collections.abc import Callable
+
+from fedkernel.ground import FloatArray
+from fedkernel.numerics import Eigenpairs, Search
+from fedkernel.protocol.round import Protocol
+
+
+def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:
+    """Run a search whose products the clients compute: the distributed Lanczos algorithm; a sub-protocol.
+
+    Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
+    Networks, IEEE Transactions on Signal Processing 63 (2014).
+
+    `search`: `block_krylov` or `block_krylov_above`. `multiply`: sub-protocol for the product with a block; its second
+    argument is which product this is, counted from 1.
+    """
+    block, number = next(search), 1
+    while True:
+        product = yield from multiply(block, number)
+        try:
+            block, number = search.send(product), number + 1
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,338 @@
+"""One run of a strategy over a Flower Grid, and the protocols that it consists of, driven round by round."""
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedkernel.data import Preparation
+from fedkernel.ground import Divided, ProtocolError, QuorumError, and_more, blas_threads, steps_within
+from fedkernel.peers import CarriesLetters, sealed_in
+from fedkernel.protocol import Member, Protocol, Reply, Request, Round, Run
+from fedkernel.run.cohort import reason_of
+from fedkernel.run.events import log_event
+from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
+from fedkernel.run.grids import MessageGrid
+from fedkernel.run.journal import Exchange, Journal
+from fedkernel.run.ledger import Account, Entry, Ledger, Posted
+from fedkernel.run.settings import RunSettings
+from fedkernel.wire import GONE, UNFIT_LETTER, UNFIT_TABLE, Losses, flower, from_content, records_of, to_content
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One run of a strategy over a grid, whose clients have joined: what the protocols that it consists of share.
+
+    - `name`, `pair`: of the strategy, for errors, and of the client class that answers.
+    - `partition`: which size of their tables the clients share, and so is known of every reply.
+    - `losses`: in which rounds it goes on, for good, without clients that fail or keep silent; elsewhere that is an
+      error.
+    - `run`: what its protocols are given.
+    - `account`: rounds are numbered on from what it holds.
+    - `preparation`: what was done to the tables before, where rows are divided.
+    - `warnings`: what was seen of them then that may make the result wrong.
+    - `journal`: has the replies that came before the run was stopped, and is given those that come.
+    """
+
+    name: str
+    pair: str
+    partition: Divided
+    losses: Losses
+    grid: Grid
+    settings: RunSettings
+    run: Run
+    account: Account
+    preparation: Preparation | None = None
+    warnings: tuple[str, ...] = ()
+    journal: Journal | None = None
+
+    def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
+        """Return a protocol under way, whose every step has the threads of the settings."""
+        return Conversation(self, steps_within(self.settings.threads, protocol))
+
+    def finish(self, protocol: Protocol[T]) -> T:
+        """Carry a protocol out, round by round, and return its result."""
+        around, deadline = (self.journal, self.grid), self.settings.deadline
+        with blas_threads(self.settings.threads):  # once for all, which each step and each client would set anew
+            conversation = self.converse(protocol)
+            while not conversation.done:
+                messages = conversation.messages()
+                if (record := recorded(*around, messages, conversation.where, deadline)) is not None:
+                    conversation.replay(record)
+                else:
+                    conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))
+        return conversation.value
+
+
+class Conversation(Generic[T]):
+    """One protocol of a run under way: what is asked next, whether the answers are in order, what it cost.
+
+    `value`: the protocol's result, once done.
+    """
+
+    def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
+        self._execution, self._account = execution, execution.account
+        self._protocol = protocol
+        self._cohort = list(execution.run.members)
+        self._called = {member.client: member.called for member in self._cohort}
+        self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
+        self._round_number = self._account.ledger.rounds
+        self._pending: Round
+        self._requests: dict[int, tuple[Request[Any], int]]
+        self._started = 0.0
+        self.done = False
+        self.value: T
+        self._advance(None)
+
+    def _advance(self, replies: list[Reply] | Reply | None) -> None:
+        try:
+            self._pending = next(self._protocol) if replies is None else self._protocol.send(replies)
+        except StopIteration as stop:
+            self.done, self.value = True, stop.value
+        else:
+            if not isinstance(self._pending, Round):
+                kind = type(self._pending).__name__
+                raise TypeError(
+                    f"{self._execution.name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())"
+                )
+            self._round_number += 1
+
+    def messages(self) -> list[Message]:
+        """Return the messages of the pending round, one for each client that is asked."""
+        self._requests = {}
+        self._started = time.perf_counter()
+        messages: list[Message] = []
+        header = self._execution.settings.header(self._execution.pair)
+        # Most rounds ask everybody the same: it is encoded and measured once.
+        encoded: dict[int, tuple[RecordDict, int]] = {}
+        for member in self._cohort:
+            request = self._pending.of_client(member.client)
+            if request is None:
+                continue
+            if id(request) not in encoded:
+                content = to_content(request, header | {"round": self._round_number})
+                encoded[id(request)] = content, flower.content_bytes(content)
+            content, size = encoded[id(request)]
+            self._requests[member.client] = (request, size)
+            # one is made as Flower makes them: the others differ in nothing that it would look at
+            messages.append(
+                flower.for_node(messages[0], member.node_id, content)
+                if messages
+                else Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number))
+            )
+        if not messages:
+            raise ProtocolError(
+                f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
+            )
+        members = [member for member in self._cohort if member.client in self._requests]
+        log_event("round begun", "%s: round %d, %s, begins", *self._now.values(), **self._now, asked=members)
+        return messages
+
+    def receive(self, replies: Iterable[Message]) -> bool:
+        """Check the replies of the pending round, account for them, and move the protocol on.
+
+        Returns whether the protocol is done. Raises ProtocolError if a client failed or kept silent (unless the run may
+        go on without it), if a reply is not what was asked, or if replies contradict each other.
+        """
+        client_of = {member.node_id: member.client for member in self._cohort}
+        addressees = {node for node, client in client_of.items() if client in self._requests}
+        try:
+            reply_of = {client_of[node]: reply for node, reply in by_node(replies, addressees).items()}
+        except ProtocolError as error:
+            where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
+            raise ProtocolError(f"{where}: {error}") from None
+        failures = {
+            client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
+        }
+        if failures:
+            node_of = {client: node for node, client in client_of.items()}
+            codes = {client: reply_of[client].error.code for client in failures if client in reply_of}
+            # whose letter another one refuses is not known from more than words, and who refuses it has not written it
+            at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
+            try:
+                self._go_on_without(failures, lost=set(codes.values()) <= {GONE})
+            except ProtocolError as error:
+                raise error.at(at, mendable=set(codes.values()) == {UNFIT_TABLE}) from None
+        contents, costs = [reply_of[client].content for client in self._requests], Ledger()
+        decoded = [self._decode(*pair, costs) for pair in zip(self._requests, contents, strict=True)]
+        self._check_shared_dimensions(decoded)
+        slowest = max(self._seconds(*pair) for pair in zip(self._requests, contents, strict=True))
+        seconds = time.perf_counter() - self._started
+        total = self._sum_of(decoded) if self._pending.summed else None
+        if (journal := self._execution.journal) is not None:
+            account = {"seconds": seconds, "slowest": slowest, "ledger": costs.to_table()}
+            node_of = {member.client: member.node_id for member in self._cohort}
+            nodes = [node_of[client] for client in self._requests]
+            what = contents if total is None else [to_content(total)]  # never what was only to be added up
+            write_down(journal, self._execution.grid, nodes, what, account)
+        self._close(seconds, slowest, costs)
+        self._advance(decoded if total is None else total)
+        return self.done
+
+    def replay(self, record: Exchange) -> None:
+        """Move the protocol on with what was replied to the pending round before the run was stopped."""
+        client_of = {member.node_id: member.client for member in self._cohort}
+        answered = [client_of[node] for node in record.nodes]
+        self._leave_out(self._requests.keys() - answered)
+        costs = Ledger.from_table(record.account["ledger"])
+        self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
+        contents = [flower.content_from_bytes(content) for content in record.contents]
+        if self._pending.summed:
+            self._advance(from_content(self._pending.reply_type, contents[0]))
+            return
+        kinds = [self._requests[client][0].reply_type for client in answered]
+        wire = self._execution.settings.wire  # which a sum has not crossed
+        self._advance([from_content(*pair, wire) for pair in zip(kinds, contents, strict=True)])
+
+    @property
+    def where(self) -> str:
+        """Say for texts which round is pending."""
+        return f"round {self._round_number}"
+
+    @property
+    def deadline(self) -> float:
+        """How many seconds the pending round may take."""
+        return self._execution.settings.deadline_of(self._pending.phase)
+
+    def _go_on_without(self, causes: Mapping[int, str], *, lost: bool) -> None:
+        """Go on without clients that were `lost`, or failed for these causes, or raise what the first of them is."""
+        losses, pending, grid = self._execution.losses, self._pending, self._execution.grid
+        left = len(self._cohort) - len(causes)
+        if len(causes) == len(self._requests) and losses.quorum is None:
+            left = 0
+        needs = losses.fault(self._round_number, pending.phase, left, summed=pending.summed)
+        if needs is not None:
+            absent = grid.absent() if isinstance(grid, MessageGrid) else []  # some answered before they went
+            away = [member.client for member in self._cohort if member.client in causes or member.node_id in absent]
+            first, cause = next(iter(causes.items()))
+            of = len(self._execution.run.members)
+            needs = f"{len(self._cohort) - len(away)} of {of} clients are left, but {needs}"
+            if lost:
+                raise QuorumError.of(cause, [self._called[client] for client in away if client != first], needs)
+            raise ProtocolError(cause + and_more(len(causes) - 1) + (f"; {needs}" if losses.quorum is not None else ""))
+        for client, cause in causes.items():
+            log.warning("going on without client %d: %s", client, cause)
+        self._leave_out(causes)
+
+    def _leave_out(self, clients: Iterable[int]) -> None:
+        """Go on without some clients, of which the run's account tells what that means."""
+        gone, pending = set(clients), self._pending
+        meaning = self._execution.losses.meaning(self._round_number, pending.phase, summed=pending.summed)
+        for client in sorted(gone):
+            where = f"round {self._round_number} ({pending.phase})"
+            self._account.losses.append(f"{self._called[client]} was lost in {where}: the answer is {meaning}")
+        self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
+        self._cohort = [member for member in self._cohort if member.client not in gone]
+
+    def _close(self, seconds: float, slowest: float, costs: Ledger, *, replayed: bool = False) -> None:
+        """Account for the pending round."""
+        values = self._pending.values
+        self._account.close_round(
+            *(self._round_number, self._pending.phase, seconds, values, costs), slowest_seconds=slowest
+        )
+        row, figures = self._account.history[-1], "".join(f", {name} = {value:g}" for name, value in values.items())
+        took = {name: row[name] for name in ("seconds", "bytes_up", "bytes_down")}
+        log_event(
+            *("round over", "%s: round %d, %s%s", *self._now.values(), figures),
+            **(self._now | took),
+            replayed=replayed,
+        )
+
+    @property
+    def _now(self) -> dict[str, Any]:
+        """Which round is pending, for the log."""
+        run, number = self._execution.settings.run, self._round_number
+        return {"run": run, "round": number, "phase": self._pending.phase}
+
+    def _is_letters(self, client: int, code: int | None) -> bool:
+        """Tell whether a client failed of what another one wrote to it, as it can where it was to read letters."""
+        return code == UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
+
+    def _sum_of(self, replies: Sequence[Any]) -> Reply:
+        try:
+            total: Reply = type(replies[0]).sum_of(replies)
+        except ValueError:
+            parts = [max(float(abs(array).max(initial=0.0)) for array in reply.arrays().values()) for reply in replies]
+            most = list(self._requests)[parts.index(max(parts))]
+            text = "the sum over the clients is too large, most of all by what this one sent"
+            raise self._fault_of(most, text) from None
+        return total
+
+    def _where(self, client: int) -> str:
+        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
+
+    def _fault_of(self, client: int, what: str) -> ProtocolError:
+        """Return the error of what a client sent, whose cause lies with its node."""
+        nodes = [member.node_id for member in self._cohort if member.client == client]
+        return ProtocolError(f"{self._where(client)}: {what}").at(nodes)
+
+    def _failure(self, client: int, reply: Message | None) -> str | None:
+        if reply is None:
+            return f"{self._where(client)}: no answer within {self.deadline:g} s"
+        return f"{self._where(client)}: {reason}" if (reason := reason_of(reply)) else None
+
+    def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
+        request, bytes_down = self._requests[client]
+        try:
+            reply = from_content(request.reply_type, content, self._execution.settings.wire)
+            request.check_reply(reply)
+            request.check_table(reply, self._sizes[client])
+            posted = self._posted(client, reply)
+        except (ProtocolError, ValueError) as error:
+            raise self._fault_of(client, str(error)) from None
+        bytes_up = flower.content_bytes(content)
+        floats = {"floats_down": request.floats, "floats_up": reply.floats}
+        traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
+        sha256 = self._execution.settings.hash_of(content)
+        costs.add(Entry(self._round_number, self._pending.phase, client, **traffic, sha256=sha256))
+        for letter in posted:
+            costs.post(letter)
+        return reply
+
+    def _posted(self, client: int, reply: Reply) -> list[Posted]:
+        """Return the account of a reply's letters, which must say that they are this client's and of this round."""
+        posted: list[Posted] = []
+        for sealed in sealed_in(reply):
+            sender, receiver, number, _ = sealed.header
+            if (sender, number) != (client, self._round_number):
+                raise ProtocolError(f"it posts a letter of client {sender}, round {number}")
+            posted.append(Posted(number, sender, receiver, sealed.floats, sealed.size))
+        return posted
+
+    def _seconds(self, client: int, content: RecordDict) -> float:
+        """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
+        seconds = records_of(content)[1].get("seconds", 0.0)
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
+        return float(seconds)
+
+    def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
+        sizes_of: dict[str, dict[int, int]] = {}
+        for client, reply in zip(self._requests, replies, strict=True):
+            for name, size in reply.dimensions().items():
+                if not name.endswith("_m"):
+                    sizes_of.setdefault(name, {})[client] = size
+        for name, sizes in sizes_of.items():
+            # whose is another than most clients' is the one to name
+            expected = Counter(sizes.values()).most_common(1)[0][0]
+            other = next(client for client, size in sizes.items() if size == expected)
+            for client, size in sizes.items():
+                if size != expected:
+                    where = self._where(client)
+                    raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")
+
+
+def _table_sizes(member: Member, partition: Divided) -> dict[str, int]:
+    """Return the dimensions that are known of whatever a client sends: those of its tables."""
+    shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
+    return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

@@ -1,0 +1,172 @@
+"""The Flower ServerApp that carries out a job."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, runtime_checkable
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedkernel.data import readable
+from fedkernel.ground import FedkernelError, InputError, find, write_whole
+from fedkernel.models import load_model
+from fedkernel.numerics import import_kernels
+from fedkernel.run.failed_run import is_of_a_run, text_of
+from fedkernel.run.grids import ResumableGrid
+from fedkernel.run.journal import Journal, StrayError
+from fedkernel.run.journal_header import folder_here, header_of
+from fedkernel.run.reconnect import CatchingUpGrid
+from fedkernel.run.result import Result
+from fedkernel.run.result_log import Parcel, from_folder, tell
+from fedkernel.run.settings import RunSettings
+from fedkernel.wire import Job, RunSpec
+
+ERROR = "error.json"
+"""The cause of a failure, for a process that waits for results."""
+
+log = logging.getLogger("flwr")
+"""Flower's own log: what `flwr run --stream` shows."""
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Strategy as the ServerApp runs it; `fedkernel.strategy.KernelStrategy` has these methods."""
+
+    def run(self, grid: Grid, settings: RunSettings, *, evaluate: bool, journal: Journal | None) -> Result[Any]:
+        """Run the protocol over a grid."""
+
+    def project(
+        self, grid: Grid, settings: RunSettings, model: Any, *, to_sites: bool, journal: Journal | None
+    ) -> Result[Any]:
+        """Project the sites' new rows onto a model."""
+
+
+def server_app() -> ServerApp:
+    """Build the ServerApp that carries out the job in Flower's run configuration, run by run.
+
+    Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job, or
+    where that goes on itself alone: its one-sentence cause is left in ``error.json``, of the job's folder or the run's,
+    for whoever waits for the results.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        job = Job.from_json(str(context.run_config["job"]))
+        for run in job.runs:
+            try:
+                kind: type[Strategy] = find(run.strategy, Strategy, "pairs", "strategy")
+                import_kernels(run.parameters)
+                strategy = kind(**run.parameters)
+                with _journal_of(job, run, strategy, grid) as (resumable, journal):
+                    _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
+                    if job.folder is None and journal is not None:  # of which only this process knows
+                        journal.remove()
+            except Exception as error:
+                goes_on = job.go_on and is_of_a_run(error)
+                if goes_on or isinstance(error, FedkernelError):
+                    _leave(error, run.id if goes_on else "", job)
+                if not goes_on:
+                    raise
+                log.warning("%s has failed", run.id, exc_info=error)
+
+    return app
+
+
+def _leave(error: Exception, run: str, job: Job) -> None:
+    """Leave the cause of a run's failure, or of the job's if `run` is empty, where the job wants it."""
+    failure = {"kind": type(error).__name__, "text": text_of(error)}
+    if job.mark is not None:
+        tell(Parcel(run, error=failure))
+    elif job.out is not None:
+        write_whole(Path(job.out) / run / ERROR, lambda file: file.write(json.dumps(failure).encode()))
+
+
+@contextmanager
+def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Iterator[tuple[Grid, Journal | None]]:
+    """Open a run's journal, and a grid whose sites will stand where it ends; None where there is to be none."""
+    if not job.journals:
+        yield grid, None
+        return
+    resumable, header = grid if isinstance(grid, ResumableGrid) else CatchingUpGrid(grid), header_of(job, run, strategy)
+    folder = folder_here(run) if job.folder is None else job.folder / run.id
+    journal = Journal(folder, header, resumable.write_every)
+    try:
+        if len(journal) and (fault := resumable.come_back(run.key, journal.answered, journal.checkpoints())):
+            journal.set_aside(fault)
+        yield resumable, journal
+    except Exception as error:
+        joining = isinstance(error, FedkernelError) and error.joining
+        if is_of_a_run(error) and (joining or not journal.pending):  # tried again, it would fail by what is recorded
+            journal.remove()
+        raise
+    finally:
+        journal.close()
+        if job.folder is None:
+            with suppress(OSError):  # where something is left of it
+                folder.rmdir()
+
+
+def _carried_out(
+    job: Job,
+    run: RunSpec,
+    strategy: Strategy,
+    grid: Grid,
+    journal: Journal | None,
+) -> Result[Any]:
+    """Carry a run out, or on; anew if its journal turns out to be of another."""
+    settings = RunSettings(
+        run=run.id,
+        seed=run.seed,
+        clients=run.clients,
+        deadline=job.deadline,
+        deadlines=job.deadlines,
+        quorum=job.quorum,
+        missing=run.missing,
+        threads=job.threads,
+        hashes=run.sites is not None,  # whose sites write down what leaves them
+        joint_seed=run.joint_seed,
+        prepare=run.prepares,
+        compare=run.compare,
+        wire=run.wire,
+    )
+    try:
+        if run.project is None:
+            return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)
+        model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
+        return strategy.project(grid, settings, model, to_sites=to_sites, journal=journal)
+    except StrayError as error:
+        if journal is None:
+            raise
+        journal.set_aside(str(error))
+        return _carried_out(job, run, strategy, grid, journal)
+
+
+def _earlier_model(job: Job, run: RunSpec) -> Any:
+    """Return the model that a run projects onto, which must be the one of the study."""
+    path = Path(job.models[run.id])
+    with readable(path, "the model of an earlier run"):
+        content = path.read_bytes()
+    if run.project is None or hashlib.sha256(content).hexdigest() != run.project.model:
+        raise InputError(f"{path} is not the model that run {run.id!r} says (project.model)")
+    return load_model(path)
+
+
+def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
+    """Write a result where the job wants it, and say so or what it is in the log where the job asks for that."""
+    folder, parcel = job.folder, Parcel(run.id)
+    if folder is not None:
+        result.save(folder / run.id, whole=job.whole)
+    elif job.mark is None:
+        log.info("%s: %s", run.id, result)
+    else:
+        with TemporaryDirectory(prefix="fedkernel-") as temporary:
+            result.save(temporary, whole=job.whole)
+            parcel = from_folder(run.id, Path(temporary))
+    if job.mark is not None:
+        tell(parcel)

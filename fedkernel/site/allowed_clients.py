@@ -1,0 +1,30 @@
+"""Which clients a site is willing to run: what its operator allows, or ours."""
+
+from collections.abc import Iterable
+
+from fedkernel.ground import InputError, find, names, own_names
+from fedkernel.numerics import Kernel
+from fedkernel.protocol import KernelClient
+from fedkernel.wire import RunSpec
+
+
+def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
+    """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
+
+    Raises InputError if a name is that of no client or kernel, or if two clients have the same class name.
+    """
+    willing: dict[str, type[KernelClient]] = {}
+    for name in filter(None, (name.strip() for name in listed)):
+        kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
+        if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
+            raise InputError(f"allow = {name!r} is no client and no kernel")
+        if issubclass(kind, KernelClient) and willing.setdefault(kind.__name__, kind) is not kind:
+            raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
+    return willing
+
+
+def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
+    """Return the addresses of the clients that runs name and that are ours, in order."""
+    ours = own_names("clients")
+    wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
+    return sorted(wholes & set(ours.values()))

@@ -1,0 +1,144 @@
+"""Which studies a site's operator has approved: a file of their hashes in the folder that the site keeps things in.
+
+Or somebody whom the operator trusts with that, whose signature comes with the study: Ed25519.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from fedkernel.ground import InputError, OwnFileError, RefusedError, owner_only, read_secret
+from fedkernel.protocol import Guards
+from fedkernel.site.policy import Approval, Policy
+from fedkernel.wire import SHORT, Job
+
+APPROVED = "approved"
+"""The file: a line for each study, its SHA-256, when it was approved, and maybe a `SHARE`."""
+
+SHARE = "table_share="
+"""What a line has before the share of the table that may leave in each of the study's runs."""
+
+
+UNREADABLE = "the site cannot read which studies are approved"
+
+
+def check_hash(sha256: str) -> str:
+    """Return a study's hash, or raise InputError if the text is none.
+
+    Nor is its beginning, as texts show it: a study with the same 12 digits can be searched for.
+    """
+    if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
+        raise InputError(
+            f"study = {sha256!r} has {len(sha256)} of 64 digits, with which another study can begin, too; allowed: all "
+            "64, as the last line of `fedkernel study show` and the log of `fedkernel join` have them, or the study's "
+            "file for `fedkernel study approve`"
+        )
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise InputError(f"study = {sha256!r}, but must be the SHA-256 of a study, 64 hexadecimal digits")
+    return sha256
+
+
+def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
+    """Approve a study, for as long as its line stands there; perhaps with a `Guards.table_share` of its own."""
+    check_hash(sha256)
+    share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}{share}\n"
+    with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
+        file.write(line)
+
+
+def is_approved(folder: Path, sha256: str) -> bool:
+    """Return whether a study has been approved; OwnFileError if the file cannot be read."""
+    return bool(_approvals(folder, sha256))
+
+
+def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
+    """Return a policy's guards with the `table_share` that a study was approved with last, if with one."""
+    words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
+    try:
+        return replace(guards, table_share=float(words[0].removeprefix(SHARE))) if words else guards
+    except (InputError, ValueError):
+        raise OwnFileError(UNREADABLE, f"{folder / APPROVED}: {words[0]!r} is no number above 0") from None
+
+
+def _approvals(folder: Path, sha256: str) -> list[list[str]]:
+    """Return the words of each line that approves a study."""
+    try:
+        lines = (folder / APPROVED).read_text(encoding="ascii", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise OwnFileError(UNREADABLE, f"{folder / APPROVED} cannot be read: {error.strerror}") from None
+    return [words for line in lines if (words := line.split(" "))[0] == sha256]
+
+
+def not_approved(sha256: str) -> str:
+    """Return the sentence about a study that has not been approved."""
+    return f"study {sha256[:SHORT]} is not approved; its operator can: fedkernel study approve {sha256} --out FOLDER"
+
+
+SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
+"""A public key and what it has signed, in hexadecimal digits."""
+
+
+def _signed(sha256: str) -> bytes:
+    """Return the bytes of which a study's signature is."""
+    return f"fedkernel study {sha256}".encode()
+
+
+def sign(sha256: str, key: Path) -> str:
+    """Return the signature of a study: the signer's public key, a colon, what it signed.
+
+    `sha256`: the study's. `key`: an Ed25519 key as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM,
+    without a password. Raises InputError if the file is missing or holds no such key.
+    """
+    try:
+        private = load_pem_private_key(read_secret(key), password=None)
+    except OSError as error:
+        raise InputError(f"{key} cannot be read: {error.strerror}") from None
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        private = None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise InputError(f"{key} is no Ed25519 key without a password; openssl genpkey -algorithm ed25519 writes one")
+    return f"{private.public_key().public_bytes_raw().hex()}:{private.sign(_signed(check_hash(sha256))).hex()}"
+
+
+def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) -> bool:
+    """Return whether one of some signatures is of this study, by one of some public keys."""
+    for text in signatures:
+        match = SIGNATURE.fullmatch(text)
+        if match is None or match[1] not in signers:
+            continue
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(match[1])).verify(bytes.fromhex(match[2]), _signed(sha256))
+        except (InvalidSignature, ValueError):
+            continue
+        return True
+    return False
+
+
+def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
+    """Raise RefusedError unless a site's operator has approved a job's study, or leaves that to the other rules.
+
+    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
+    """
+    study = job.study
+    rule, approval = "study.approve", str(node.get("approve", policy.study.approve))
+    if approval not in get_args(Approval):
+        check_hash(approval)
+    if approval == "any":
+        return
+    if study is None:
+        raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
+    if approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
+        return
+    if study.sha256 != approval and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
+        raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")

@@ -1,0 +1,457 @@
+"""The Flower ClientApp that answers for a site."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Error, Message, MessageType
+from flwr.clientapp import ClientApp
+
+from fedkernel.data import as_table
+from fedkernel.ground import (
+    AnyArray,
+    FedkernelError,
+    InputError,
+    LetterError,
+    OwnFileError,
+    ProtocolError,
+    RefusedError,
+    TellableError,
+    blas_threads,
+    computing_seconds,
+    shown,
+    some,
+)
+from fedkernel.kernel_width import WidthClient
+from fedkernel.peers import PeerClient
+from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
+from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, wire_of
+from fedkernel.site.client_memory import Memory, copy_of
+from fedkernel.site.gate import Gate, Standing
+from fedkernel.site.outbox import Answer, admit, has_record, record
+from fedkernel.site.raw_request import NOTHING, Asking, asking_of
+from fedkernel.site.resource_limits import memory_within, most_memory, within_seconds
+from fedkernel.site.row_order import find_rows
+from fedkernel.site.site import FindSite, Site, log_details, logged
+from fedkernel.wire import (
+    AGAIN,
+    BEGINNING,
+    FAILED,
+    REFUSED,
+    RULE,
+    UNFIT_LETTER,
+    UNFIT_TABLE,
+    CommonRows,
+    HashedIds,
+    HashIds,
+    Introduce,
+    Introduction,
+    Share,
+    ShowShare,
+    TakeRows,
+    TakeShares,
+    answer_again,
+    commitment,
+    flower,
+    from_content,
+    hash_ids,
+    header_of,
+    key_check,
+    order_of,
+    records_of,
+    to_content,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A message to a site, and what is at hand there to answer it."""
+
+    message: Message
+    config: Mapping[str, Any]
+    context: Context
+    site: Site
+    clients: Mapping[str, type[KernelClient]]
+    standing: Standing | None = None
+    known: Memory | None = None
+
+    @property
+    def run(self) -> str:
+        return str(self.config["run"])
+
+    @property
+    def seed(self) -> int:
+        seed, gate = int(self.config["seed"]), self.site.gate
+        if gate is None:
+            return seed
+        drawn = None if self.standing is None else self.standing.seed
+        if seed != (settled := gate.run.seed if drawn is None else drawn):
+            text = f"run {self.run!r} has seed = {settled}, but the request has {seed}"
+            raise RefusedError(RULE if gate.run.joint_seed else "plan", text)
+        return seed
+
+    def share(self) -> str:
+        """Return the site's share of the run's seed; InputError where the sites do not draw it."""
+        if (gate := self.site.gate) is None or not gate.run.joint_seed:
+            raise TellableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+        return gate.share
+
+    def request(self, kind: type[MessageT]) -> MessageT:
+        """Return the message as a request of the given kind."""
+        return from_content(kind, self.message.content)
+
+    def memory(self) -> Memory:
+        return Memory(self.context, self.run) if self.known is None else self.known
+
+    @property
+    def kind(self) -> type[KernelClient]:
+        """The class of the client that the message is for."""
+        site, pair = self.site, str(self.config["pair"])
+        if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
+            return PrepareClient
+        willing = self.clients if site.pairs is None else site.pairs
+        if pair == WidthClient.__name__ and (site.gate is None or site.gate.run.plan is not None):
+            willing = {pair: WidthClient}  # for any pair, where a plan says what it is asked
+        if pair not in willing:
+            allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
+            raise TellableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
+        return willing[pair]
+
+    def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
+        """Return a client with the rows that the run works on."""
+        site, positions = self.site, memory.rows
+        X: Any = site.X
+        new: Any = site.new
+        if positions is not None and site.projects and new is not None:
+            new, positions = as_table(new, f"the new rows of {site.called}").take(positions), None
+        own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
+        if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
+            X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
+        elif isinstance(X, TableToPrepare):
+            if (text := memory.preparation) is None:
+                raise TellableError(f"{site.called} was asked by a method before its table was prepared")
+            X, new = X.prepared(text, positions), X.prepared_new(text)
+        elif X is not None and positions is not None:
+            X = as_table(X, f"the data of {site.called}").take(positions)
+        elif site.derived is not None:
+            own["derived"] = site.derived.setdefault(kind, {})
+        if issubclass(kind, PeerClient):
+            if site.peers_pinned and not site.has_pinned_peers:
+                others = f" (its pins are of others than {some(site.sites)}, as of another deployment)"
+                raise RefusedError(
+                    "study.peers",
+                    f"it has pinned no peer of the run{others if site.has_pins else ''}, and writes letters "
+                    "to those only: join --pins, or --peers-without-pins (study.peers)",
+                )
+            own |= {"identity": site.identity, "pins": site.pins, "kept": site.kept_keys, "names": site.sites}
+        if kind.needs_labels:
+            own["y"] = site.labels_at(positions)
+        if site.earlier is not None:
+            own["earlier"] = site.earlier
+        try:
+            client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
+        except InputError as error:
+            if site.gate is None or isinstance(error, TellableError):
+                raise
+            raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
+        site.check_rows(client.X.shape[0])
+        client.entries = _own_entries(site, client)
+        return client
+
+    def hashes(self) -> AnyArray:
+        """Return the hashes of the site's ids, of shape (n_m, 16)."""
+        if self.site.ids is None:
+            raise TellableError(f"{self.site.called} has no ids, but was asked for them")
+        if not self.site.id_key and not self.site.ids_without_key:
+            raise TellableError(
+                f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
+                "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+            )
+        return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
+
+
+def _own_entries(site: Site, client: KernelClient) -> int | None:
+    """Return the entries of what replies are about, where that is not the table that the client works with."""
+    if site.projects and client.new is not None:
+        return int(math.prod(client.new.shape))
+    if isinstance(site.X, TableToPrepare):  # whose prepared form has a column for each level
+        return int(client.X.shape[0]) * len(site.X.raw.names)
+    return None
+
+
+def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
+    """Build the ClientApp that answers for a site.
+
+    `clients`: the client classes this app is willing to run, by class name, unless the site says which: nothing else
+    can be asked of it. `find_site`: finds the site's data from Flower's context and a message's configuration.
+    """
+
+    def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            site: Site | None = None
+            gate: Gate | None = None
+            answer: Answer | None = None
+            standing: Standing | None = None
+            rule, node, before, began = "", context.node_config, None, time.process_time()
+            asking = NOTHING
+            try:
+                if has_record(node):  # reading and hashing takes as long as sending
+                    asking = asking_of(message)
+                site = find_site(context, config := header_of(message))
+                memory = _checked_memory(message, str(config["run"]), context, site)
+                if (gate := site.gate) is not None:
+                    before = copy_of(context.state)
+                    standing = _admitted(context, config, asking, gate)
+                with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
+                    answer = act(_Call(message, config, context, site, clients, standing, memory))
+                record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
+                if standing is not None:
+                    _note(context, asking, site, standing)
+                return flower.reply_to(message, answer.content)
+            except FedkernelError as error:
+                rule = error.rule if isinstance(error, RefusedError) else ""
+                text = _told(error, site, own="data" in node)
+                if rule and site and message.metadata.message_type != MessageType.TRAIN:
+                    text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
+                code, outline = _code_of(error, site, message), text
+            except Exception as error:
+                code, outline = FAILED, (site.outline if site else logged)(error)
+            if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
+                context.state = before
+            outline = shown(outline)  # what is written down is all that leaves
+            try:
+                computed = 0.0 if standing is None else time.process_time() - began
+                record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
+            except Exception:
+                log.exception("the refusal is not in the record")
+            return Message(Error(code, outline), reply_to=message)
+
+        return handle
+
+    def joining(act: Callable[[_Call], Reply]) -> Callable[[Message, Context], Message]:
+        def answer(call: _Call) -> Answer:
+            reply = act(call)
+            return Answer(to_content(reply), reply)
+
+        return handler(answer)
+
+    app = ClientApp()
+    app.query()(joining(_introduce))
+    app.query("share")(joining(_show_share))
+    app.query("seed")(joining(_take_shares))
+    app.query("ids")(joining(_hash_ids))
+    app.query("align")(joining(_take_rows))
+    app.train()(handler(_train))
+    app.query(AGAIN)(partial(_answer_again, app))
+    return app
+
+
+def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
+    """Answer all that a message asks again, or say why not."""
+    try:
+        return answer_again(app, message, context)
+    except ProtocolError as error:
+        return Message(Error(REFUSED, str(error)), reply_to=message)
+
+
+def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
+    """Return what the coordinator hears of an error that was raised on purpose.
+
+    That is its text where it was made for both ends, and of a site that is simulated; else the site's log has it.
+    """
+    if isinstance(error, OwnFileError):
+        return log_details(str(error), error.outline)
+    if not own or isinstance(error, TellableError | ProtocolError):
+        log.info("refused: %s", shown(str(error)))
+        return str(error).replace(site.path, "its table") if site and site.path else str(error)
+    return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
+
+
+def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
+    """Raise RefusedError if arrays are to travel otherwise than the run says that a site approved."""
+    declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
+    if (wire := wire_of(config)) != declared:
+        raise RefusedError("plan", f"run {gate.run.id!r} has wire = {declared}, but the request has {wire}")
+
+
+def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
+    """Return what is remembered of the run that a message is of, once it has begun.
+
+    Raises TellableError if the site's table has changed since.
+    """
+    if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
+        return None
+    site.check_table(memory.table, run)
+    return memory
+
+
+def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
+    if isinstance(error, LetterError):
+        return UNFIT_LETTER
+    return UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED
+
+
+def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
+    """Tell what is wrong with a site's table from what it refuses: in what comes before a method's own requests."""
+    before = message.metadata.message_type != MessageType.TRAIN or (
+        site is not None and header_of(message)["pair"] == PrepareClient.__name__
+    )
+    return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
+
+
+def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
+    """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
+    _check_wire(config, gate)
+    standing = admit(context.node_config, asking, gate)
+    if asking.request != Introduce.__name__:
+        Memory(context, asking.run).check_current(standing.run.begun, standing.taken - 1)
+    return standing
+
+
+def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
+    """Remember what a reply that is in the record has settled."""
+    memory = Memory(context, asking.run)
+    # only now, or what is refused could fill the disk; and a table that does not fit comes back mended after alignment
+    if memory.settled and not memory.noted and asking.request != TakeRows.__name__:
+        site.check_rows_apart(memory.rows, True)
+        if memory.order is not None:
+            site.remember_order(memory.rows, memory.order)
+        memory.noted = True
+    memory.note_current(standing.run.begun, standing.taken)
+
+
+def _introduce(call: _Call) -> Reply:
+    """Begin a run; reply with who this is and how large its table is, and if it has them its name and its columns'."""
+    site = call.site
+    call.request(Introduce)
+    if site.X is None:
+        return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
+    site.check_keep()
+    kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
+    restarted = "run" not in call.context.state
+    memory = Memory.begin(call.context, call.run)
+    memory.table = site.table_as_begun(str(call.config.get(BEGINNING, "")), site.table())
+    client = call.client(memory, kind if raw is None else PrepareClient)
+    if site.kept_keys is not None:
+        site.kept_keys.begin(restarted=restarted)
+    draws = site.gate is not None and site.gate.run.joint_seed
+    return Introduction(
+        **client.get_properties({}),
+        site=site.name,
+        names=tuple(site.columns) if raw is None else raw.raw.names,
+        ids=site.ids is not None,
+        sampled=_sampled(call, kind, client.X.shape[0]),
+        commitment=commitment(call.share()) if draws else None,
+    )
+
+
+def _show_share(call: _Call) -> Reply:
+    """Tell the site's share of the seed; the gate has seen that all sites are committed to theirs."""
+    call.request(ShowShare)
+    return Share(share=call.share())
+
+
+def _take_shares(call: _Call) -> Reply:
+    """Take the seed that follows from all shares; the gate has seen that these are what the sites committed to."""
+    call.request(TakeShares)
+    call.share()
+    return Receipt()
+
+
+def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
+    """Return how many rows may be sampled, where any are; TellableError if the plan surely asks too much of so many."""
+    site, guards = call.site, call.site.guards
+    if guards is None:
+        return None
+    run = None if site.gate is None else site.gate.run
+    if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
+        for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
+            if foreseen.certain:
+                raise TellableError(f"{site.called}: {foreseen.text}")
+    return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
+
+
+def _hash_ids(call: _Call) -> Reply:
+    """Tell the hashes of the site's ids, and what differs where a site has another key."""
+    call.memory()
+    call.request(HashIds)
+    return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
+
+
+def _take_rows(call: _Call) -> Reply:
+    """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
+    memory, own = call.memory(), call.hashes()
+    if memory.settled:
+        raise TellableError(
+            f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run"
+        )
+    common = call.request(TakeRows).hashes
+    positions = find_rows(own, common)
+    if not call.site.projects:  # of new rows each is answered for by itself
+        call.site.check_rows(len(positions))
+    if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
+        raise TellableError(
+            f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
+            f"{least} or more (guard: alignment)"
+        )
+    rows = None if np.array_equal(positions, np.arange(len(own))) else positions
+    call.site.check_rows_apart(rows, False)
+    memory.settle()
+    memory.rows = rows
+    memory.order = order_of(common)
+    return CommonRows(rows=len(positions))
+
+
+def _train(call: _Call) -> Answer:
+    """Answer a request of the protocol."""
+    arrays = flower.read_arrays(records_of(call.message.content)[0])
+    memory = call.memory()
+    if not memory.settled:
+        call.site.check_rows_apart(None, False)
+        memory.settle()
+    client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
+    client.most_memory = most_memory(limits.run.memory) if limits else None
+    with blas_threads(call.site.threads):
+        # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
+        # its process, and the threads of BLAS count
+        clock = computing_seconds if call.site.gate is None else time.process_time
+        began = clock()
+        replied, _, scalars = within_seconds(
+            limits.request.seconds if limits else None,
+            lambda: client.fit(arrays, call.config),
+        )
+        seconds = clock() - began
+    call.site.check_table(memory.table, call.run)  # which may be read block by block
+    settled = isinstance(client, PrepareClient) and client.preparation is not None
+    if isinstance(client, PrepareClient) and client.preparation is not None:
+        memory.preparation = to_text(client.preparation)
+    if client.outputs or settled:
+        call.site.keep(client.outputs | _beside(call.site, memory))
+    content = flower.content_of(replied, {**scalars, "seconds": seconds})
+    letters = client.mail.opened if isinstance(client, PeerClient) and call.site.gate is not None else b""
+    return Answer(content, client.reply, letters)
+
+
+def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:
+    """Return what a site keeps beside its results: by what it knows the rows of a run, in its order, and what was done.
+
+    That is their ids, where it has some, or their positions in its file, where some rows were dropped; and the
+    preparation of its table.
+    """
+    beside, positions = {}, memory.rows
+    if site.ids is not None:
+        ids = np.array(site.ids)
+        beside["ids"] = ids if positions is None else ids[positions]
+    elif isinstance(site.X, TableToPrepare) and site.X.kept is not None:
+        beside["rows"] = site.X.kept
+    if memory.preparation is not None:
+        beside["preparation"] = np.array(memory.preparation)
+    return beside

@@ -1,0 +1,90 @@
+"""A site's own files, as its node's configuration names them: its table, and new rows; what they are known again by."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedkernel.data import SiteData, SiteFile, Version, is_text, read_raw, version_of
+from fedkernel.ground import InputError
+from fedkernel.site.policy import own_policy
+
+
+@lru_cache(maxsize=8)
+def read_file(file: SiteFile, version: Version) -> SiteData:
+    """Read a site's own file; cached until the file is changed, since a site is built anew for every message."""
+    return file.read()
+
+
+@lru_cache(maxsize=8)
+def _fingerprint(path: str, version: Version) -> str:
+    """Return the SHA-256 of a file; cached until it is changed."""
+    with Path(path).expanduser().open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_of(paths: Sequence[str]) -> str:
+    """Return by what the content of files is known; read again only where one of them was changed."""
+    return " ".join(_fingerprint(path, version_of(path)) for path in paths)
+
+
+def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
+    """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
+    rules = own_policy(node).table
+    file = SiteFile.of_node(node, rules.columns, rules.hidden)
+    version = version_of(str(file.path))
+    if rules.sha256 is not None and _fingerprint(str(file.path), version) != rules.sha256:
+        raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
+    return file, version
+
+
+def read_own_data(node: Mapping[str, Any]) -> SiteData:
+    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
+    return read_file(*own_file(node))
+
+
+def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
+    """Return the rows and columns of a node's table, and why only a run that prepares its tables can use it, if so.
+
+    Raises InputError if no run can, or if a column looks like ids or free text, which is no category: most of its cells
+    differ.
+    """
+    try:
+        return read_own_data(node).X.shape, ""
+    except InputError as error:
+        raw = read_raw(own_file(node)[0])
+        if any(is_text(column) and 2 * len(set(column)) > raw.rows for column in raw.columns.values()):
+            raise
+        return raw.shape, str(error)
+
+
+def sha256_of(node: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the file that a node's configuration names."""
+    file, version = own_file(node)
+    return _fingerprint(str(file.path), version)
+
+
+def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
+    """Return the file with new rows that a node's configuration names, of which these columns are used.
+
+    Raises InputError where it names none with ids.
+    """
+    if "new" not in node or "id" not in node:
+        raise InputError(
+            "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
+        )
+    return replace(own_file(node)[0], path=str(node["new"]), columns=columns or None, label=None, drop=())
+
+
+def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
+    """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
+
+    Raises InputError where it names none, or none with these columns and with ids.
+    """
+    file = new_file(node, own.columns)
+    fresh = read_file(file, version_of(str(file.path)))
+    if fresh.X.shape[1] != own.X.shape[1]:
+        raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
+    return fresh

@@ -1,0 +1,86 @@
+"""The keys of a site, in files that its node's configuration names."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkernel.ground import InputError, check_folder, derived, owner_only, read_secret
+from fedkernel.peers import KeptKeys, KeyPair, read_pins
+from fedkernel.site.policy import flag
+from fedkernel.site.row_order import read_key
+from fedkernel.wire import RunSpec
+
+
+class OwnKeys(NamedTuple):
+    """Keys that a node's configuration names; None, or no key: not named."""
+
+    ids: bytes
+    identity: KeyPair | None
+    pins: Mapping[str, str]
+
+    def pins_in(self, run: RunSpec) -> dict[int, str]:
+        """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
+        numbers = {name: number for number, name in enumerate(run.sites or ())}
+        return {
+            numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
+            for peer, pin in self.pins.items()
+            if peer in numbers or peer.isdecimal()
+        }
+
+
+def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
+    """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
+    key = read_key(str(node["id-key"])) if "id-key" in node else b""
+    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
+    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
+
+
+def check_own_pin(keys: OwnKeys, name: str) -> None:
+    """Raise InputError if a site's pins, which may be a file of all sites', have another identity of it than it has."""
+    if (pin := keys.pins.get(name)) is None:
+        return
+    if keys.identity is None:
+        raise InputError(f"pins: a key of {name!r} is pinned, but this site has none; allowed: its key (--identity)")
+    if keys.identity.fingerprint != pin:
+        raise InputError(
+            f"pins: {pin} is pinned for {name!r}, but this site's key has fingerprint {keys.identity.fingerprint}; "
+            "allowed: the key and the pins of one deployment (--identity, --pins)"
+        )
+
+
+def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:
+    """Return where a node keeps the keys of a run, if it is to: sealed by the secret in its folder and its identity."""
+    if not flag(node, "keep-letter-keys"):
+        return None
+    own = derived(secret, "kept keys") + (identity.private if identity else b"")
+    return KeptKeys(Path(str(node["out"])).expanduser(), run, own)
+
+
+NAME = "secret"
+"""The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
+
+
+SIZE = 32
+"""Bytes of the secret."""
+
+
+def own_secret(folder: Path) -> bytes:
+    """Return the secret in a site's folder, 32 bytes; it is made where there is none.
+
+    Raises InputError if the file is damaged: what follows from less could be tried.
+    """
+    path = folder / NAME
+    if not path.exists():
+        check_folder(folder, 0o700)
+        whole = folder / f".{NAME}.{secrets.token_hex(8)}"
+        with open(whole, "xb", opener=owner_only) as file:
+            file.write(secrets.token_bytes(SIZE))
+        with suppress(FileExistsError):  # another process of the site's was first
+            os.link(whole, path)
+        whole.unlink()
+    if len(secret := read_secret(path)) != SIZE:
+        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
+    return secret

@@ -1,0 +1,24 @@
+"""A site's own labels: read from its file where a client needs them that its operator names."""
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from fedkernel.data import SiteFile, Version, read_labels
+from fedkernel.ground import AnyArray, RefusedError
+from fedkernel.site.policy import Policy
+
+
+@lru_cache(maxsize=8)
+def labels_of_file(file: SiteFile, version: Version) -> AnyArray | None:
+    """Return the labels of a file's rows; cached until the file is changed."""
+    return read_labels(file)
+
+
+def check_labels_may_be_used(file: SiteFile, policy: Policy, who: str) -> None:
+    """Raise RefusedError unless the operator names the clients that the site runs, and does not hide the labels."""
+    if policy.study.pairs is None:
+        raise RefusedError(
+            "study.pairs", f"{who} gives labels to clients only that its operator names: join --allow (study.pairs)"
+        )
+    if any(fnmatchcase(label, pattern) for label in file.labels for pattern in file.hidden):
+        raise RefusedError("table.hidden", f"{who} hides its labels (table.hidden)")

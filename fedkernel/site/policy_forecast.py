@@ -1,0 +1,342 @@
+"""What a site's policy will say of a study once it runs, as far as its plan, a forecast and the table's size tell."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedkernel.ground import InputError, RefusedError, and_more
+from fedkernel.peers import CarriesLetters
+from fedkernel.protocol import (
+    MORE,
+    Forecast,
+    Member,
+    PlannedRequest,
+    Request,
+    check_plan,
+    known_requests,
+    most_of,
+    rounded_up,
+    share_text,
+)
+from fedkernel.site.policy import Limits, Policy
+from fedkernel.site.policy_check import Verdict
+from fedkernel.wire import RunSpec, Study
+
+Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
+"""Gives what a run's client answers; nothing, where its class is not to be imported for that."""
+
+Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
+"""Gives what a run's strategy forecasts for such clients, if it is known."""
+
+TABLE = "guards.table_share"
+"""The rule about all numbers together that follow from a table."""
+
+UNKNOWN = "cannot be foreseen"
+NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
+
+
+def no_forecast(run: RunSpec, cohort: Sequence[Member]) -> None:
+    """Forecast nothing."""
+
+
+def foreseen(
+    policy: Policy,
+    study: Study,
+    shape: tuple[int, int] | None,
+    answers: Answers,
+    forecasts: Forecasts = no_forecast,
+    *,
+    left: int = 0,
+) -> Iterator[Verdict]:
+    """Say of rules that the run itself decides what is certain before, and what is open.
+
+    `shape`: rows and columns of the site's table, which those of the others are taken to have, too. `left`: floats that
+    have left the site before.
+    """
+    least = policy.table.min_rows
+    if shape is not None and shape[0] < least:
+        yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but {least} or more are needed", False)
+    yield from dict.fromkeys(_sizes(policy, study, shape, answers))
+    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
+    yield from _limits(policy, amounts, shape, left)
+    yield from table_shares(policy, study, shape, answers, forecasts)
+    yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
+
+
+class ReplySize(NamedTuple):
+    """How large a type of reply of a run can be; None: nothing here bounds it.
+
+    `times`: how often it leaves, at most. `floats`, `columns`: of each: entries of its arrays of floats; entries along
+    the last axis of any array.
+    """
+
+    times: int
+    floats: int | None
+    columns: int | None
+    summed: bool
+
+    def at_least(self, other: "ReplySize") -> "ReplySize":
+        """Return what bounds both."""
+        pairs = (self.floats, other.floats), (self.columns, other.columns)
+        floats, columns = (None if a is None or b is None else max(a, b) for a, b in pairs)
+        return ReplySize(max(self.times, other.times), floats, columns, self.summed and other.summed)
+
+
+def reply_sizes(
+    run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
+) -> dict[str, ReplySize]:
+    """Return what bounds each type of reply of a run's plan, by its name."""
+    kinds = {kind.__name__: kind for kind in answers}
+    sizes: dict[str, ReplySize] = {}
+    for step in run.plan or ():
+        for planned in step.requests:
+            floats, columns = _size(planned, kinds.get(planned.request), _known(run, shape))
+            before = sizes.get(planned.reply, ReplySize(0, 0, 0, True))
+            size = ReplySize(before.times + step.times, floats, columns, planned.summed)
+            sizes[planned.reply] = size.at_least(before)
+    return sizes
+
+
+def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
+    """Return the dimensions that follow from the table's size, which is that of the raw one where it is prepared."""
+    if shape is None:
+        return {}
+    rows, columns = shape
+    if run.prepare is None:
+        return {"N": rows, "n_m": rows, "d": columns, "d_m": columns}
+    most = run.prepare.most_columns(columns)
+    return {"N": rows, "n_m": rows, "d": most, "d_m": most, "p": columns - len(run.prepare.categories)}
+
+
+def _size(
+    planned: PlannedRequest, kind: type[Request[Any]] | None, known: dict[str, int]
+) -> tuple[int | None, int | None]:
+    """Return the floats and columns of a reply, at most."""
+    if kind is None:
+        return None, None
+    for field, array in kind.shapes().items():
+        bounds = zip(array.dimensions, planned.sizes.get(field, ()), strict=False)
+        known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
+    bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
+    known |= {name: most for name, most in bounded.items() if most is not None}
+    # what is in letters is counted too
+    floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
+    columns: int | None = 0
+    for array in kind.reply_type.shapes().values():
+        sizes = [known.get(name) for name in array.dimensions] or [1]
+        if array.dtype.kind == "f":
+            floats = None if floats is None or None in sizes else floats + math.prod(size or 0 for size in sizes)
+        columns = None if columns is None or sizes[-1] is None else max(columns, sizes[-1])
+    return floats, columns
+
+
+# --- replies one by one
+
+
+def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
+    """Hold the largest reply of each type against what the policy says of each."""
+    for run in study.runs if policy.messages is not None else ():
+        any_shape = reply_sizes(run, answers(run), (1, 1))
+        for reply, size in reply_sizes(run, answers(run), shape).items():
+            try:
+                rules = policy.rules_of(reply)
+            except RefusedError:
+                continue  # which `verdicts` says
+            for name in ("floats", "columns"):
+                if (most := getattr(rules, name)) is None:
+                    continue
+                rule, amount = f"messages.{reply}.{name}", getattr(size, name)
+                if amount is None:
+                    why = UNKNOWN if getattr(any_shape[reply], name) is None else NO_SIZE
+                    yield Verdict(rule, f"how many {name} it has {why}", None)
+                elif amount > most:
+                    yield Verdict(rule, f"it may have up to {amount:,} {name}, but {most:,} are allowed", None)
+                else:
+                    yield Verdict(rule, f"{amount:,} {name} at most, {most:,} are allowed", True)
+
+
+# --- all replies together
+
+
+class _Amount(NamedTuple):
+    """Of what leaves: what does in any case, what does at most, and what a forecast says; None: unknown."""
+
+    least: int | None
+    most: int | None
+    likely: int | None
+
+    def plus(self, other: "_Amount") -> "_Amount":
+        pairs: Iterator[tuple[int | None, int | None]] = zip(self, other, strict=True)
+        return _Amount(*(None if a is None or b is None else a + b for a, b in pairs))
+
+
+def _limits(
+    policy: Policy, amounts: Mapping[str, _Amount], shape: tuple[int, int] | None, left: int
+) -> Iterator[Verdict]:
+    total = _Amount(left, left, left)
+    for amount in amounts.values():
+        total = total.plus(amount)
+    alike: dict[_Amount, list[str]] = {}
+    for run, amount in amounts.items():
+        alike.setdefault(amount, []).append(run)
+    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in alike.items()}
+    whole = {f"the study{f', with {left:,} that have left before,' if left else ''}": total}
+    for where, limits, parts in (
+        ("limits.run", policy.limits.run, runs),
+        ("limits.total", policy.limits.total, whole),
+    ):
+        if limits.floats is not None:
+            yield from (_held(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
+        yield from _uncounted(where, limits)
+
+
+def _floats(
+    run: RunSpec,
+    shape: tuple[int, int] | None,
+    answers: Sequence[type[Request[Any]]],
+    forecasts: Forecasts,
+) -> _Amount:
+    """Return how many floats of a site a run takes: as the plan bounds them, and as a forecast has them in the mean."""
+    sizes = reply_sizes(run, answers, shape).values()
+    most: int | None = None if run.plan is None else 0
+    for size in sizes:
+        most = None if most is None or size.floats is None else most + size.times * size.floats
+    clients = len(run.sites or ())
+    forecast = None if shape is None else forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    if forecast is None:
+        return _Amount(None, most, None)
+    likely = math.ceil(forecast.floats_up / max(1, clients))
+    if forecast.meaning != "exact":
+        return _Amount(None, most, likely)
+    return _Amount(None if run.align else likely, likely, likely)  # fewer rows may be common to all
+
+
+def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
+    what, (least, most, likely) = part
+    allowed = f"{limit:,} are allowed"
+    if least is not None and least > limit:
+        return Verdict(rule, f"{what} takes {least:,} floats, but {allowed}", False)
+    if most is not None and most <= limit:
+        return Verdict(rule, f"{what} takes {most:,} floats at most, {allowed}", True)
+    numbers = [f"up to {most:,} floats by its plan"] if most is not None else []
+    numbers += [f"{likely:,} by its forecast, in the mean over the sites"] if likely is not None else []
+    if numbers:
+        return Verdict(rule, f"{what} takes {' and '.join(numbers)}; {allowed}", None)
+    return Verdict(rule, f"how many floats {what} takes {UNKNOWN if shape else NO_SIZE}; {allowed}", None)
+
+
+def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
+    for name in ("rows", "bytes", "seconds"):
+        if getattr(limits, name):  # 0 rows is what `verdicts` holds
+            yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
+
+
+class TableShare(NamedTuple):
+    """Numbers that a run takes for each entry of a site's table; None: unknown.
+
+    `likely`, `most`: by its forecast, in the mean over the sites; at most, by its plan. `is_bound`: whether the
+    forecast is what the run cannot exceed, rather than what it takes.
+    """
+
+    likely: float | None
+    most: float | None
+    is_bound: bool
+
+    def exceeds(self, limit: float) -> bool | None:
+        """Return whether the run takes more than a limit; None: that is not known, as where it may end early."""
+        if self.most is not None and self.most <= limit:
+            return False
+        if self.likely is None or (self.is_bound and self.likely > limit):
+            return None
+        return True if self.likely > limit else None
+
+    @property
+    def text(self) -> str:
+        """What it takes, in words."""
+        says = [f"{share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
+        says += [f"{share_text(self.most)} at most by its plan"] if self.most is not None else []
+        return f"takes {' and '.join(says)}" if says else f"takes how many {UNKNOWN}"
+
+
+def _table_share(
+    run: RunSpec, shape: tuple[int, int], answers: Sequence[type[Request[Any]]], forecasts: Forecasts
+) -> TableShare:
+    """Return what a run takes of a table of so many rows and columns."""
+    amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
+    forecast = forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
+    return TableShare(likely, most, forecast is not None and forecast.meaning == "at most")
+
+
+def table_shares(
+    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+) -> Iterator[Verdict]:
+    """Hold what each run of a study takes for each entry of the site's table against `Guards.table_share`.
+
+    Runs that are alike are told once.
+    """
+    limit = policy.guards.table_share
+    if shape is None:
+        yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)
+        return
+    alike: dict[TableShare, list[str]] = {}
+    for run in study.runs:
+        alike.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
+    for share, runs in alike.items():
+        what = f"numbers for each of the {math.prod(shape):,} entries of the table"
+        what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
+        exceeds = share.exceeds(limit)
+        more = f", so --table-share {rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
+        allowed = {True: False, False: True, None: None}[exceeds]
+        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({MORE})", allowed)
+
+
+def needed_share(
+    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+) -> float | None:
+    """Return the `Guards.table_share` that a study needs by its forecasts, rounded up; None: the policy's is enough."""
+    if shape is None:
+        return None
+    shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)
+    needed = [share.likely for share in shares if share.likely and share.exceeds(policy.guards.table_share)]
+    return rounded_up(max(needed)) if needed else None
+
+
+# --- guards by the number of rows
+
+
+def _guards(
+    policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[Request[Any]]]
+) -> Iterator[Verdict]:
+    if run.plan is None or not answers:
+        yield Verdict("guards", f"what guards will say of run {run.id!r}, of another's client, {UNKNOWN}", None)
+        return
+    try:
+        check_plan(run.plan, answers)
+    except InputError as error:
+        yield Verdict("study.plan", f"run {run.id!r}: {error}", False)
+        return
+    kinds = {kind for kind, _ in known_requests(run.plan, {kind.__name__: kind for kind in answers})}
+    by_rows = {
+        "coreset_share": any(kind.sampled is not None for kind in kinds),
+        "lone_rows": any(kind.sketched is not None for kind in kinds),
+        "probed_share": any(kind.probes for kind in kinds),
+    }
+    if shape is None:
+        yield from (
+            Verdict(f"guards.{guard}", f"whether it holds {NO_SIZE}", None) for guard in by_rows if by_rows[guard]
+        )
+        return
+    faults: dict[str, list[Verdict]] = {guard: [] for guard in by_rows}
+    least = math.ceil(policy.table.row_share * shape[0])
+    for rows in (shape[0], least) if run.align else (shape[0],):
+        for guard, text, certain in policy.guards.foresee(run.plan, answers, rows):
+            open_ = run.align or not certain
+            shared = "; the sites share them, and none is asked for more than it allows"
+            why = f"{text}{shared if guard == 'coreset_share' and not certain else ''}"
+            faults[guard].append(Verdict(f"guards.{guard}", why, None if open_ else False))
+    for guard in (guard for guard, applies in by_rows.items() if applies):
+        fits = f"{shape[0]:,} rows are enough for all that the plan has"
+        if run.align:
+            fits += f", also if only {least:,} of them are common to all"
+        yield from faults[guard] or [Verdict(f"guards.{guard}", fits, True)]

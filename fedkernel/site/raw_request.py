@@ -1,0 +1,81 @@
+"""A request as a site's gate and record see it, before it is decoded and whatever somebody put there."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedkernel.ground import AnyArray, read_table
+from fedkernel.wire import digest, flower, identity_of, records_of
+
+TEXT = 1000
+"""Characters of texts that somebody else wrote."""
+
+FRESH = ("letters", "identities", "ephemerals")
+"""Arrays that are others whenever a run begins: sealed letters and the keys of peers."""
+
+
+class Asking(NamedTuple):
+    """A request.
+
+    - `request`: its type.
+    - `fields`: its parameters, as JSON has them; empty where they cannot be read.
+    - `shapes`: of its arrays.
+    - `run`, `round`: that it is said to be of.
+    - `text`: the parameters as they came.
+    - `sha256`: by which it is known again: of its class and the client's, its parameters and its arrays, but those that
+      are others whenever a run begins.
+    """
+
+    request: str
+    fields: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    run: str = ""
+    round: int = 0
+    text: str = "{}"
+    sha256: bytes = b""
+
+
+NOTHING = Asking("", {}, {})
+"""In place of a request that nobody writes down."""
+
+
+def asking_of(message: Message) -> Asking:
+    """Return what a message asks, as `fedkernel.protocol.messages.decode` will read it, if it can be read."""
+    content = message.content if message.has_content() else RecordDict()
+    config = content.config_records.get("config", ConfigRecord())
+    text, number = str(config.get("fields", "{}")), config.get("round", 0)
+    fields: Mapping[str, Any] = {}
+    arrays: Mapping[str, AnyArray] = {}
+    with suppress(ValueError):
+        fields = read_table(text)
+    identity = json.dumps([str(config.get("pair")), identity_of(config)])
+    sha256 = digest(identity, [])
+    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
+        arrays = arrays_of(content)
+        sha256 = digest(identity, [array for name, array in arrays.items() if name not in FRESH])
+    return Asking(
+        request=str(config.get("message", "")),
+        fields=fields,
+        shapes=shapes_of(arrays),
+        run=str(config.get("run", ""))[:TEXT],
+        round=max(0, number) if isinstance(number, int) else 0,
+        text=text,
+        sha256=bytes.fromhex(sha256),
+    )
+
+
+def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
+    """Return a message's arrays by the names of their fields, or by their places where these do not fit."""
+    record, config = records_of(content)
+    names = [name for name in str(config.get("arrays", "")).split(",") if name]
+    arrays = flower.read_arrays(record, copy=False)
+    fit = len(names) == len(set(names)) == len(arrays)
+    return dict(zip(names if fit else map(str, range(len(arrays))), arrays, strict=True))
+
+
+def shapes_of(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
+    """Return the arrays' shapes."""
+    return {name: array.shape for name, array in arrays.items()}

@@ -1,0 +1,67 @@
+"""Where a site of a run that prepares its tables has its raw one: a file of its own, or its part of simulated data.
+
+Cached, as what is read for other runs is, since a site is built anew for every message; with each table goes what was
+made of it last, so that it is not prepared anew for every message either.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedkernel.data import Partition, Prepare, RawTable, SiteFile, Version, open_tables, read_raw, version_of
+from fedkernel.ground import InputError
+from fedkernel.preparing import TableToPrepare
+
+
+class OwnRaw(NamedTuple):
+    """A site's own raw table, its columns' names, and what its rows are known by."""
+
+    X: TableToPrepare
+    columns: tuple[str, ...]
+    ids: tuple[str, ...] | None
+
+
+def own_raw(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
+    """Read a site's own file raw."""
+    X = _own_raw(file, version, prepare)
+    return OwnRaw(X, X.raw.names, X.raw.ids)
+
+
+def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
+    """Read a simulated site's file raw: as sites have it, or written here; NaN where a cell of an array is missing."""
+    path = file if isinstance(file, str) else str(file.path)
+    return _raw_shard(file, version_of(path), prepare)
+
+
+def raw_parts(partition: Partition, columns: Sequence[str], prepare: Prepare) -> list[TableToPrepare]:
+    """Return the parts of a data set as raw tables, whose columns have the set's names."""
+    tables = []
+    for number, (X, index) in enumerate(zip(partition.shards, partition.indices, strict=True)):
+        names = [columns[place] for place in index] if partition.kind == "vertical" else columns
+        if not isinstance(X, np.ndarray):
+            raise InputError(f"the data of client {number} is sparse; allowed where it is prepared: dense tables")
+        tables.append(TableToPrepare(RawTable.of_array(X, names, f"the data of client {number}"), prepare))
+    return tables
+
+
+@lru_cache(maxsize=4)
+def _own_raw(file: SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
+    return TableToPrepare(read_raw(file), prepare)
+
+
+@lru_cache(maxsize=32)
+def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
+    if isinstance(file, SiteFile):
+        return TableToPrepare(read_raw(file), prepare)
+    if Path(file).suffix.lower() == ".parquet":
+        # a frame that was written to a file, whose rows are counted from 0
+        return TableToPrepare(replace(read_raw(SiteFile(file)), places=None), prepare)
+    opened = open_tables(file)
+    if opened.X.sparse:
+        raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
+    new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), what=f"the new rows of {file}")
+    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), what=file), prepare, new)

@@ -1,0 +1,145 @@
+"""What a site's process may take of its machine, and a request of its time."""
+
+import ctypes
+import math
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from fedkernel.ground import MEMORY, RefusedError
+from fedkernel.site.policy_defaults import LEAST_MEMORY
+
+T = TypeVar("T")
+
+PROC = Path("/proc/self/statm")
+
+USUAL_MEMORY = MEMORY // 2
+"""Bytes beyond what a site's process has, where its operator names no other number."""
+
+_lock = threading.Lock()
+_before: list[tuple[int, int]] = []
+_inside: list[int] = []
+
+
+def most_memory(said: int | None) -> int | None:
+    """Return how many bytes a request may take beyond what the process has; None: it cannot be limited here."""
+    usual = USUAL_MEMORY if PROC.exists() and USUAL_MEMORY >= LEAST_MEMORY else None
+    return usual if said is None else said
+
+
+@contextmanager
+def memory_within(most: int | None) -> Iterator[None]:
+    """Let this process have no more than so many bytes beyond what it has; None: as many as there are.
+
+    Raises RefusedError where something needs more.
+    """
+    if most is None:
+        yield
+        return
+    size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
+    with _lock:
+        if not _before:  # sites that are threads of one process limit it all the same, and the last of them undoes it
+            _before.append(resource.getrlimit(resource.RLIMIT_AS))
+        _inside.append(most)
+        _, hard = _before[0]
+    limit = min(size + most, sys.maxsize if hard == resource.RLIM_INFINITY else hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        yield
+    except MemoryError:
+        rule = "limits.run.memory"
+        raise RefusedError(rule, f"what was asked takes more than the {most:,} bytes allowed ({rule})") from None
+    finally:
+        with _lock:
+            _inside.remove(most)
+            if not _inside:
+                resource.setrlimit(resource.RLIMIT_AS, _before.pop())
+
+
+AGAIN = 1.0
+"""Seconds after which a computation that was to end, and goes on, is made to raise again."""
+
+
+class _TooLong(BaseException):  # or a client's code could take it for one of its own
+    """What a computation meets that is to end."""
+
+
+class _Watch:
+    """Has computations that take longer than they may raise `_TooLong`: one thread watches those of the process.
+
+    It sleeps until the earliest end that it knows of. An end that has passed without need wakes nobody, so that most
+    computations, which are over long before, cost no thread a turn.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # which is entered in one step: what is raised in a thread comes between any two
+        self._changed = threading.Condition(self._lock)
+        self._ends: dict[int, float] = {}
+        self._wakes = math.inf
+        self._process = 0
+
+    def begin(self, thread: int, seconds: float) -> None:
+        """Have a thread raise once it has computed for so many seconds, and again every `AGAIN` seconds."""
+        with self._lock:
+            if self._process != os.getpid():  # threads do not come along into a process that is forked off
+                self._process, self._wakes = os.getpid(), math.inf
+                self._ends.clear()
+                threading.Thread(target=self._look, name="limit-of-seconds", daemon=True).start()
+            self._ends[thread] = end = time.monotonic() + seconds
+            if end < self._wakes:
+                self._changed.notify()
+
+    def end(self, thread: int) -> None:
+        """Leave a thread alone from now on: what it was to raise, and has not, it never does."""
+        with self._lock:
+            self._ends.pop(thread, None)
+            _have_raise(thread, None)
+
+    def _look(self) -> None:
+        with self._lock:
+            while True:
+                now = time.monotonic()
+                for thread in [thread for thread, end in self._ends.items() if end <= now]:
+                    _have_raise(thread, _TooLong)
+                    self._ends[thread] = now + AGAIN
+                self._wakes = min(self._ends.values(), default=math.inf)
+                self._changed.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
+
+
+def _have_raise(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )
+
+
+_watch = _Watch()
+
+
+def within_seconds(most: float | None, act: Callable[[], T]) -> T:
+    """Return what a function returns, which may compute for so many seconds by the clock; None: as long as it takes.
+
+    A thread cannot be ended from outside. It is made to raise, which it does as soon as it is in Python's code again: a
+    single product or decomposition is waited for, whose size the memory bounds. Code that swallows that meets it again,
+    every `AGAIN` seconds.
+
+    Raises RefusedError if it took longer.
+    """
+    if most is None:
+        return act()
+    thread = threading.get_ident()
+    try:
+        _watch.begin(thread, most)
+        try:
+            return act()
+        finally:
+            _watch.end(thread)
+    except _TooLong:
+        _watch.end(thread)  # if it was raised before the end was noted
+        rule = "limits.request.seconds"
+        raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None

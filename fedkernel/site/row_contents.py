@@ -1,0 +1,85 @@
+"""By what a site knows the content of its rows again: hashes under its secret, which stay with it."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from fedkernel.data import RawTable, TableLike, as_table
+from fedkernel.ground import AnyArray, Positions, row_blocks
+from fedkernel.preparing import TableToPrepare
+from fedkernel.wire import SIZE, Hashes, as_keys
+
+
+def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
+    """Return hashes of rows, the same wherever a row stands and whatever it is called: shape (n, 16).
+
+    Equal rows are told apart by how many came before; zeros have one sign. Takes one pass over the table, of which 16 N
+    bytes are kept in memory until another table is asked for.
+
+    `X` (N, d). `positions` (n,): of the rows; None: all.
+    """
+    hashes = _all_contents(_Same(X), secret)
+    chosen = hashes if positions is None else hashes[positions]
+    order = np.argsort(keys := as_keys(chosen), kind="stable")
+    again = np.append(False, keys[order[1:]] == keys[order[:-1]])
+    if again.any():
+        chosen, places = chosen.copy(), np.arange(len(order))
+        before = places - np.maximum.accumulate(np.where(again, 0, places))
+        for place in np.flatnonzero(again):
+            row = _hash(chosen[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
+            chosen[order[place]] = np.frombuffer(row, np.uint8)
+    return chosen
+
+
+class _Same:
+    """A table, known by which object it is: sites keep what they have read."""
+
+    def __init__(self, X: TableLike | TableToPrepare):
+        self.X = X
+
+    def __hash__(self) -> int:
+        return id(self.X)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.X is self.X
+
+
+@lru_cache(maxsize=1)
+def _all_contents(table: _Same, secret: bytes) -> Hashes:
+    hashes = bytearray()  # a list of as many small objects would take three times the memory
+    for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
+        hashes += _hash(row, secret)
+    return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)
+
+
+def _hash(content: bytes, secret: bytes) -> bytes:
+    return hashlib.blake2b(content, key=secret, digest_size=SIZE).digest()
+
+
+def _rows(X: TableLike) -> Iterator[bytes]:
+    """Yield what each row of numbers holds: of a sparse one its entries and their columns."""
+    table = as_table(X, "the table")
+    for place in row_blocks(table.shape[0]):
+        block = table.block(place.start, place.stop)
+        if isinstance(block, np.ndarray):
+            yield from _numbers(block)
+        else:
+            for first, last in zip(block.indptr[:-1], block.indptr[1:], strict=True):
+                entries = block.indices[first:last].astype(np.int64), block.data[first:last] + 0.0
+                yield b"".join(entry.tobytes() for entry in entries)
+
+
+def _raw_rows(raw: RawTable) -> Iterator[bytes]:
+    """Yield what each row of a raw table holds: its numbers, as `_rows` has them, and then its texts."""
+    columns = list(raw.columns.values())
+    numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
+    texts = [column for column in columns if column.dtype.kind != "f"]
+    for row, cells in zip(_numbers(numbers), zip(*texts, strict=True) if texts else [()] * raw.rows, strict=True):
+        yield row + (repr(cells).encode() if cells else b"")
+
+
+def _numbers(block: AnyArray) -> Iterator[bytes]:
+    whole = np.where(np.isnan(block), np.nan, block + 0.0)
+    return (row.tobytes() for row in whole)

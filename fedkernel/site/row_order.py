@@ -1,0 +1,98 @@
+"""Rows of a site's table: which of them a run agreed on, and how far they differ from those of earlier runs."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data import readable
+from fedkernel.ground import InputError, Positions, ProtocolError, TellableError, read_secret, write_whole
+from fedkernel.wire import SIZE, Hashes, are_hashes, as_keys, hash_ids
+
+
+def read_key(path: str) -> bytes:
+    """Read the key that sites share, less the white space around it; none is known as text.
+
+    Raises InputError if the file is missing or holds less than 16 bytes.
+    """
+    with readable(path, "a file with the sites' key"):
+        key = read_secret(Path(path).expanduser()).strip()
+    if len(key) < SIZE:
+        raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {SIZE}")
+    return key
+
+
+def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
+    """Return where a site has the rows that all agreed on.
+
+    `own` (n_m, 16). `common` (n, 16): what the coordinator sent. Returns ndarray of shape (n,). Raises ProtocolError if
+    `common` are no hashes, not in order, repeated, or not all among the site's own.
+    """
+    if not are_hashes(common) or not len(common):
+        raise ProtocolError(
+            f"the rows agreed on have shape {common.shape}, {common.dtype}; allowed: (n, {SIZE}), uint8"
+        )
+    common_keys, own_keys = as_keys(common), as_keys(own)
+    order = np.argsort(own_keys)
+    places = np.minimum(np.searchsorted(own_keys, common_keys, sorter=order), len(own_keys) - 1)
+    positions = order[places]
+    if not np.all(common_keys[:-1] < common_keys[1:]) or not np.array_equal(own_keys[positions], common_keys):
+        raise ProtocolError("the rows agreed on are not some of this site's own, in order and each once")
+    return positions.astype(np.int64)
+
+
+def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
+    """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
+
+    `ids`: of all its rows; None: they are known by their positions. `positions` (n,): of the rows that the run works
+    on; None: all. `rows`: how many the site has.
+    """
+    names = [str(row) for row in range(rows)] if ids is None else ids
+    chosen = range(rows) if positions is None else positions.tolist()
+    return hash_ids([names[row] for row in chosen], key, "", 0)
+
+
+class RowsApart(NamedTuple):
+    """How an error names rows that a run has and an earlier one had not, those that only that had, and what is kept."""
+
+    new: str
+    gone: str
+    same: str
+
+
+ROWS_APART = RowsApart("{} rows more", "{} rows fewer", "rows")
+
+
+VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "values")
+
+
+def check_rows_apart(
+    folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
+) -> None:
+    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; perhaps note them for later ones.
+
+    The same rows again are allowed. What three runs say together about few rows is not seen.
+
+    - `folder`: where the rows of earlier runs are noted.
+    - `rows` (n, 16): as `own_rows` gives them, or `fedkernel.site.row_contents.row_contents`.
+    - `least`: by how many they may differ.
+    - `note`: whether something about them leaves.
+    - `said`: what the error says of them.
+    """
+    keys = np.sort(as_keys(rows))
+    path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
+    if path.exists():
+        return
+    for earlier in sorted(folder.glob("*.npy")):
+        before = as_keys(np.load(earlier, allow_pickle=False))
+        for what, differing in ((said.new, np.setdiff1d(keys, before)), (said.gone, np.setdiff1d(before, keys))):
+            if 0 < len(differing) < least:
+                raise TellableError(
+                    f"the run would work on {what.format(len(differing))} than an earlier one, whose difference would "
+                    f"be about these; allowed: the same {said.same}, or at least {least} others (table.rows_apart)"
+                )
+    if note:
+        write_whole(path, lambda file: np.save(file, rows), 0o600)

@@ -1,0 +1,131 @@
+"""Simulated sites: their parts of a job's data, which the job's author speaks for."""
+
+import os
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from fedkernel.data import (
+    Dataset,
+    DataSpec,
+    Opened,
+    Partition,
+    PartitionSpec,
+    Prepare,
+    SiteFile,
+    Version,
+    load,
+    open_tables,
+    split,
+    version_of,
+)
+from fedkernel.ground import InputError, find
+from fedkernel.numerics import import_kernels
+from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import KernelClient
+from fedkernel.site.data_files import content_of, read_file
+from fedkernel.site.labels import labels_of_file
+from fedkernel.site.raw_tables import raw_parts, raw_shard
+from fedkernel.site.site import Site
+from fedkernel.site.site_store import keeper
+from fedkernel.wire import Job, RunSpec
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: DataSpec) -> Dataset:
+    """Return the data set that the seeds of an experiment divide, each in its own way, or that each draws anew."""
+    return load(data)
+
+
+@lru_cache(maxsize=2)
+def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
+    """Return all simulated sites' parts of a data set.
+
+    Cached, since a site is built anew for every message, and a process serves several sites.
+    """
+    where = "data"
+    try:
+        dataset, where = _loaded(data.drawn(seed)), "partition"
+        return split(partition, dataset, clients=clients, seed=seed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+@lru_cache(maxsize=2)
+def simulated_raw(
+    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
+) -> list[TableToPrepare]:
+    """Return all simulated sites' parts of a data set, as raw tables with its columns' names."""
+    names = _loaded(data.drawn(seed)).columns
+    return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
+
+
+Derived = dict[type[KernelClient], dict[str, Any]]
+
+
+@lru_cache(maxsize=2)
+def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
+    """Return what clients make of simulated sites' parts (`KernelClient.once`): it stays as long as these do."""
+    return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
+
+
+@lru_cache(maxsize=1)
+def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
+    """Return what clients make of a site's table: as long as its file stays as it is, and the process asks of one."""
+    return {}
+
+
+@lru_cache(maxsize=1)
+def _opened(file: str, version: Version) -> Opened:
+    """Open a simulated site's file; cached until it is changed."""
+    return open_tables(file)
+
+
+def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
+    """Import what a run names, for a site that is simulated, and return its client by class name."""
+    import_kernels(run.parameters)
+    if run.pair is None:
+        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
+    else:
+        kind = find(run.pair, KernelClient, "clients", "pair")
+    return {kind.__name__: kind}
+
+
+def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
+    """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
+    results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
+    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
+    if run.shards is not None:
+        own |= _simulated_file(run, site.number)
+    elif run.data is not None and run.partition is not None:
+        parts = simulated_partition(run.data, run.partition, clients, run.seed)
+        y = parts.all_labels if parts.labels is None else parts.labels[site.number]
+        derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
+        own |= {"X": parts.shards[site.number], "labels": lambda: y, "derived": derived}
+        if run.prepare is not None:
+            raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
+            own["X"] = raws[site.number]
+    return replace(site, **own)
+
+
+def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
+    """Return what a simulated site has whose file the job names."""
+    file = (run.shards or [])[number]
+    path = str(file.path) if isinstance(file, SiteFile) else file
+    labels = None if run.labels is None else run.labels[number]
+    own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
+    own |= {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
+    if isinstance(file, SiteFile):
+        own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
+    if run.prepare is not None:
+        table = raw_shard(file, run.prepare)
+        return own | {"X": table, "ids": table.raw.ids}
+    version = version_of(path)
+    own |= {"derived": derived_of_file(file, version)}
+    if isinstance(file, SiteFile):
+        data = read_file(file, version)
+        return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
+    X, new = _opened(file, version)
+    return own | {"X": X, "new": new}

@@ -1,0 +1,293 @@
+"""Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+
+from fedkernel.data import SiteData, version_of
+from fedkernel.ground import (
+    AnyArray,
+    InputError,
+    OwnFileError,
+    Positions,
+    RefusedError,
+    TellableError,
+    called,
+    check_folder,
+    derived,
+)
+from fedkernel.kernel_width import WidthClient
+from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
+from fedkernel.protocol import KernelClient, check_plan
+from fedkernel.site.allowed_clients import allowed, own_pairs
+from fedkernel.site.approval import approved_guards, check_approved
+from fedkernel.site.data_files import content_of, new_file, own_file, read_new_rows, read_own_data, sha256_of
+from fedkernel.site.gate import Gate
+from fedkernel.site.kept_clusters import OwnClusters
+from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
+from fedkernel.site.labels import check_labels_may_be_used, labels_of_file
+from fedkernel.site.outbox import check_record
+from fedkernel.site.policy import flag, own_policy
+from fedkernel.site.policy_check import check_run
+from fedkernel.site.raw_tables import OwnRaw, own_raw
+from fedkernel.site.row_contents import row_contents
+from fedkernel.site.row_order import VALUES_APART, check_rows_apart, own_rows
+from fedkernel.site.simulated import derived_of_file, simulated_site
+from fedkernel.site.site import Site
+from fedkernel.site.site_store import RunRows, keeper, kept_preparation, table_as_begun
+from fedkernel.wire import Job, Projecting, RunSpec
+
+
+@lru_cache(maxsize=4)
+def _job(text: str) -> Job:
+    """Read a job, which comes with every message."""
+    return Job.from_json(text)
+
+
+@lru_cache(maxsize=8)
+def _run_of(text: str, run_id: str) -> RunSpec:
+    """Return a run of a job, as the study has it that the job belongs to, if there is one."""
+    job = _job(text)
+    run = job.run(run_id)
+    if job.study is not None:
+        job.study.check_run(run)
+    return run
+
+
+@lru_cache(maxsize=8)
+def _key_of(text: str, run_id: str) -> str:
+    """Return what tells a run of a job from all others, also of that id: a hash of its study and of all it says."""
+    study = _job(text).study
+    whole = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
+    """Hold the plan of a job's run against the clients that the site is willing to run."""
+    run = _job(text).run(run_id)
+    before = (() if run.prepares is None else PrepareClient.answers) + WidthClient.answers
+    check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
+
+
+def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
+    file, version = own_file(node)
+    check_labels_may_be_used(file, own_policy(node), who)
+    with _for_its_log(who, "read its labels"):
+        return labels_of_file(file, version)
+
+
+def _number(node: Mapping[str, Any], run: RunSpec) -> int:
+    """Return the client's number: the node's partition, or its place among the run's sites."""
+    sites, name = run.sites or [], node.get("name")
+    if name is not None and sites and name not in sites:
+        raise TellableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
+    if "partition-id" not in node:
+        if name is None or not sites:
+            raise TellableError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+        return sites.index(str(name))
+    number = int(node["partition-id"])
+    if name is not None and sites and sites.index(str(name)) != number:
+        raise TellableError(
+            f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}"
+        )
+    return number
+
+
+def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
+    """Find the data of a site, its own or its part of simulated ones, for a run of the job in Flower's configuration.
+
+    The node's configuration says what is the site's own, and no job says any of it:
+
+    ``name``
+        The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
+    ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``
+        Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
+        that the job names is used. Labels are for clients that need them, where the operator names the client.
+    ``new``
+        A file with new rows of these columns and ids, for runs that project such.
+    ``id-key``
+        A file with the key of the hashes of its ids, see `fedkernel.wire.row_ids`.
+    ``ids-without-key``
+        Whether hashes of its ids may leave without a key.
+    ``out``
+        A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, labels
+        and up to 50 coordinates of its rows to ``<out>/<run>.csv`` as well; what leaves it stands in
+        ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
+    ``policy``
+        A file, see `fedkernel.site.policy`; what it says is said nowhere else.
+    ``share-rows``
+        Without a policy: whether rows of its file may leave as they are; without it, no.
+    ``allow``
+        Without a policy: the client classes it answers as, and kernels that are not ours, by short name or address,
+        with commas between; without it the one that the run names, if it is ours. Nothing that only a job or a message
+        names is imported.
+    ``min-rows``, ``min-sites``
+        Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
+        without them.
+    ``peers-without-pins``
+        Without a policy: whether letters are exchanged with peers that it has not pinned.
+    ``given-seed``
+        Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
+    ``table-share``
+        Without a policy: how many numbers may leave in a run for each entry of its table, see `Guards`.
+    ``max-message``, ``max-memory``, ``max-seconds``
+        Without a policy: what a request may take, see `fedkernel.site.policy.RequestLimits`.
+    ``approve``
+        Which studies it takes part in, see `fedkernel.site.check_approved`.
+    ``keep-payloads``
+        Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.site.outbox`).
+    ``identity``, ``pins``
+        Files, see `KeyPair.read` and `read_pins`.
+    ``keep-letter-keys``
+        Whether the keys of a run are kept in ``out`` for a process that is started again (`fedkernel.peers.key_file`).
+
+    Raises InputError if there are no data for the run, if they cannot be read, or if the node and the run contradict
+    each other.
+    """
+    text = str(context.run_config["job"])
+    job, run = _job(text), _run_of(text, str(config["run"]))
+    node = context.node_config
+    number = _number(node, run)
+    name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
+    who = called(number, name)
+    with _for_its_log(who, "read its keys"):
+        keys = read_own_keys(node)
+    site = Site(number, None, None, keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
+    clients = run.clients or int(node.get("num-partitions", number + 1))
+    if number >= clients:
+        return site
+    if "data" in node:
+        return _own_site(site, node, text, run)
+    if run.sites is not None:
+        raise TellableError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
+    return simulated_site(site, job, run, clients)
+
+
+def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
+    """Return the site with its own file, and what its operator allows."""
+    if "out" not in node:
+        raise TellableError(
+            f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
+        )
+    job = _job(text)
+    data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
+    with _for_its_log(site.called, "read its policy"):
+        policy = own_policy(node)
+    try:
+        check_run(policy, run)
+        check_approved(node, policy, job)
+    except RefusedError as error:
+        raise RefusedError(error.rule, f"{site.called}: {error}") from None
+    with _for_its_log(site.called, "read its data"):
+        own = read_own_data(node) if run.prepare is None else own_raw(*own_file(node), run.prepare)
+    with _for_its_log(site.called, "import what its operator allows"):
+        pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
+        if run.pair is not None:  # which is among them: another's could answer the plan's requests, and otherwise
+            pairs = allowed([run.pair])
+    try:
+        _check_plan(text, run.id, tuple(pairs.values()))
+    except InputError as error:
+        raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
+    results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
+    study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
+    with _for_its_log(site.called, "keep its secret"):
+        secret = own_secret(out)
+    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.called)
+
+    def keep(outputs: dict[str, AnyArray]) -> None:
+        with _for_its_log(site.called, "store what it keeps"):
+            keeper(results, sheet, key)(clusters.marked(outputs))
+
+    def check_keep() -> None:
+        with _for_its_log(site.called, "store what it keeps"):
+            check_folder(out, 0o700)
+            check_record(out)
+            for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
+                if file.resolve() in (results.resolve(), sheet.resolve()):
+                    raise InputError(f"results of run {run.id!r} would replace {file}; choose another folder (--out)")
+        clusters.check()
+
+    def remember(positions: Positions | None, order: int) -> None:
+        with _for_its_log(site.called, "note its rows"):
+            used = own.X.kept if isinstance(own.X, TableToPrepare) else None
+            RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
+
+    if run.project is None:
+        site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
+        apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
+        site = replace(site, check_rows_apart=apart, remember_order=remember)
+    else:
+        with _for_its_log(site.called, "read its new rows"):
+            site = _projecting(site, node, run, run.project)
+    return replace(
+        site,
+        derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
+        labels=lambda: _own_labels(node, site.called),
+        keep=keep,
+        share_rows=policy.share_rows,
+        min_rows=policy.table.min_rows,
+        row_share=policy.table.row_share,
+        ids_without_key=flag(node, "ids-without-key"),
+        peers_pinned=policy.study.peers == "pinned" or "pins" in node,
+        has_pins="pins" in node,
+        sites=run.sites or (),
+        guards=approved_guards(policy.guards, out, study),
+        pairs=pairs,
+        gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
+        noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
+        threads=min(site.threads, os.cpu_count() or 1),
+        path=str(data),  # as error texts have it
+        table=partial(
+            content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
+        ),
+        table_as_begun=partial(table_as_begun, out, run.id),
+        check_keep=check_keep,
+        earlier=None if run.compare is None else clusters.of,
+        kept_keys=kept_keys(node, key, secret, site.identity),
+    )
+
+
+def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
+    """Return the site with its new rows, and of its table the rows that an earlier run worked on, which it checked.
+
+    Where that run prepared its tables, both are prepared by what the site kept then.
+    """
+    out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
+    noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
+    if run.prepare is None or preparation is None:
+        own = read_own_data(node)
+        new = read_new_rows(node, own)
+        X = noted.rows_for(project, own, sha256, what)
+        return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
+    noted.check_for(project, sha256, what)
+    raw, file = own_raw(*own_file(node), run.prepare).X, new_file(node, preparation.names)
+    fresh, text = own_raw(file, version_of(str(file.path)), run.prepare), to_text(preparation)
+    X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
+    return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
+
+
+def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
+    own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
+) -> None:
+    """Hold the rows of a run, and what stands in them, to those of earlier runs."""
+    if least:
+        values = row_contents(own.X, positions, secret)
+        check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
+        check_rows_apart(folder / "values", values, least, note=note, said=VALUES_APART)
+
+
+@contextmanager
+def _for_its_log(who: str, what: str) -> Iterator[None]:
+    """Keep the text of an error, which names a site's files, for its log; the coordinator hears only what failed."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        raise OwnFileError(f"{who} cannot {what}", f"{who}: {error}") from None

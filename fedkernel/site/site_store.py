@@ -1,0 +1,185 @@
+"""What a site keeps: arrays of its runs, sheets of its rows, and which rows a run worked on, for later ones."""
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data import Preparation, Prepare, SiteData, as_table
+from fedkernel.ground import AnyArray, InputError, Positions, Rows, open_npz, write_rows, write_whole
+from fedkernel.preparing import TableToPrepare, from_text
+from fedkernel.wire import Projecting
+
+log = logging.getLogger(__name__)
+
+SHEET = 50
+"""Columns of an array, at most, that a site keeps as CSV, too."""
+
+RUN = "(run)"
+"""What the array is called, among those that a site keeps, that tells their run from others of its id."""
+
+EARLIER = "earlier"
+"""The folder in a site's own for what it has kept of other runs of an id."""
+
+
+def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Callable[[dict[str, AnyArray]], object]:
+    """Return what stores a site's named arrays in a file, and labels and coordinates as a sheet; with None, nowhere.
+
+    With a key, which tells the run from others of its id, nothing is replaced that is of another one: see `EARLIER`.
+    """
+
+    def keep(outputs: dict[str, AnyArray]) -> None:
+        if path is not None and key:
+            _set_aside([path, *([] if sheet is None else [sheet])], key)
+            outputs = {**outputs, RUN: np.array(key)}
+        if path is not None:
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
+        few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
+        if sheet is not None and {"labels", "embedding"} & few.keys():
+            write_rows(sheet, few, 0o600)
+
+    return keep
+
+
+def _set_aside(files: Sequence[Path], key: str) -> None:
+    """Move files into the folder `EARLIER`, where they replace none, unless the first is of the run with this key."""
+    present = [path for path in files if path.exists()]
+    with suppress(FileNotFoundError, InputError, KeyError), open_npz(files[0]) as file:
+        if str(file[RUN]) == key:
+            return
+    for number in itertools.count(1):
+        places = [path.parent / EARLIER / f"{path.stem}{f'-{number}' * (number > 1)}{path.suffix}" for path in present]
+        if not any(place.exists() for place in places):
+            break
+    for path, place in zip(present, places, strict=True):
+        place.parent.mkdir(0o700, exist_ok=True)
+        log.warning("%s is of another run of that name, and now %s", path, path.rename(place))
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """Which rows of a site's file a run worked on, in its order: noted at the site, for runs that project onto it.
+
+    - `order`: see `fedkernel.wire.order_of`.
+    - `positions` (N,): in the file.
+    - `ids` (N,): texts.
+    - `sha256`: of the file.
+    """
+
+    order: int
+    positions: Positions
+    ids: npt.NDArray[np.str_]
+    sha256: str
+
+    @classmethod
+    def of(
+        cls,
+        order: int,
+        positions: Positions | None,
+        ids: Sequence[str],
+        sha256: str,
+        used: Positions | None = None,
+    ) -> "RunRows":
+        """Return those at these positions, None: all, of the rows with these ids, which a file has at `used`."""
+        places = np.arange(len(ids)) if positions is None else positions
+        return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
+
+    def save(self, folder: Path, run: str) -> None:
+        """Write it as npz, for the site's owner only."""
+        arrays = {name: np.array(getattr(self, name)) for name in ("order", "positions", "ids", "sha256")}
+        path = _noted(folder, run)
+        write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
+
+    @classmethod
+    def load(cls, folder: Path, run: str) -> "RunRows":
+        """Read what is noted of a run; InputError if nothing is."""
+        path = _noted(folder, run)
+        try:
+            with open_npz(path) as file:
+                noted: dict[str, Any] = {name: file[name] for name in ("order", "positions", "ids", "sha256")}
+            return cls(int(noted["order"]), noted["positions"], noted["ids"], str(noted["sha256"]))
+        except FileNotFoundError:
+            raise InputError(
+                f"nothing is noted of run {run!r} in {path.parent}; allowed: the folder that it was joined with (--out)"
+            ) from None
+
+    def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
+        """Return the rows that the earlier run worked on, (N, d_m), from the site's table.
+
+        `sha256`: of the file that the table is from. `what`: how error texts call it. Raises InputError: as
+        `check_for`.
+        """
+        self.check_for(project, sha256, what)
+        return as_table(own.X, what).take(self.positions)
+
+    def used_of(self, table: TableToPrepare) -> Positions:
+        """Return where the rows are among those that are used of a raw table, which is the file's."""
+        return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
+
+    def check_for(self, project: Projecting, sha256: str, what: str) -> None:
+        """Check that these are the rows of the run that is meant, and still those of the file.
+
+        Parameters are those of `rows_for`.
+
+        Raises InputError if the file was changed since, or if the run was begun again with rows in another order.
+        """
+        if self.order != project.order:
+            raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
+        if self.sha256 != sha256:
+            raise InputError(
+                f"{what} has changed since run {project.of!r}; allowed: the file as it was then, new rows in another"
+            )
+
+
+def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
+    """Return what a site's table was when a run began, and note what it is now if the run begins only now.
+
+    A process that was restarted within a run is asked everything again, from the same beginning; what it has noted says
+    whether the table is still what the answers before were of.
+
+    `folder`: what the site keeps. `beginning`: what the coordinator tells this beginning of the run from others by;
+    empty: by nothing, and none is like it. `now`: by what the table is known.
+    """
+    path = folder / "tables-of-runs" / f"{run}.txt"
+    if beginning and path.exists():
+        known, _, then = path.read_text(encoding="utf-8").partition(" ")
+        if known == beginning:
+            return then
+    write_whole(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
+    return now
+
+
+def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
+    """Return how a site's table was prepared in an earlier run; None: it was not.
+
+    `folder`: what the site keeps. `prepare`: what is said to have been done. Raises InputError if something else was
+    done, or nothing is kept of it.
+    """
+    path, preparation = folder / f"{run}.npz", None
+    try:
+        with open_npz(path) as file:
+            if "preparation" in file:
+                preparation = from_text(str(file["preparation"]))
+    except FileNotFoundError:
+        pass
+    if preparation is None:
+        same = prepare is None
+    else:
+        same = prepare is not None and preparation.prepare == prepare.within(preparation.names)
+    if not same:
+        way = "nothing" if preparation is None else "another way"
+        raise InputError(
+            f"{path} says {way} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
+            "and the folder that the run was joined with (--out)"
+        )
+    return preparation
+
+
+def _noted(folder: Path, run: str) -> Path:
+    return folder / "rows-of-runs" / f"{run}.npz"

@@ -1,0 +1,15 @@
+"""Base classes of a pair's strategy, with the user's `fit` and `run`."""
+
+from typing import TYPE_CHECKING
+
+from fedkernel.ground.lazy_imports import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.strategy.by_name import strategy_of
+    from fedkernel.strategy.evaluation import Measures, Rival
+    from fedkernel.strategy.kernel_strategy import KernelStrategy
+    from fedkernel.strategy.phases import check_phases
+    from fedkernel.strategy.simulation import check_tables, simulated_sites
+    from fedkernel.strategy.tags import Tags
+else:
+    __getattr__, __all__ = lazily(__name__)

@@ -1,0 +1,18 @@
+"""Strategies by their name or address."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedkernel.ground import find
+from fedkernel.numerics import import_kernels
+from fedkernel.strategy.kernel_strategy import KernelStrategy
+
+
+def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
+    """Build the strategy of a name or address from a table, importing what both name.
+
+    Raises InputError if there is no such strategy, called `what` in the text, or if it refuses the parameters.
+    """
+    kind: type[KernelStrategy[Any]] = find(name, KernelStrategy, "pairs", what)
+    import_kernels(parameters)
+    return kind(**parameters)

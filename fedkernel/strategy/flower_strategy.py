@@ -1,0 +1,170 @@
+"""A method as a Flower Strategy: what `start` and Flower's own loop call, round by round."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result as FlowerResult
+from flwr.serverapp.strategy import Strategy
+
+from fedkernel.run import Conversation, Execution, RunSettings
+from fedkernel.strategy.method import Method
+from fedkernel.strategy.phases import begin, measure, note
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class FlowerStrategy(Method[M], Strategy, Generic[M]):
+    """The part of a strategy that Flower knows.
+
+    It is run by `start`, or by Flower's own loop, whose `configure_train` is sent the protocol's pending round and
+    whose `aggregate_train` feeds the replies in, for as many rounds as the protocol takes. Flower's train configuration
+    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline``, ``missing``
+    and ``threads``, under whose limit every step of the protocol runs.
+    """
+
+    def summary(self) -> None:
+        """Log the strategy and its hyper-parameters."""
+        log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
+
+    def start(  # noqa: PLR0917 - Flower's signature
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 0,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> FlowerResult:
+        """Run the protocol to its end over a grid, as `run` does, with what Flower's strategies take and return.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        initial_arrays, num_rounds
+            Not used: the protocol decides what it starts from and how many rounds it takes.
+        timeout : float
+            Seconds that each round may take.
+        train_config : ConfigRecord, optional
+            ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
+        evaluate_config : ConfigRecord, optional
+            If given, the finished model is measured on the clients by one more round (see `evaluation`).
+        evaluate_fn : callable, optional
+            Called once, with the number of rounds and the finished model's arrays.
+        """
+        self.summary()
+        outcome = FlowerResult()
+        settings = RunSettings.from_config({**(train_config or {}), "deadline": float(timeout)})
+        execution, settled = begin(self, grid, settings)
+        model = execution.finish(settled.protocol(execution.run))
+        number, outcome.arrays = execution.account.ledger.rounds, _arrays_of(model)
+        outcome.train_metrics_clientapp = {
+            row["round"]: _costs_of(row) for row in execution.account.history if row["round"]
+        }
+        if evaluate_config is not None and (measured := measure(settled, execution, model)):
+            outcome.evaluate_metrics_clientapp[number] = MetricRecord(dict(measured))
+        if evaluate_fn is not None and (judged := evaluate_fn(number, outcome.arrays)) is not None:
+            outcome.evaluate_metrics_serverapp[number] = judged
+        return outcome
+
+    # What Flower's own loop calls, round by round. Between its calls the run under way has to stand somewhere: in
+    # `_rounds`, the one thing a strategy keeps, and only for that loop.
+
+    _rounds: "_Rounds[M]"
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the protocol's pending round; round 1 joins the clients first; none when it is done.
+
+        Parameters
+        ----------
+        server_round : int
+            1 begins a new run.
+        arrays : ArrayRecord
+            Not used: these methods start from the clients' data, not from a model.
+        config : ConfigRecord
+            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
+        grid : Grid
+        """
+        if server_round == 1:
+            execution, settled = begin(self, grid, RunSettings.from_config(config))
+            training = execution.converse(settled.protocol(execution.run))
+            object.__setattr__(self, "_rounds", _Rounds(execution, training, settled))  # strategies are frozen
+        training = self._rounds.training
+        return [] if training.done else training.messages()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the replies to the protocol.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            The model's arrays by name, once the protocol is done.
+        metrics : MetricRecord or None
+            What the round cost; None, like the arrays, for rounds of Flower's loop after the protocol's last.
+
+        Raises
+        ------
+        ProtocolError
+            If a client failed, kept silent or answered something else than what was asked.
+        """
+        training = self._rounds.training
+        if training.done:
+            return None, None
+        finished = training.receive(replies)
+        costs = _costs_of(self._rounds.execution.account.history[-1])
+        return _arrays_of(training.value) if finished else None, costs
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages that measure the finished model on the clients, where the method has such a measure."""
+        rounds = self._rounds
+        if not rounds.training.done:
+            return []
+        if rounds.evaluating is not None:
+            return [] if rounds.evaluating.done else rounds.evaluating.messages()
+        measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
+        if measuring is None:
+            return []
+        rounds.evaluating = rounds.execution.converse(measuring)
+        return [] if rounds.evaluating.done else rounds.evaluating.messages()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the measures once the clients have answered; None where nothing was asked."""
+        evaluating = self._rounds.evaluating
+        if evaluating is None or evaluating.done:
+            return None
+        finished = evaluating.receive(replies)
+        return MetricRecord(dict(note(self._rounds.execution, evaluating.value))) if finished else None
+
+
+@dataclass
+class _Rounds(Generic[M]):
+    """A run under way in Flower's own loop."""
+
+    execution: Execution
+    training: Conversation[M]
+    settled: Method[M]
+    evaluating: Conversation[dict[str, float]] | None = None
+
+
+def _arrays_of(model: Any) -> ArrayRecord:
+    fields = vars(model) if hasattr(model, "__dict__") else {"value": np.asarray(model)}
+    arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+    return ArrayRecord({name: Array(value) for name, value in arrays.items() if not value.dtype.hasobject})
+
+
+def _costs_of(row: Mapping[str, Any]) -> MetricRecord:
+    """Return what a round cost, of its row in the history."""
+    return MetricRecord({name: row[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")})

@@ -1,0 +1,293 @@
+"""The coordinator's side of a pair, as its user has it: simulated, or run over any grid."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from flwr.serverapp import Grid
+
+from fedkernel.data import Prepare, Table, TableLike, column_names, labels_in_order, without_names
+from fedkernel.engines import ENGINES
+from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, named
+from fedkernel.models import Model, same_kernel, without_flattery
+from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
+from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table
+from fedkernel.protocol.table_share import table_share
+from fedkernel.run import Journal, Ledger, Result, RunSettings
+from fedkernel.strategy import phases
+from fedkernel.strategy.evaluation import Measures
+from fedkernel.strategy.flower_strategy import FlowerStrategy
+from fedkernel.strategy.phases import begin, check_phases, join_sites, measure, settled_as
+from fedkernel.strategy.simulation import Outputs, check_tables, simulated_sites, through_files
+from fedkernel.wire import shares_rows
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class KernelStrategy(FlowerStrategy[M], Generic[M]):
+    """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
+
+    Where it can, it says also what a run takes (`forecast`), which tables fit (`check_cohort`) and how the clients
+    measure a model (`evaluation`), and what its exact answer is (see `Judged`).
+
+    What it writes is `Method`'s, what Flower calls `FlowerStrategy`'s; here are the user's ways in: `fit` simulates
+    sites, over which it runs, and `run` is given any grid.
+    `fedkernel.strategy.phases` has the order of a run.
+    """
+
+    def fit(
+        self,
+        shards: Sequence[TableLike],
+        *,
+        y: Sequence[Any] | None = None,
+        id: str | None = None,
+        engine: str = "local",
+        seed: int = 0,
+        deadline: float = 3600.0,
+        quorum: float | None = None,
+        deadlines: Mapping[str, float] | None = None,
+        evaluate: bool = False,
+        reference: M | Literal["central"] | None = None,
+        prepare: Prepare | None = None,
+        wire: Precision = "float64",
+    ) -> Result[M]:
+        """Run the pair on simulated sites.
+
+        Parameters
+        ----------
+        shards : sequence of array-like
+            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Of pairs whose
+            client reads its rows block by block also sparse matrices, files' paths and `Table`s. Frames, as pandas
+            has them, are put in the first one's order where they stand in another: their columns by name with a
+            horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
+            columns, here and in every method that takes shards; the result knows the columns' names.
+        y : sequence of array-like of shape (n_m,), optional
+            Labels of each client's rows, in their order, for pairs whose client needs them; None for a client without.
+        id : str, optional
+            A column that all shards, which are frames then, have and that says which row is which; it is none of the
+            table. `tables` gives the same arrays for the other methods that take shards.
+        engine : {"local", "grpc", "ray"}
+            This process, a process for each client, or Flower's simulation.
+        seed : int
+            Everything random derives from it.
+        deadline : float
+            Seconds that a round may take.
+        quorum : int or float, optional
+            How many clients must remain, or which fraction of them, for the run to go on without one that fails or
+            keeps silent, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
+        deadlines : mapping of str to float, optional
+            By phase, seconds in place of the `deadline`.
+        evaluate : bool
+            Measure the model on the clients by a round or two more, where the method has such a measure.
+        reference : optional
+            The exact answer, ``self.central(shards)``; the result's metrics then tell how far off it is. Where the run
+            settled another kernel width by rule than that has, the exact answer at the run's width stands in its place,
+            which ``"central"`` asks for at once.
+        prepare : Prepare, optional
+            What is done to the tables first, which may then lack cells (NaN, None) and, as frames, have columns of
+            text; the result has the `Preparation`, or where columns are divided each site's outputs have its own.
+        wire : {"float64", "float32"}
+            What arrays of messages travel as: with float32 in half of the bytes, each entry off by 6e-8 of itself.
+            What is exact all the same, docs/experiments.md says.
+
+        Raises
+        ------
+        InputError
+            If the shards or the hyper-parameters do not fit each other.
+        ProtocolError
+            If a client fails or does not answer in time.
+        """
+        tables: list[Any] = (
+            check_tables(self.tables(shards, id=id), "shards", self.client.table)
+            if prepare is None
+            else tables_to_prepare(shards, prepare, self.partition, id_=id)
+        )
+        labels = None if y is None else labels_in_order(y, shards, self.partition, id)
+        check_phases(limits := dict(deadlines or {}), [self])
+        settings = RunSettings(
+            seed=seed,
+            clients=len(tables),
+            deadline=deadline,
+            prepare=prepare,
+            quorum=quorum,
+            deadlines=limits,
+            wire=wire,
+        )
+        if isinstance(reference, str) and reference != "central":
+            raise InputError(f'reference = {reference!r}, but must be a model, as of `central`, or "central"')
+        if engine not in ENGINES:
+            raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
+        result: Result[M]
+        if engine == "local":
+            sites = simulated_sites(self.client, tables, y=labels, share_rows=shares_rows(self.hyperparameters))
+            with sites as (grid, outputs):
+                result = self.run(grid, settings, evaluate=evaluate)
+            result.outputs = outputs
+        else:
+            result = through_files(
+                type(self), self.hyperparameters, tables, engine, settings, y=labels, evaluate=evaluate
+            )
+        if self.partition == "horizontal" and prepare is None:
+            result.columns = tuple(name for name in column_names(shards) if name != id)
+        if reference is not None:
+            with blas_threads(settings.threads):
+                prepared = tables if prepare is None else prepared_here(tables, prepare, self.partition)
+                settled = self.as_run(result)
+                if isinstance(reference, str) or (settled is not self and not same_kernel(result.model, reference)):
+                    whole = [own.block(0, len(own), "float64") if isinstance(own, Table) else own for own in prepared]
+                    reference = settled.central(whole)
+                result.metrics.update(settled.judge(result, prepared, reference))
+        return result
+
+    def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:
+        """Return the clients' tables as `fit` takes them: an array for each frame, in the first one's order."""
+        return without_names(shards, self.partition, id_=id)
+
+    def as_run(self, result: Result[M]) -> Self:
+        """Return the strategy as a run of it was, which gave this result: widths by rule settled as they were there."""
+        return settled_as(self, result.history)
+
+    plan_of_run, forecast_of_run = phases.plan_of_run, phases.forecast_of_run
+
+    def simulate(
+        self,
+        protocol: Callable[[Run], Protocol[T]],
+        shards: Sequence[TableLike],
+        new_shards: Sequence[TableLike] | None,
+        settings: RunSettings,
+    ) -> tuple[T, Outputs]:
+        """Run one more protocol of this strategy on simulated sites, which may hold new rows.
+
+        Where the settings say so, all rows are prepared first, the new ones as those before.
+
+        Returns
+        -------
+        value
+            The protocol's result.
+        outputs : dict of int to dict of str to ndarray
+            What each site kept.
+        """
+        if settings.prepare is not None:
+            raw = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
+            return self._simulated(protocol, raw, None, settings)
+        new = None
+        if new_shards is not None:
+            named = without_names(new_shards, self.partition, "new_shards", trained=shards)
+            new = check_tables(named, "new_shards", self.client.table)
+        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
+        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
+            raise InputError(
+                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
+                f"{[table.shape[1] for table in tables]}"
+            )
+        return self._simulated(protocol, tables, new, settings)
+
+    def _simulated(
+        self,
+        protocol: Callable[[Run], Protocol[T]],
+        tables: Sequence[TableLike | TableToPrepare],
+        new: Sequence[TableLike] | None,
+        settings: RunSettings,
+    ) -> tuple[T, Outputs]:
+        with simulated_sites(self.client, tables, new, share_rows=shares_rows(self.hyperparameters)) as (grid, outputs):
+            execution = join_sites(self, grid, settings)
+            return execution.finish(protocol(execution.run)), outputs
+
+    def run(
+        self,
+        grid: Grid,
+        settings: RunSettings | None = None,
+        *,
+        evaluate: bool = False,
+        journal: Journal | None = None,
+    ) -> Result[M]:
+        """Run the protocol over a grid and return the model together with what it cost.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        settings : RunSettings, optional
+        evaluate : bool
+            Measure the model on the clients by a round or two more, where the method has such a measure.
+        journal : Journal, optional
+            Has the replies of a run that was stopped, which is resumed, and is given those that come.
+        """
+        began = time.perf_counter()
+        execution, settled = begin(self, grid, settings or RunSettings(), journal)
+        model = execution.finish(settled.protocol(execution.run))
+        measures = measure(settled, execution, model) if evaluate else Measures({})
+        without_flattery(measures, model, centred=self.centres)
+        account, seconds = execution.account, time.perf_counter() - began
+        result = Result(
+            *(model, account.ledger, account.history),
+            metrics=dict(measures),
+            seconds=seconds,
+            columns=self._columns_of(execution.run.members),
+            strategy=named(type(self)),
+        )
+        if self.partition == "horizontal":
+            result.preparation = execution.preparation
+        if (choice := getattr(model, "choice_", None)) is not None:
+            result.metrics[choice.name] = float(choice.value)
+            result.findings.append(choice.why)
+        result.findings += getattr(model, "findings_", ())
+        if isinstance(model, Model) and (warning := model.width_finding()) is not None:
+            result.findings.append(warning)
+        if (wire := execution.settings.wire) != "float64":
+            result.wire = wire
+            result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
+        result.findings += [*measures.warnings, *execution.warnings, *account.losses]
+        result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
+        result.findings += _beside_tables(account.ledger, execution.run.members)
+        result.findings += _resumed(journal)
+        return result
+
+    def project(
+        self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool, journal: Journal | None = None
+    ) -> Result[FloatArray]:
+        """Run `projection` over a grid, whose clients have new rows, and return coordinates and what they cost."""
+        began = time.perf_counter()
+        execution = join_sites(self, grid, replace(settings, project=True), journal)
+        coordinates = execution.finish(self.projection(execution.run, model, to_sites=to_sites))
+        account, seconds = execution.account, time.perf_counter() - began
+        findings = _resumed(journal)
+        return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
+
+    def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
+        """Return the names of the columns of all, where clients have the same ones and these have names."""
+        return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
+
+
+def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
+    """Say where more floats went up than the whole table has, and where more than a tenth of a site's rows left."""
+    sentences, whole = [], pooled_floats(members, divided)
+    if ledger.floats_up > whole:
+        less = "where it may leave, sending it takes less"
+        sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table(whole)}: {less}")
+    if ledger.rows_up:
+        sent = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
+        if many := {member: rows for member, rows in sent.items() if 10 * rows > member.rows}:
+            most = max(many, key=lambda member: many[member] / member.rows)
+            rows = f"{most.called} sent {many[most]} of its {most.rows}"
+            sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")
+    return sentences
+
+
+def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
+    """Say where more numbers left a site than sites let leave by default, for each entry of its table."""
+    floats = ledger.floats_by_reader()
+    shares = {member: table_share(floats, [member]) for member in members}
+    if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
+        return []
+    takes = f"{share_text(share)} numbers for each entry of its table left {most.called}"
+    return [f"{takes}, from which its rows may be computed; sites allow {TABLE_SHARE:g} unless operators say more"]
+
+
+def _resumed(journal: Journal | None) -> list[str]:
+    """Say where a run was resumed, if it was."""
+    if journal is None:
+        return []
+    journal.note_live("its end")
+    return [f"the run had been stopped, and was resumed at {journal.resumed}"] if journal.resumed else []

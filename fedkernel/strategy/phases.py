@@ -1,0 +1,231 @@
+"""The course of a run: what comes before a method's own protocol and after it, what that asks and what it takes.
+
+1. The clients are joined, and where they hold columns their rows aligned by ids: `fedkernel.run.join`.
+2. Raw tables are prepared: `fedkernel.preparing`.
+3. The tables must fit each other: `Method.check_cohort`.
+4. Kernel widths by rule are settled on the rows as they are then: `fedkernel.kernel_width`.
+5. The method's own protocol: `Method.protocol`.
+6. Where that is wanted, the clients measure the model: `Method.evaluation`.
+
+Flower's own loop goes through step 5 and 6 round by round; all else is here.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from flwr.serverapp import Grid
+
+from fedkernel.data import Prepare
+from fedkernel.ground import FedkernelError, InputError, ProtocolError
+from fedkernel.kernel_width import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
+from fedkernel.preparing import PrepareClient, prepare_tables
+from fedkernel.preparing import forecast as preparing_forecast
+from fedkernel.preparing import plan as preparing_plan
+from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Run
+from fedkernel.run import JOINING, Account, Execution, Journal, RunSettings, join, log_event, unlike
+from fedkernel.strategy.evaluation import Measures
+from fedkernel.strategy.method import Method
+from fedkernel.wire import Losses
+
+log = logging.getLogger(__name__)
+
+MethodT = TypeVar("MethodT", bound=Method[Any])
+M = TypeVar("M")
+
+SETTLED = "gamma"
+"""What the history calls the width that was settled by rule; a second kernel's gamma_2."""
+
+
+class Begun(NamedTuple, Generic[MethodT]):
+    """A run whose method's own protocol is next.
+
+    Attributes
+    ----------
+    execution : Execution
+    method : Method
+        With numbers in place of widths by rule.
+    """
+
+    execution: Execution
+    method: MethodT
+
+
+def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Begun[MethodT]:
+    """Do all that comes before a method's own protocol: steps 1 to 4; with a journal, what it has is not asked again.
+
+    Raises
+    ------
+    ProtocolError
+        If clients are missing, fail or contradict each other.
+    InputError
+        If their tables do not fit each other, or cannot be prepared as the settings say.
+    """
+    execution = join_sites(method, grid, settings, journal)
+    settled = _settle(method, execution)
+    sent = execution.account.ledger.floats_by_reader()
+    members = (
+        replace(member, left=max(sent.get(member.client, {None: 0}).values())) for member in execution.run.members
+    )
+    return Begun(replace(execution, run=replace(execution.run, members=tuple(members))), settled)
+
+
+def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
+    """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
+    try:
+        return _joined(method, grid, settings, journal)
+    except FedkernelError as error:
+        error.joining = True
+        raise
+
+
+def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
+    name, pair = type(method).__name__, method.client.__name__
+    account = Account()
+    members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
+    run, preparation = Run(tuple(members), settings.seed, settings.wire), None
+    _say_what_it_takes(method, members, settings)
+    warnings: tuple[str, ...] = ()
+    if settings.prepare is not None:
+        preparer = PrepareClient.__name__
+        exactly = replace(settings, wire="float64")  # of columns in any unit
+        preparing = Execution(
+            *(name, preparer, method.partition, Losses(), grid, exactly, run, account), journal=journal
+        )
+        outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
+        warnings = tuple(finding.text for finding in outcome.findings)
+        for warning in warnings:
+            log.warning("%s: %s", settings.run, warning)
+        own = {member.client: member.columns for member in members}
+        prepared = tuple(replace(member, raw_columns=own[member.client]) for member in outcome.members)
+        run, preparation = replace(run, members=prepared), outcome.preparation
+    _check_cohort(method, run.members)
+    losses = Losses(
+        *(method.on_missing == "continue", method.loses_first, method.hands_out),
+        *(settings.quorum, len(run.members)),
+    )
+    return Execution(
+        *(name, pair, method.partition, losses, grid, settings, run, account, preparation, warnings), journal=journal
+    )
+
+
+def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
+    """Log that a run has begun and, where the method has a forecast for such tables, how many rounds it takes."""
+    forecast: Forecast | None = None
+    with suppress(Exception):  # tables that do not fit each other are refused in other words
+        forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
+    rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
+    log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
+
+
+def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
+    """Check that tables fit each other; where they do not, that lies with those that are unlike most, if any are."""
+    try:
+        method.check_cohort(members)
+    except InputError as error:
+        shared = {
+            member.node_id: member.rows if method.partition == "vertical" else member.columns for member in members
+        }
+        raise error.at(unlike(shared), mendable=True) from None
+
+
+def _settle(method: MethodT, execution: Execution) -> MethodT:
+    """Settle widths by rule, which the history has then; return the method with these: step 4."""
+    if not (kernels := ruled_kernels(method)):
+        return method
+    settling = replace(execution, pair=WidthClient.__name__, losses=Losses())
+    kernel_of = settling.finish(settle_widths(execution.run, method.partition, kernels))
+    figures: dict[str, Any] = {_figure(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
+    execution.account.note(figures)
+    for kernel in kernels:
+        log.info("%s: %r is %r", execution.settings.run, kernel, kernel_of[kernel])
+    return with_kernels(method, kernel_of)
+
+
+def settled_as(method: MethodT, history: Sequence[Mapping[str, Any]]) -> MethodT:
+    """Return the method with widths by rule settled as they were in the run that has this history."""
+    if not (kernels := ruled_kernels(method)):
+        return method
+    figures = next(row["values"] for row in history if SETTLED in row.get("values", {}))
+    return with_kernels(
+        method, {kernel: kernel.with_gamma(figures[_figure(place)]) for place, kernel in enumerate(kernels)}
+    )
+
+
+def _figure(place: int) -> str:
+    return SETTLED if place == 0 else f"{SETTLED}_{place + 1}"
+
+
+def measure(method: Method[M], execution: Execution, model: M) -> Measures:
+    """Let the clients measure a model, where there is such a measure: step 6."""
+    if lost := execution.account.losses:  # what is measured would be of the others, and be counted as of all
+        return note(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
+    measuring = method.evaluation(execution.run, model)
+    measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
+    if (earlier := execution.settings.compare) is not None:
+        comparison = note(execution, _compared(method, execution, earlier))
+        measures.update(comparison)
+        measures.warnings += comparison.warnings
+    return measures
+
+
+def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]]) -> None:
+    """Raise InputError if a deadline is of a phase that no run of these methods has."""
+    clients: list[type[KernelClient]] = [*(method.client for method in methods), WidthClient, PrepareClient]
+    requests = [request.__name__ for client in clients for request in client.answers]
+    phases = dict.fromkeys([*JOINING.values(), *requests])
+    for phase in deadlines:
+        if phase not in phases:
+            raise InputError(f"deadlines: there is no phase {phase!r}; there are {', '.join(phases)}")
+
+
+def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measures:
+    """Compare with an earlier run; where that cannot be, as of one that has failed, the result lacks but that."""
+    try:
+        figures = execution.finish(method.comparison(execution.run, earlier))
+    except ProtocolError as error:
+        return Measures({}, warnings=[f"stability is not measured, against run {earlier}: {error}"])
+    return figures if isinstance(figures, Measures) else Measures(figures)
+
+
+def note(execution: Execution, figures: dict[str, float]) -> Measures:
+    """Return the figures of a measurement, its details being in the history and its warnings in the log."""
+    measures = figures if isinstance(figures, Measures) else Measures(figures)
+    execution.account.note(measures.details)
+    for warning in measures.warnings:
+        log.warning("%s: %s", execution.settings.run, warning)
+    return measures
+
+
+def plan_of_run(
+    method: Method[Any],
+    clients: int,
+    seed: int,
+    prepare: Prepare | None = None,
+    *,
+    evaluate: bool = False,
+    compare: str | None = None,
+) -> Plan | None:
+    """Return what a run asks of each client: steps 2, 4, 5 and, with `evaluate`, 6; None where the method says none.
+
+    With `compare`, an earlier run's id, that ends with a comparison with it.
+    """
+    if (own := method.plan(clients, seed)) is None:
+        return None
+    preparing = () if prepare is None else preparing_plan(prepare, method.partition, clients)
+    settling = width_plan(ruled_kernels(method), method.partition)
+    measuring = method.evaluation_plan() if evaluate else ()
+    comparing = () if compare is None else method.comparison_plan(compare)
+    return *preparing, *settling, *own, *measuring, *comparing
+
+
+def forecast_of_run(method: Method[Any], cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
+    """Return what a run takes without a measurement of the model: steps 2, 4 and 5; None where the method says none."""
+    before = Forecast(0, 0, 0, 0)
+    if prepare is not None:
+        before, cohort = preparing_forecast(prepare, method.partition, cohort)
+    if (own := method.forecast(cohort)) is None:
+        return None
+    return before + width_forecast(ruled_kernels(method), method.partition, cohort) + own

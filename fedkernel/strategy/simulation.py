@@ -1,0 +1,125 @@
+"""Runs a pair on simulated sites: in this process, or through files and an engine that starts processes of its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.serverapp import Grid
+from scipy import sparse
+
+from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix, write_raw
+from fedkernel.engines import ENGINES
+from fedkernel.engines.local import sites_here
+from fedkernel.flower_apps import APPS
+from fedkernel.ground import InputError, address_of
+from fedkernel.numerics import import_kernels
+from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import KernelClient
+from fedkernel.run import Result, RunSettings
+from fedkernel.site import Site
+from fedkernel.wire import Job, RunSpec
+
+Outputs = dict[int, dict[str, npt.NDArray[Any]]]
+
+
+def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, str], Any] = check_matrix) -> list[Any]:
+    """Return the clients' tables as `table` (see `KernelClient.table`) makes them, or an InputError that names one."""
+    checked = [table(rows, f"{what}[{number}]") for number, rows in enumerate(tables)]
+    if not checked:
+        raise InputError(f"{what} is empty, but at least one client is needed")
+    return checked
+
+
+@contextmanager
+def simulated_sites(
+    pair: type[KernelClient],
+    tables: Sequence[TableLike | TableToPrepare],
+    new_tables: Sequence[TableLike] | None = None,
+    *,
+    y: Sequence[npt.NDArray[Any] | None] | None = None,
+    share_rows: bool,
+    serialised: bool = False,
+) -> Iterator[tuple[Grid, Outputs]]:
+    """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps.
+
+    Where asked, all messages are serialised as between machines, which gives the same numbers later.
+    """
+    outputs: Outputs = {number: {} for number in range(len(tables))}
+
+    def site(number: int) -> Site:
+        new = None if new_tables is None else new_tables[number]
+        own = None if y is None else y[number]
+        more: dict[str, Any] = {"labels": lambda: own, "derived": {}}  # of this run's tables alone
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, **more)
+
+    sites = list(map(site, range(len(tables))))
+
+    def find_site(context: Any, config: Any) -> Site:
+        return sites[int(context.node_config["partition-id"])]
+
+    with sites_here({pair.__name__: pair}, find_site, clients=len(tables), serialised=serialised) as grid:
+        yield grid, outputs
+
+
+def through_files(
+    strategy: type[Any],
+    parameters: Mapping[str, Any],
+    tables: Sequence[TableLike | TableToPrepare],
+    engine: str,
+    settings: RunSettings,
+    *,
+    y: Sequence[npt.NDArray[Any] | None] | None = None,
+    evaluate: bool = False,
+) -> Result[Any]:
+    """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
+    import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
+    with TemporaryDirectory(prefix="fedkernel-") as folder:
+        files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
+        labels = None if y is None else [labels_file(own, Path(folder) / f"labels-{n}.npy") for n, own in enumerate(y)]
+        run = RunSpec(
+            id="run",
+            strategy=address_of(strategy),
+            pair=address_of(strategy.client),
+            parameters=dict(parameters),
+            seed=settings.seed,
+            shards=files,
+            labels=labels,
+            clients=len(tables),
+            evaluate=evaluate,
+            prepare=settings.prepare,
+            wire=settings.wire,
+        )
+        limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
+        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), whole=True, **limits)
+        for _ in ENGINES[engine](job):
+            pass
+        return Result.load(Path(folder) / "out" / "run")
+
+
+def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
+    """Write a client's labels, where it has some, and return the path."""
+    if y is None:
+        return None
+    np.save(path, y, allow_pickle=False)
+    return str(path)
+
+
+def as_file(table: Any, stem: Path) -> str:
+    """Return the path of a file that holds the table: the one it was opened from, or one that is written here."""
+    if isinstance(table, TableToPrepare):
+        return str(write_raw(table.raw, stem.with_suffix(".parquet")))
+    if isinstance(table, Table) and table.path is not None:
+        return str(table.path.resolve())
+    if isinstance(table, SparseTable):
+        path = stem.with_suffix(".npz")
+        sparse.save_npz(path, table.X)
+    elif isinstance(table, ArrayTable | np.ndarray):
+        path = stem.with_suffix(".npy")
+        np.save(path, table.X if isinstance(table, ArrayTable) else table, allow_pickle=False)
+    else:
+        raise InputError(f"{table.what}: only this process can read it; allowed on other engines: arrays and files")
+    return str(path)

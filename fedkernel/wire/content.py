@@ -1,0 +1,118 @@
+"""A request or a reply as the content of one of Flower's messages."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Message as FlowerMessage
+
+from fedkernel.ground import AnyArray, Precision, ProtocolError, shortened
+from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, wire_of
+from fedkernel.wire import flower
+
+RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
+"""What a message's content has, and nothing else."""
+
+
+def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
+    """Return what carries a message, and beside it a header of scalars, which may say what arrays travel as."""
+    header = header or {}
+    arrays, scalars = encode(message, wire_of(header))
+    return flower.content_of(arrays, {**header, **scalars})
+
+
+def identity_of(scalars: Mapping[str, object]) -> str:
+    """Return what a message is besides its arrays, as JSON: type, version, names of arrays, scalars, salt."""
+    names = ("message", "version", "arrays", "fields", "salt")
+    return json.dumps([scalars.get(name) for name in names], default=repr)
+
+
+def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
+    """Return the SHA-256 of a message, by `identity_of` it and its arrays: the same at both ends."""
+    sha256 = hashlib.sha256(identity.encode())
+    for array in arrays:
+        sha256.update(f"{array.dtype.str}{array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).data)
+    return sha256.hexdigest()
+
+
+def content_digest(content: RecordDict) -> str:
+    """Return the SHA-256 of all that a message's content has: the same wherever and whenever it is the same."""
+    sha256 = hashlib.sha256()
+    for name, record in sorted(content.items()):
+        if isinstance(record, ArrayRecord):
+            for key, array in record.items():
+                data = array.data
+                sha256.update(json.dumps([name, key, len(data)]).encode())
+                sha256.update(data)
+        else:
+            sha256.update(json.dumps([name, sorted(record.items())], default=repr).encode())
+    return sha256.hexdigest()
+
+
+def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
+    """Return the two records that a message's content has.
+
+    Raises ProtocolError if one is missing, of another kind, or not alone with the other.
+    """
+    records = dict(content.items())
+    for name, kind in RECORDS.items():
+        if name not in records:
+            raise ProtocolError(f"there is no record {name!r}")
+        if not isinstance(records[name], kind):
+            raise ProtocolError(f"the record {name!r} is no {kind.__name__}, but a {type(records[name]).__name__}")
+    if len(records) > len(RECORDS):
+        other = next(name for name in records if name not in RECORDS)
+        raise ProtocolError(f"there is a record {shortened(other)!r}; allowed: {', '.join(RECORDS)}")
+    return cast(ArrayRecord, records["arrays"]), cast(ConfigRecord, records["config"])
+
+
+HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
+"""What stands beside every request."""
+
+
+def header_of(message: FlowerMessage) -> dict[str, Any]:
+    """Return the scalars of a request, among them whom it is for, and of which run it is.
+
+    Raises ProtocolError if one of these is missing, or of another type.
+    """
+    if not message.has_content():
+        raise ProtocolError("the request has nothing in it")
+    try:
+        scalars = dict(records_of(message.content)[1].items())
+        for name, kind in HEADER.items():
+            if type(scalars.get(name)) is not kind:
+                raise ProtocolError(f"{name} must be a {kind.__name__}, not {shortened(repr(scalars.get(name)))}")
+    except ProtocolError as error:
+        raise ProtocolError(f"the request cannot be read: {error}") from None
+    return scalars
+
+
+VARYING = {"salt", "seconds"}
+"""Scalars of a reply that differ where it is made again."""
+
+
+def answer_hash(content: RecordDict) -> str:
+    """Return the SHA-256 of what a reply says, which is the same where it is made again."""
+    lasting = RecordDict()
+    for name, record in content.items():
+        if isinstance(record, ConfigRecord):
+            lasting[name] = ConfigRecord({key: value for key, value in record.items() if key not in VARYING})
+        else:
+            lasting[name] = record
+    return content_digest(lasting)
+
+
+def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
+    """Rebuild a message of the given kind, whose arrays travelled as the run says, and check everything about it.
+
+    Raises ProtocolError: one sentence on the first thing that is wrong.
+    """
+    try:
+        arrays, scalars = records_of(content)
+    except ProtocolError as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from None
+    return decode(kind, flower.read_arrays(arrays), dict(scalars.items()), wire)

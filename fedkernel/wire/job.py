@@ -1,0 +1,349 @@
+"""What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string.
+
+With runs of named sites goes the study that they belong to, which each site approves, by its hash, before it answers.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+
+from fedkernel.data import SOURCES, DataSpec, PartitionSpec, Prepare, SiteFile
+from fedkernel.ground import (
+    Group,
+    InputError,
+    Precision,
+    TellableError,
+    explain,
+    installed_version,
+    names,
+    own_names,
+    read_table,
+    short,
+)
+from fedkernel.numerics import kernel_tables
+from fedkernel.protocol import VERSION, Plan
+from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
+from fedkernel.wire.row_ids import Missing
+
+
+def shares_rows(parameters: Mapping[str, Any]) -> bool:
+    """Return whether a strategy's parameters, or those of a strategy inside, say ``share_rows``."""
+    inner = (value for value in parameters.values() if isinstance(value, Mapping))
+    return parameters.get("share_rows") is True or any(map(shares_rows, inner))
+
+
+def _absolute(path: str) -> str:
+    """Return a path that means the same in every process, also one that works in another folder."""
+    return os.path.abspath(Path(path).expanduser())
+
+
+def _absolute_file(file: str | SiteFile) -> str | SiteFile:
+    return _absolute(file) if isinstance(file, str) else replace(file, path=_absolute(str(file.path)))
+
+
+AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
+
+
+UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
+"""What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
+
+MOST_SITES = 10_000
+"""Sites of a run that are named."""
+
+RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
+"""What a run is called: a part of the names of files at the sites, and so no path."""
+
+
+class Projecting(pydantic.BaseModel):
+    """That a run projects rows that are new at its sites, in place of fitting a model: onto what an earlier run found.
+
+    - `of`: the earlier run's id. Each site takes the rows that it worked on, in its order, from what it noted then.
+    - `order`: by what that order is known, see `fedkernel.wire.order_of`.
+    - `model`: SHA-256 of the model's file, which stays with the coordinator.
+    - `coordinates`: who gets them: the coordinator, which computes them, or also every site.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    of: RunId
+    order: int = pydantic.Field(ge=0, lt=2**48)
+    model: str = pydantic.Field(pattern="^[0-9a-f]{64}$")
+    coordinates: Literal["coordinator", "sites"] = "sites"
+
+
+class RunSpec(pydantic.BaseModel):
+    """One strategy on one partition of one data set with one seed.
+
+    - `id`: names the run's folder and files; 240 characters at most, since a record that cut it took two runs for one.
+    - `strategy`: its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
+    - `pair`: the client that answers it, in the same way: without it, a site that holds its own data answers nothing.
+    - `parameters`: its hyper-parameters, as a TOML table gives them.
+    - `data`, `partition`: where simulated sites take their part from; ``partition.clients`` None means as many as there
+      are nodes.
+    - `shards`: instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
+      scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
+    - `labels`: beside `shards`, for clients that need labels: .npy files of those of each site's rows.
+    - `sites`: instead of these: the names of the sites in the order of the clients; each has data of its own, which the
+      configuration of its node names (see `fedkernel.site.site_of_job`).
+    - `clients`: how many clients take part; None: all sites, or all nodes there are.
+    - `missing`: of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left
+      out everywhere, or the run is refused.
+    - `evaluate`: measure the model on the clients by a round or two more, where the method has such a measure.
+    - `align`: whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
+    - `plan`: what the strategy will ask of each client.
+    - `joint_seed`: whether named sites draw the seed together (`fedkernel.wire.seeding`); `seed` then only tells runs
+      apart.
+    - `prepare`: what is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
+      With `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
+    - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.
+    - `compare`: with `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters
+      the sites compare those of this one.
+    - `wire`: what arrays of the method's messages travel as, up and down.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    id: RunId
+    strategy: str
+    pair: str | None = None
+    parameters: dict[str, Any] = {}
+    seed: int = pydantic.Field(default=0, ge=0)
+    data: DataSpec | None = None
+    partition: PartitionSpec | None = None
+    shards: list[AnyFile] | None = None
+    labels: list[Annotated[str, pydantic.AfterValidator(_absolute)] | None] | None = None
+    sites: list[str] | None = pydantic.Field(default=None, min_length=1, max_length=MOST_SITES)
+    clients: int | None = pydantic.Field(default=None, ge=1)
+    missing: Missing = "drop"
+    evaluate: bool = False
+    align: bool = True
+    plan: Plan | None = None
+    joint_seed: bool = False
+    prepare: Prepare | None = None
+    project: Projecting | None = None
+    compare: RunId | None = None
+    wire: Precision = "float64"
+
+    @pydantic.field_validator("data")
+    @classmethod
+    def _has_absolute_path(cls, data: DataSpec | None) -> DataSpec | None:
+        return None if data is None else data.within(Path())
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _all_sites(cls, table: Any) -> Any:
+        """Have as many clients as there are sites, unless the table says otherwise."""
+        if isinstance(table, dict) and isinstance(table.get("sites"), list) and table.get("clients") is None:
+            return table | {"clients": len(table["sites"]) or None}
+        return table
+
+    @pydantic.model_validator(mode="after")
+    def _one_source(self) -> "RunSpec":
+        sources = [self.data, self.shards, self.sites]
+        if (self.data is None) != (self.partition is None) or sources.count(None) != len(sources) - 1:
+            raise ValueError(f"run {self.id} needs data and partition, or shards, or sites")
+        if self.sites is not None and (len(set(self.sites)) < len(self.sites) or "" in self.sites):
+            raise ValueError(f"sites = {self.sites}, but must be different names")
+        if self.sites is not None and self.clients != len(self.sites):
+            raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
+        if self.joint_seed and self.sites is None:
+            raise ValueError("joint_seed = true, but only named sites draw a seed together")
+        if self.project is not None and (self.sites is None or not self.align):
+            raise ValueError("project is for runs of named sites whose rows are compared by their ids")
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out labels, which only simulated sites have, no other run, the usual wire.
+
+        None of these is then a part of what sites approve and draw their seeds from.
+        """
+        table: dict[str, Any] = plain(self)
+        defaults = {"labels": None, "compare": None, "wire": "float64"}
+        return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of all that it says: another run has another."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def prepares(self) -> Prepare | None:
+        """What the run begins with; None where the sites' tables are not prepared, or are as they were before."""
+        return self.prepare if self.project is None else None
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether the strategy says that rows may leave the clients."""
+        return shares_rows(self.parameters)
+
+
+ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
+
+
+def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception]) -> ModelT:
+    try:
+        read_table(text)
+        return kind.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        raise refused(f"{what} is not valid: {explain(error)}") from None
+    except InputError as error:
+        raise refused(f"{what} is not valid: {error}") from None
+
+
+class Study(pydantic.BaseModel):
+    """What sites are asked to take part in: everything that will be asked of them, before it is.
+
+    `name`: the experiment's. `runs`: all of its runs, each with all parameters, seed, sites and plan. `versions`: of
+    fedkernel at the coordinator, and of the messages.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
+    versions: dict[str, str] = pydantic.Field(
+        default_factory=lambda: {"fedkernel": installed_version(), "messages": str(VERSION)}
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _is_one_thing(self) -> "Study":
+        """Refuse runs of the same id, and numbers that JSON does not have."""
+        if len({run.id for run in self.runs}) < len(self.runs):
+            raise ValueError("two of its runs have the same id")
+        try:
+            json.dumps([run.model_dump() for run in self.runs], default=repr, allow_nan=False)
+        except ValueError:
+            raise ValueError("a number in it is not finite") from None
+        return self
+
+    @property
+    def text(self) -> str:
+        """The study as canonical JSON: sorted, without spaces."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of `text`, 64 hexadecimal digits: another study has another."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str, what: str = "the study") -> "Study":
+        """Read a study, with errors as one sentence that begins with what it is called."""
+        return _from_json(cls, text, what, InputError)
+
+    def check_run(self, run: RunSpec) -> None:
+        """Raise TellableError unless a run is, to the letter, one of the study's."""
+        if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
+            raise TellableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
+
+
+SHORT = 12
+"""Digits of a study's hash in texts."""
+
+
+class Apps(pydantic.BaseModel):
+    """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    server: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
+    client: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
+
+
+class Job(pydantic.BaseModel):
+    """The runs that one start of the coordinator carries out, one after the other.
+
+    - `study`: that they belong to; it may have more runs.
+    - `signatures`: of the study, see `fedkernel.site.sign`.
+    - `apps`: what an engine starts; None: nothing is to be started, since the job comes to apps that are there.
+    - `out`: folder for the results, made absolute as all paths are; None: they are only logged.
+    - `mark`: name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another
+      machine's folder; results then come through the log (see `fedkernel.run.result_log`), and simulated sites keep
+      nothing.
+    - `models`: files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
+    - `deadline`: seconds that a round may take.
+    - `deadlines`: by phase, seconds in place of the `deadline`.
+    - `quorum`: how many clients must remain, or which fraction, see `fedkernel.wire.quorum`.
+    - `threads`: BLAS threads of each client and of the coordinator; part of the configuration since it decides the last
+      bits.
+    - `journals`: write each run's replies down in its folder, and go on with a run that was stopped
+      (`fedkernel.run.journal`); whoever says so removes them once he has the result. Nothing that sites are told.
+    - `go_on`: whether a run that fails ends the job, or is told of (`fedkernel.run.failed_run`) and the next begins.
+      Nothing that sites are told.
+    - `whole`: write coresets down too, where sites are simulated and `out` is read at once and removed. Nothing that
+      sites are told.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
+    study: Study | None = None
+    signatures: list[str] = []
+    apps: Apps | None = None
+    out: Annotated[str, pydantic.AfterValidator(_absolute)] | None = None
+    mark: str | None = None
+    models: dict[str, str] = {}
+    deadline: Seconds = 3600.0
+    deadlines: Deadlines = {}
+    quorum: Quorum | None = None
+    threads: int = pydantic.Field(default=1, ge=1)
+    journals: bool = False
+    go_on: bool = False
+    whole: bool = False
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_what_sites_are_not_told(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what sites are not told, and who does not know it could not read."""
+        table: dict[str, Any] = plain(self)
+        return {name: value for name, value in table.items() if value or name not in UNTOLD}
+
+    @classmethod
+    def from_json(cls, text: str) -> "Job":
+        """Read a job, with errors as one sentence."""
+        return _from_json(cls, text, "the job", TellableError)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where this process can write results; None: nowhere."""
+        if self.out is None or self.mark is None:
+            return None if self.out is None else Path(self.out)
+        here = os.access(Path(self.out) / self.mark, os.R_OK) and os.access(self.out, os.W_OK)
+        return Path(self.out) if here else None
+
+    @property
+    def work(self) -> str:
+        """What the job asks of a site, in words for its operator."""
+        work = dict.fromkeys(
+            f"{short(run.strategy, 'pairs')} ({short(run.pair, 'clients') if run.pair else 'of no client named'})"
+            + (", for which rows leave the site as they are" if run.shares_rows else "")
+            for run in self.runs
+        )
+        return "; ".join(work)
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages in which the runs' strategies, clients, kernels and data loaders are, and our own pairs."""
+        groups: dict[Group, list[str]] = {
+            "pairs": [run.strategy for run in self.runs],
+            "clients": [run.pair for run in self.runs if run.pair is not None],
+            "kernels": [table["type"] for run in self.runs for table in kernel_tables(run.parameters)],
+            "datasets": [run.data.name for run in self.runs if run.data is not None],
+        }
+        wholes = {names(group).get(name, name) for group, written in groups.items() for name in written}
+        wholes |= {*own_names("pairs").values(), *own_names("clients").values()}
+        return {whole.partition(":")[0].partition(".")[0] for whole in wholes if ":" in whole} - set(SOURCES)
+
+    def run(self, run_id: str) -> RunSpec:
+        """Return the run of that id."""
+        for run in self.runs:
+            if run.id == run_id:
+                return run
+        raise TellableError(f"the job has no run {run_id!r}")
