@@ -12,7 +12,7 @@ import pytest
 from model_files import KERNELS, contents, refused
 
 from fedkernel import RBF, KernelPCA, Linear, Prepare
-from fedkernel.ground import InputError
+from fedkernel.ground import InputError, brief
 from fedkernel.models import Embedding, Model
 from fedkernel.numerics import center_gram, leading_eigenpairs
 from strategies import DisKPCA, FKKMeans
@@ -96,7 +96,7 @@ def test_a_foreign_file_random_bytes_and_none(tmp_path):
 
 
 def test_what_unpacks_or_announces_to_be_more_than_it_may_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedkernel.ground.SMALL", 2**20)
+    monkeypatch.setattr("fedkernel.ground.archives.SMALL", 2**20)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, header=np.array("{}"), eigenvalues_=np.zeros(2**19))
     tracemalloc.start()

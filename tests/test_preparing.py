@@ -452,5 +452,5 @@ def test_guards_let_every_quantile_be_found(loader, monkeypatch):
     X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
     tables = tables_of(X, prepare)
     expected = prepared_here(tables, prepare, "horizontal")
-    monkeypatch.setattr("fedkernel.preparing.PrepareClient", GuardedClient)
+    monkeypatch.setattr("fedkernel.preparing.pooled.PrepareClient", GuardedClient)
     np.testing.assert_array_equal(np.vstack(prepared_here(tables, prepare, "horizontal")), np.vstack(expected))
