@@ -1,4 +1,4 @@
-"""By what a site knows the content of its rows again: hashes under its secret, which stay with it."""
+"""Hashes of a site's row contents under its secret, kept at the site to recognise rows."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from fedkernel.wire import SIZE, Hashes, as_keys
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
-    """Return hashes of rows, the same wherever a row stands and whatever it is called: shape (n, 16).
+    """Return hashes of row contents, (n, 16), independent of the rows' positions and ids.
 
-    Equal rows are told apart by how many came before; zeros have one sign. Takes one pass over the table, of which 16 N
-    bytes are kept in memory until another table is asked for.
+    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table, and
+    keeps 16 N bytes in memory until another table is hashed.
 
     `X` (N, d). `positions` (n,): of the rows; None: all.
     """
@@ -34,7 +34,7 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
 
 
 class _Same:
-    """A table, known by which object it is: sites keep what they have read."""
+    """Cache key of a table: equal only to that of the same object."""
 
     def __init__(self, X: TableLike | TableToPrepare):
         self.X = X
@@ -59,7 +59,7 @@ def _hash(content: bytes, secret: bytes) -> bytes:
 
 
 def _rows(X: TableLike) -> Iterator[bytes]:
-    """Yield what each row of numbers holds: of a sparse one its entries and their columns."""
+    """Yield the bytes of each row of numbers, for sparse rows those of columns and entries."""
     table = as_table(X, "the table")
     for place in row_blocks(table.shape[0]):
         block = table.block(place.start, place.stop)
@@ -72,7 +72,7 @@ def _rows(X: TableLike) -> Iterator[bytes]:
 
 
 def _raw_rows(raw: RawTable) -> Iterator[bytes]:
-    """Yield what each row of a raw table holds: its numbers, as `_rows` has them, and then its texts."""
+    """Yield the bytes of each row of a raw table: its numbers, as in `_rows`, then its texts."""
     columns = list(raw.columns.values())
     numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
     texts = [column for column in columns if column.dtype.kind != "f"]

@@ -1,4 +1,4 @@
-"""Rows of a site's table: which of them a run agreed on, and how far they differ from those of earlier runs."""
+"""A site's rows: positions of the common rows, and differences to the rows of earlier runs."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fedkernel.wire import SIZE, Hashes, are_hashes, as_keys, hash_ids
 
 
 def read_key(path: str) -> bytes:
-    """Read the key that sites share, less the white space around it; none is known as text.
+    """Read the key that sites share, stripped of white space at its ends.
 
     Raises InputError if the file is missing or holds less than 16 bytes.
     """
@@ -26,10 +26,10 @@ def read_key(path: str) -> bytes:
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
-    """Return where a site has the rows that all agreed on.
+    """Return the positions (n,) of the common rows in a site's table.
 
-    `own` (n_m, 16). `common` (n, 16): what the coordinator sent. Returns ndarray of shape (n,). Raises ProtocolError if
-    `common` are no hashes, not in order, repeated, or not all among the site's own.
+    `own` (n_m, 16). `common` (n, 16): from the coordinator. Raises ProtocolError if `common` are no hashes, not in
+    order, repeated, or not all among the site's own.
     """
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
@@ -45,10 +45,10 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
+    """Return hashes (n, 16) of a run's row ids, the same in every run, for the site's own notes.
 
-    `ids`: of all its rows; None: they are known by their positions. `positions` (n,): of the rows that the run works
-    on; None: all. `rows`: how many the site has.
+    `ids`: of all its rows; None: positions serve as ids. `positions` (n,): of the run's rows; None: all. `rows`: number
+    of rows at the site.
     """
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
@@ -56,7 +56,7 @@ def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None,
 
 
 class RowsApart(NamedTuple):
-    """How an error names rows that a run has and an earlier one had not, those that only that had, and what is kept."""
+    """Error phrases for rows new in a run, rows gone since an earlier one, and equal rows."""
 
     new: str
     gone: str
@@ -72,15 +72,15 @@ VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
 ) -> None:
-    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; perhaps note them for later ones.
+    """Raise TellableError if rows (n, 16) differ only by few from an earlier run's.
 
-    The same rows again are allowed. What three runs say together about few rows is not seen.
+    The same rows again are allowed. Differences over more than two runs are not checked.
 
-    - `folder`: where the rows of earlier runs are noted.
-    - `rows` (n, 16): as `own_rows` gives them, or `fedkernel.site.row_contents.row_contents`.
-    - `least`: by how many they may differ.
-    - `note`: whether something about them leaves.
-    - `said`: what the error says of them.
+    - `folder`: of the notes of earlier runs' rows.
+    - `rows` (n, 16): from `own_rows` or `fedkernel.site.row_contents.row_contents`.
+    - `least`: rows by which two runs must differ.
+    - `note`: whether to note the rows for later runs.
+    - `said`: phrases of the error.
     """
     keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
