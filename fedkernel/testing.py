@@ -174,10 +174,7 @@ class Pair:
     def outcome(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
         """Return a run's components (`Tags.components`) as orthonormal bases; client c held table ``order[c]``.
 
-        Returns
-        -------
-        list of ndarray
-            Bases (N, k): one, or one per vertical client that keeps its own; without components the model's arrays.
+        Bases (N, k): one, or one per vertical client that keeps its own; without components the model's arrays.
         """
         if self.tags.components is None:
             if not (arrays := _arrays(result.model)):
@@ -242,10 +239,7 @@ class Pair:
 
 
 def same_seed_same_bits(pair: Pair) -> None:
-    """Check that two runs of the same seed give the same bits of model, outputs and ledger.
-
-    The second run serialises all messages, as between machines.
-    """
+    """Check that two runs of the same seed, one serialised, give the same bits of model, outputs and ledger."""
     first, second = pair.recording.result, pair.fit_serialised()
     arrays = _arrays(first.model)
     same = _bits(arrays) == _bits(_arrays(second.model)) and first.outputs.keys() == second.outputs.keys()
@@ -274,10 +268,7 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
 
 
 def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
-    """Check that requests with drawn answers are ``seeded``.
-
-    Otherwise sites would let a coordinator choose the seed.
-    """
+    """Check that requests with drawn answers are ``seeded``, or a coordinator could choose their seed."""
     answers = (*pair.strategy.client.answers, *WidthClient.answers)
     seeded = {request.__name__: request.seeded for request in answers}
     for (client, purpose), requests in pair.recording.purposes.items():
@@ -330,7 +321,9 @@ def signs_of_columns(pair: Pair) -> None:
     """Check that changing the signs of some columns changes nothing (`Tags.signs`)."""
     whole = pair.whole
     signs = np.random.default_rng(0).choice([-1.0, 1.0], whole.shape[1])
-    signs[:2] = [-1.0, 1.0][: len(signs)]  # all of them changed, cosines would stay and sines change theirs
+    signs[:2] = [-1.0, 1.0][
+        : len(signs)
+    ]  # not all changed: cosines would stay and sines change sign
     error = pair.error(pair.fit(pair.divided(whole * signs)))
     pair.require_promised("signs_of_columns", "changing signs of columns", "signs", error)
 
@@ -387,7 +380,7 @@ def history_and_ledger_agree(pair: Pair) -> None:
     for name in ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up"):
         added, total = sum(row[name] for row in result.history), getattr(result.ledger, name)
         pair.require(added == total, check, f"the rounds of the history have {added} {name}, but the ledger {total}")
-    rounds = sum(row["round"] > 0 for row in result.history)  # the clients' joining is none
+    rounds = sum(row["round"] > 0 for row in result.history)  # joining is round 0
     pair.require(rounds == result.ledger.rounds, check, f"{rounds} rounds, but the ledger has {result.ledger.rounds}")
     seconds = sum(row["seconds"] for row in result.history)
     pair.require(seconds <= result.seconds, check, f"the rounds take {seconds} s of {result.seconds} s")
@@ -707,7 +700,7 @@ def _rows_shown(table: FloatArray, message: Message) -> int:
     """Return the number of nonzero rows of a table that a message's arrays contain unchanged."""
     rows, width = {row.tobytes() for row in table if row.any()}, table.shape[1]
     if width == 1:
-        return 0  # numbers that are alike say nothing
+        return 0  # equal numbers do not identify a row
     shown = set()
     for array in message.arrays().values():
         if array.dtype == np.float64 and array.size and array.shape[-1:] == (width,):

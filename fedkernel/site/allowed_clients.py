@@ -11,7 +11,7 @@ from fedkernel.wire import RunSpec
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
     """Import the allowed clients and kernels, and return the clients by class name.
 
-    Raises InputError if a name is that of no client or kernel, or if two clients have the same class name.
+    Raises InputError if a name is that of no client or kernel, or two clients have the same class name.
     """
     willing: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):

@@ -27,10 +27,7 @@ UNREADABLE = "the site cannot read which studies are approved"
 
 
 def check_hash(sha256: str) -> str:
-    """Return a study's hash, or raise InputError unless the text has all 64 digits.
-
-    The short form in texts is refused: a study with the same 12 digits can be searched for.
-    """
+    """Return a study's hash; InputError unless it has all 64 digits, since another can share the first 12."""
     if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
         raise InputError(
             f"study = {sha256!r} has {len(sha256)} of 64 digits, with which another study can begin, too; allowed: all "
@@ -94,8 +91,7 @@ def _signed(sha256: str) -> bytes:
 def sign(sha256: str, key: Path) -> str:
     """Return the signature of a study: the signer's public key, a colon, the signature's digits.
 
-    `key`: an Ed25519 key file as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM, without a password.
-    Raises InputError if the file is missing or holds no such key.
+    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if missing or another.
     """
     try:
         private = load_pem_private_key(read_secret(key), password=None)

@@ -119,7 +119,7 @@ class _Call:
             return PrepareClient
         willing = self.clients if site.pairs is None else site.pairs
         if pair == WidthClient.__name__ and (site.gate is None or site.gate.run.plan is not None):
-            willing = {pair: WidthClient}  # for any pair, where a plan says what it is asked
+            willing = {pair: WidthClient}  # for any pair with a plan
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
             raise TellableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
@@ -182,16 +182,15 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
     """Return the entries of the table that replies describe, if not the client's own table; else None."""
     if site.projects and client.new is not None:
         return int(math.prod(client.new.shape))
-    if isinstance(site.X, TableToPrepare):  # whose prepared form has a column for each level
+    if isinstance(site.X, TableToPrepare):  # its prepared form has a column per level
         return int(client.X.shape[0]) * len(site.X.raw.names)
     return None
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site.
+    """Build the ClientApp that answers for a site with these client classes, or the site's own ones.
 
-    `clients`: the allowed client classes by class name, unless the site has its own. `find_site`: returns the site for
-    Flower's context and a message's header.
+    `find_site`: returns the site for Flower's context and a message's header.
     """
 
     def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
@@ -203,7 +202,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             rule, node, before, began = "", context.node_config, None, time.process_time()
             asking = NOTHING
             try:
-                if has_record(node):  # reading and hashing takes as long as sending
+                if has_record(node):  # only then, since hashing takes as long as sending
                     asking = asking_of(message)
                 site = find_site(context, config := header_of(message))
                 memory = _checked_memory(message, str(config["run"]), context, site)
@@ -212,7 +211,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     standing = _admitted(context, config, asking, gate)
                 with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
                     answer = act(_Call(message, config, context, site, clients, standing, memory))
-                record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
+                record(node, asking, answer, gate=gate, admitted=standing)  # raises if nothing may leave
                 if standing is not None:
                     _note(context, asking, site, standing)
                 return flower.reply_to(message, answer.content)
@@ -220,13 +219,13 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
-                    text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
+                    text = f"{site.called}: {text}"  # in a round, the coordinator adds the name
                 code, outline = _code_of(error, site, message), text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
-            if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
+            if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
-            outline = shown(outline)  # what is written down is all that leaves
+            outline = shown(outline)  # the outbox has the text as sent
             try:
                 computed = 0.0 if standing is None else time.process_time() - began
                 record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
@@ -265,8 +264,7 @@ def _answer_again(app: ClientApp, message: Message, context: Context) -> Message
 def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     """Return the text that the coordinator gets of an error raised on purpose.
 
-    A simulated site sends the error's text. A site with data of its own sends only texts made for both ends, and logs
-    the others.
+    A site with data of its own sends only texts made for both ends, and logs the others; a simulated one sends all.
     """
     if isinstance(error, OwnFileError):
         return log_details(str(error), error.outline)
@@ -317,7 +315,7 @@ def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate:
 def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
     """Note the run's rows and progress once the reply is in the outbox."""
     memory = Memory(context, asking.run)
-    # only now, or what is refused could fill the disk; and a table that does not fit comes back mended after alignment
+    # not earlier: refused requests could fill the disk, and an unfit table may be corrected after alignment
     if memory.settled and not memory.noted and asking.request != TakeRows.__name__:
         site.check_rows_apart(memory.rows, True)
         if memory.order is not None:
@@ -370,7 +368,7 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
     if guards is None:
         return None
     run = None if site.gate is None else site.gate.run
-    if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
+    if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
         for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
                 raise TellableError(f"{site.called}: {foreseen.text}")
@@ -393,7 +391,7 @@ def _take_rows(call: _Call) -> Reply:
         )
     common = call.request(TakeRows).hashes
     positions = find_rows(own, common)
-    if not call.site.projects:  # of new rows each is answered for by itself
+    if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
         raise TellableError(
@@ -418,8 +416,7 @@ def _train(call: _Call) -> Answer:
     client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
     client.most_memory = most_memory(limits.run.memory) if limits else None
     with blas_threads(call.site.threads):
-        # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
-        # its process, and the threads of BLAS count
+        # simulated clients share a process, so only this thread counts; a site with a gate counts BLAS threads too
         clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
         replied, _, scalars = within_seconds(
@@ -427,7 +424,7 @@ def _train(call: _Call) -> Answer:
             lambda: client.fit(arrays, call.config),
         )
         seconds = clock() - began
-    call.site.check_table(memory.table, call.run)  # which may be read block by block
+    call.site.check_table(memory.table, call.run)  # the client may have read it block by block
     settled = isinstance(client, PrepareClient) and client.preparation is not None
     if isinstance(client, PrepareClient) and client.preparation is not None:
         memory.preparation = to_text(client.preparation)

@@ -15,7 +15,7 @@ def copy_of(state: RecordDict) -> RecordDict:
     """Return a copy of a context's state that shares the arrays, which are never changed in place."""
     copies = RecordDict()
     for name, record in state.items():
-        copies[name] = record.copy()  # not made anew, for which Flower would serialise every array
+        copies[name] = record.copy()  # a new record would have Flower serialise every array
     return copies
 
 
@@ -35,7 +35,7 @@ def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
             changed = ArrayRecord({key: array for key, array in record.items() if known.get(key) is not array})
             if changed or name not in before:
                 changes[name] = changed
-        else:  # scalars, which are few
+        else:  # few scalars
             changes[name] = record
         if gone := [key for key in known if key not in record]:
             changes[REMOVED + name] = ConfigRecord({"names": gone})
@@ -54,7 +54,7 @@ def take_changes(state: RecordDict, name: str, record: Any) -> None:
 
 
 def _records_in(context: Context) -> dict[str, Any]:
-    return dict(context.state.items())  # `state.config_records` would be put together from them
+    return dict(context.state.items())  # `state.config_records` would be built from these
 
 
 def _is_of(records: Mapping[str, Any], run: str) -> bool:
@@ -64,10 +64,8 @@ def _is_of(records: Mapping[str, Any], run: str) -> bool:
 class Memory(MutableMapping[str, AnyArray]):
     """One run's named arrays in Flower's context, kept between rounds on every engine.
 
-    Arrays are copied when written and read-only when read. They are serialised only by engines that move or store the
-    context.
-
-    `run`: the latest run that has begun. Raises ProtocolError if the context holds no memory of this run.
+    Arrays are copied when written and read-only when read, and serialised only by engines that move or store the
+    context. Raises ProtocolError if the context holds no memory of this run.
     """
 
     def __init__(self, context: Context, run: str) -> None:
@@ -169,7 +167,7 @@ class Memory(MutableMapping[str, AnyArray]):
         return flower.read_array(self._record[name], copy=False)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._record  # the inherited one would read the array
+        return name in self._record  # the inherited method would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
         self._record[name] = flower.HeldArray(value, passing=name.startswith(PASSING))

@@ -48,7 +48,7 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
 def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
     """Return a node's table shape, and the reason why the table needs preparation, or "".
 
-    Raises InputError if no run can use the table, or if most cells of a text column differ, as ids and free text do.
+    Raises InputError if no run can use the table, or most cells of a text column differ, as ids and free text do.
     """
     try:
         return read_own_data(node).X.shape, ""
@@ -66,10 +66,7 @@ def sha256_of(node: Mapping[str, Any]) -> str:
 
 
 def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
-    """Return the file of new rows in a node's configuration, restricted to these columns.
-
-    Raises InputError if the configuration has no such file, or no id column.
-    """
+    """Return a node's file of new rows, with these columns; InputError if it has none, or none with ids."""
     if "new" not in node or "id" not in node:
         raise InputError(
             "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
@@ -78,10 +75,7 @@ def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
 
 
 def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
-    """Read the new rows in a node's configuration, with the columns of its table, by name.
-
-    Raises InputError if there is no such file, or none with these columns and with ids.
-    """
+    """Read a node's new rows, with its table's columns; InputError if it has none with these and ids."""
     file = new_file(node, own.columns)
     fresh = read_file(file, version_of(str(file.path)))
     if fresh.X.shape[1] != own.X.shape[1]:

@@ -1,6 +1,6 @@
 """Check of every request and reply against the site's policy and the approved plan.
 
-Totals are kept in the outbox's last line (`fedkernel.site.outbox`), so limits survive a restart.
+Totals are kept in the outbox's last line, so limits survive a restart.
 """
 
 from dataclasses import dataclass
@@ -37,10 +37,8 @@ ALIGNING: Plan = (once(HashIds), once(TakeRows))
 class Sums(pydantic.BaseModel):
     """Totals of everything that has left a site, of one run or of all runs.
 
-    - `begun`: starts of one run, or number of runs begun.
-    - `floats`: including those in letters.
-    - `refused`: requests, of all runs together.
-    - `seconds`: computing time.
+    `begun`: starts of one run, or number of runs begun. `floats`: including those in letters. `refused`: requests, of
+    all runs together. `seconds`: computing time.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -67,11 +65,9 @@ class Sums(pydantic.BaseModel):
 class Standing(pydantic.BaseModel):
     """A site's totals, and the progress of one run there.
 
-    - `total`: of all runs.
-    - `run`: of this run, over all its starts.
+    - `total`, `run`: of all runs, and of this run over all its starts.
     - `place`: position in the run's plan.
-    - `replies`: number of each type since the latest start.
-    - `taken`: requests since the latest start.
+    - `replies`, `taken`: replies of each type, and requests, since the latest start.
     - `commitments`: digest of the sites' commitments; empty: not shown yet.
     - `seed`: the joint seed.
     """
@@ -104,10 +100,8 @@ class Standing(pydantic.BaseModel):
 class Gate:
     """A site's policy and approved run, as checks of requests and replies.
 
-    - `study`: SHA-256 of the approved study; empty: the policy asks for none.
-    - `client`: the site's client number.
-    - `share`: its share of the run's seed.
-    - `key`: 64 hexadecimal digits that identify the run, also among others of that id.
+    `study`: SHA-256 of the approved study; empty: the policy asks for none. `client`: the site's client number.
+    `share`: of the run's seed. `key`: 64 hexadecimal digits that identify the run, also among others of that id.
     """
 
     policy: Policy
@@ -147,7 +141,7 @@ class Gate:
         for sums, limits, where in self._limits(after):
             for name in ("floats", "rows", "bytes"):
                 most, amount = getattr(limits, name), getattr(sums, name)
-                # what adds nothing is not refused for what left before
+                # a reply that adds nothing is not refused for earlier ones
                 if most is not None and amount > most and (name == "bytes" or amount > getattr(before[where], name)):
                     what = f"with {leaving.reply}, {amount:,} {name} would have left, but {most:,} are allowed"
                     raise RefusedError(f"{where}.{name}", f"{what} ({where}.{name})")

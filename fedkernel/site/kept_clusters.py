@@ -1,7 +1,6 @@
 """Clusters that a site kept of a run, for comparison in a later run of the same study.
 
-They are in the site's own file of that run, marked with a hash of run and table. The mark excludes runs of other
-studies with the same id, and tables that were changed since.
+The file has a mark, a hash of run and table, that excludes other studies' runs of that id and changed tables.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ SAME = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
 class OwnClusters:
     """A site's store of a run's clusters, and reader of the earlier run's for comparison.
 
-    `folder`: the site's own. `table`: returns the SHA-256 of the site's file. `who`: name of the site in texts.
+    `folder`: the site's own. `table`: returns the SHA-256 of its file. `who`: its name in texts.
     """
 
     folder: Path
@@ -39,10 +38,7 @@ class OwnClusters:
         return {**outputs, ORIGIN: np.array(self._origin(self.run))} if "labels" in outputs else dict(outputs)
 
     def check(self) -> None:
-        """Raise RefusedError, as `of` does, if the run is to be compared with a wrong one.
-
-        An earlier run that failed, and kept no clusters, is accepted.
-        """
+        """Raise RefusedError, as `of` does, if the run is to be compared with a wrong one."""
         if self.run.compare is not None:
             self._check(self.run.compare)
 
@@ -56,7 +52,7 @@ class OwnClusters:
         path = self.folder / f"{run}.npz"
         try:
             with open_npz(path) as file:
-                if "labels" not in file:  # a run that failed here leaves what the site has kept until then
+                if "labels" not in file:  # a failed run leaves its outputs so far
                     raise InputError(f"{path} holds no labels, since the run has not finished here")
                 labels, origin = file["labels"], str(file[ORIGIN])
         except FileNotFoundError:

@@ -68,17 +68,14 @@ SIZE = 32
 
 
 def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, 32 bytes; created if missing.
-
-    Raises InputError if the file has another length: a shorter secret could be guessed.
-    """
+    """Return the secret in a site's folder, 32 bytes, created if missing; InputError if the file has another length."""
     path = folder / NAME
     if not path.exists():
         check_folder(folder, 0o700)
         whole = folder / f".{NAME}.{secrets.token_hex(8)}"
         with open(whole, "xb", opener=owner_only) as file:
             file.write(secrets.token_bytes(SIZE))
-        with suppress(FileExistsError):  # another process of the site's was first
+        with suppress(FileExistsError):  # another process of the site created it
             os.link(whole, path)
         whole.unlink()
     if len(secret := read_secret(path)) != SIZE:

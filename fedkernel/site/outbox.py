@@ -121,7 +121,7 @@ def record(
     }
     leaving: Leaving | None = None
     if answer is not None:
-        # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
+        # without a salt, a small reply could be guessed from its hash, even if only summed up
         records_of(answer.content)[1]["salt"] = secrets.token_hex(16)
         leaving = _leaving(answer)
     if answer is None or leaving is None or refused:
@@ -242,7 +242,7 @@ def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
         if not run:
             break
-        # a line that was refused before the run had begun tells nothing of it
+        # a refusal before the run's start has no totals of the run
         if (entry.run, entry.study) == (run, study) and entry.standing.run != Sums():
             return end._replace(standing=entry.standing.model_copy(update={"total": end.standing.total}))
     return end or _End(1, FIRST, Standing())

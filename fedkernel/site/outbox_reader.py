@@ -1,7 +1,7 @@
 """Reader of a site's outbox, with its hash chain verified.
 
-A changed or removed line is noticed, except at the end, which only a copy of the last hash elsewhere protects. The
-file's owner can rewrite all of it.
+Changed or removed lines are noticed, the last ones only with a copy of the last hash kept elsewhere. The file's owner
+can rewrite all of it.
 """
 
 import hashlib
@@ -28,18 +28,14 @@ Shapes = dict[str, tuple[Count, ...]]
 class Departure(pydantic.BaseModel):
     """One line: a request, with the reply that left or the reason of its refusal.
 
-    - `number`: of the line, from 1.
     - `time`: UTC, to the second.
     - `round`: 0 for joining and alignment.
-    - `request`: its type.
-    - `parameters`: its scalars, such as kernel and sizes.
-    - `arrays`: shapes of its arrays.
-    - `reply`: its type; empty if refused.
-    - `shapes`: of the reply's arrays.
+    - `request`, `parameters`, `arrays`: the request's type, its scalars, and the shapes of its arrays.
+    - `reply`, `shapes`, `sha256`: the reply's type, the shapes of its arrays, and its `fedkernel.wire.digest`; empty if
+      refused.
     - `floats`, `bytes`, `rows`: as in the coordinator's ledger: entries of arrays of floats, serialised content, rows
       of the site's table as they are.
     - `letters`: floats in the reply's sealed letters to peers.
-    - `sha256`: of the reply (`fedkernel.wire.digest`); empty if refused.
     - `refused`: the reason, as the coordinator read it.
     - `rule`: of the site's policy that allows or refuses; empty if none of its rules does.
     - `study`: SHA-256 of the approved study; empty: none.
@@ -83,10 +79,7 @@ def payload_of(folder: Path, sha256: str) -> Path:
 
 
 def check_payload(path: Path, departure: Departure) -> bool:
-    """Return whether the reply is stored; InputError if it differs from the outbox's hash.
-
-    `path`: as for `read_outbox`.
-    """
+    """Return whether a line's reply is stored; InputError if it differs from the line's hash."""
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
         return False
@@ -107,9 +100,9 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Read an outbox line by line, each with its hash.
+    """Read the outbox at a path, file or folder, line by line, each with its hash.
 
-    `path`: the file or its folder. Raises InputError if the file is missing, or at the first line that was changed.
+    Raises InputError if the file is missing, or at the first line that was changed.
     """
     path = path / OUTBOX if path.is_dir() else path
     try:

@@ -209,11 +209,8 @@ class AllLimits(_Table):
 class Leaving(NamedTuple):
     """Sizes of a reply, for the policy's rules.
 
-    - `reply`: its type.
-    - `shapes`: of its arrays.
-    - `floats`, `letters`: entries of its arrays of floats, and of those in letters to peers.
-    - `seconds`: computing time.
-    - `summed`: whether its type is only summed up.
+    `shapes`: of its arrays. `floats`, `letters`: entries of its arrays of floats, and of those in letters to peers.
+    `seconds`: computing time. `summed`: whether its type is only summed up.
     """
 
     reply: str
@@ -268,10 +265,7 @@ class Policy(_Table):
         return rules
 
     def check_reply(self, leaving: Leaving, times: int) -> str:
-        """Return the rule that allows a reply; RefusedError if one forbids it.
-
-        `times`: replies of its type in the run, this one included.
-        """
+        """Return the rule that allows a reply, one of so many `times` of its type; RefusedError if one forbids it."""
         kind = leaving.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not leaving.summed:
@@ -346,10 +340,7 @@ def flag(node: Mapping[str, Any], name: str) -> bool:
 
 
 def own_policy(node: Mapping[str, Any]) -> Policy:
-    """Return a node's policy: the file ``policy`` in its configuration, or one made of its `OPTIONS`.
-
-    Raises InputError if there are both, since then one would be overlooked.
-    """
+    """Return a node's policy, from its file or its `OPTIONS`; InputError if both are given."""
     if "policy" not in node:
         pairs = node.get("allow")
         return Policy(

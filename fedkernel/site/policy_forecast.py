@@ -50,7 +50,7 @@ def foreseen(
 ) -> Iterator[Verdict]:
     """Predict the verdicts of rules that the run itself decides, certain or open.
 
-    `shape`: rows and columns of the site's table, also assumed of the others. `left`: floats that left the site before.
+    `shape`: of the site's table, also assumed of the others. `left`: floats that left the site before.
     """
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
@@ -63,10 +63,10 @@ def foreseen(
 
 
 class ReplySize(NamedTuple):
-    """Upper bounds on the size of a run's replies of one type; None: unbounded.
+    """Upper bounds on a run's replies of one type; None: unbounded.
 
-    `times`: number of replies. `floats`, `columns`: of each: entries of its arrays of floats; size of the last axis of
-    any array.
+    `times`: their number. `floats`, `columns`: of each: entries of arrays of floats; size of the last axis of any
+    array.
     """
 
     times: int
@@ -118,7 +118,7 @@ def _size(
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
     bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
     known |= {name: most for name, most in bounded.items() if most is not None}
-    # what is in letters is counted too
+    # letters count too
     floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
     columns: int | None = 0
     for array in kind.reply_type.shapes().values():
@@ -140,7 +140,7 @@ def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers:
             try:
                 rules = policy.rules_of(reply)
             except RefusedError:
-                continue  # which `verdicts` says
+                continue  # reported by `verdicts`
             for name in ("floats", "columns"):
                 if (most := getattr(rules, name)) is None:
                     continue
@@ -207,7 +207,7 @@ def _floats(
     likely = math.ceil(forecast.floats_up / max(1, clients))
     if forecast.meaning != "exact":
         return _Amount(None, most, likely)
-    return _Amount(None if run.align else likely, likely, likely)  # fewer rows may be common to all
+    return _Amount(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
 
 
 def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
@@ -226,15 +226,15 @@ def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, in
 
 def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
     for name in ("rows", "bytes", "seconds"):
-        if getattr(limits, name):  # 0 rows is what `verdicts` holds
+        if getattr(limits, name):  # `verdicts` checks 0 rows
             yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
 
 
 class TableShare(NamedTuple):
     """Floats that leave in a run per entry of a site's table; None: unknown.
 
-    `likely`: by its forecast, in the mean over the sites. `most`: at most, by its plan. `is_bound`: whether the
-    forecast is an upper bound.
+    `likely`: forecast, in the mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper
+    bound.
     """
 
     likely: float | None
@@ -270,10 +270,7 @@ def _table_share(
 def table_shares(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> Iterator[Verdict]:
-    """Check each run's floats per entry of the site's table against `Guards.table_share`.
-
-    Equal runs share one verdict.
-    """
+    """Check each run's floats per entry of the table against `Guards.table_share`; equal runs share a verdict."""
     limit = policy.guards.table_share
     if shape is None:
         yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)

@@ -20,11 +20,8 @@ FRESH = ("letters", "identities", "ephemerals")
 class Asking(NamedTuple):
     """A request before it is decoded.
 
-    - `request`: its type.
-    - `fields`: its parameters as JSON values; empty if unreadable.
-    - `shapes`: of its arrays.
+    - `fields`: its parameters as JSON values; empty if unreadable. `text`: as they came.
     - `run`, `round`: as the sender claims.
-    - `text`: the parameters as they came.
     - `sha256`: of request and client class, parameters, and arrays except `FRESH` ones.
     """
 
@@ -52,7 +49,7 @@ def asking_of(message: Message) -> Asking:
         fields = read_table(text)
     identity = json.dumps([str(config.get("pair")), identity_of(config)])
     sha256 = digest(identity, [])
-    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
+    with suppress(Exception):  # no content may keep a request out of the outbox
         arrays = arrays_of(content)
         sha256 = digest(identity, [array for name, array in arrays.items() if name not in FRESH])
     return Asking(

@@ -1,7 +1,4 @@
-"""A site's raw table, for a run that prepares it: its own file, or its part of simulated data.
-
-Tables are cached, each with its latest preparation, since every message builds the site anew.
-"""
+"""Raw tables of a site, cached with their latest preparation, since every message builds the site anew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +54,7 @@ def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> Tabl
     if isinstance(file, SiteFile):
         return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
-        # a frame that was written to a file, whose rows are counted from 0
+        # written from a frame, with rows counted from 0
         return TableToPrepare(replace(read_raw(SiteFile(file)), places=None), prepare)
     opened = open_tables(file)
     if opened.X.sparse:

@@ -17,10 +17,7 @@ SIZE = 64
 
 
 class Requests:
-    """The hashes of a run's requests, in a file.
-
-    `folder`: the site's. `run`: the run's `Gate.key`, 64 hexadecimal digits.
-    """
+    """The hashes of a run's requests, in a file of the site; `run` is its `Gate.key`."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FOLDER / run

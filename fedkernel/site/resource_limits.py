@@ -35,16 +35,13 @@ def most_memory(said: int | None) -> int | None:
 
 @contextmanager
 def memory_within(most: int | None) -> Iterator[None]:
-    """Limit this process to so many bytes beyond its present size; None: no limit.
-
-    Raises RefusedError if the limit is exceeded.
-    """
+    """Limit this process to so many bytes beyond its present size (None: no limit); RefusedError beyond."""
     if most is None:
         yield
         return
     size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     with _lock:
-        if not _before:  # sites that are threads of one process limit it all the same, and the last of them undoes it
+        if not _before:  # several sites may be threads of this process; the last one removes the limit
             _before.append(resource.getrlimit(resource.RLIMIT_AS))
         _inside.append(most)
         _, hard = _before[0]
@@ -66,7 +63,7 @@ AGAIN = 1.0
 """Seconds until an interrupted computation that goes on is interrupted again."""
 
 
-class _TooLong(BaseException):  # or a client's code could take it for one of its own
+class _TooLong(BaseException):  # an Exception could be caught by a client's code
     """Exception raised in a thread whose computation exceeds its time limit."""
 
 
@@ -78,7 +75,7 @@ class _Watch:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # which is entered in one step: what is raised in a thread comes between any two
+        self._lock = threading.Lock()  # entered in one bytecode step; an interrupt comes between two
         self._changed = threading.Condition(self._lock)
         self._ends: dict[int, float] = {}
         self._wakes = math.inf
@@ -87,7 +84,7 @@ class _Watch:
     def begin(self, thread: int, seconds: float) -> None:
         """Limit a thread to so many seconds, after which it is interrupted every `AGAIN` seconds."""
         with self._lock:
-            if self._process != os.getpid():  # threads do not come along into a process that is forked off
+            if self._process != os.getpid():  # a forked process has no watch thread
                 self._process, self._wakes = os.getpid(), math.inf
                 self._ends.clear()
                 threading.Thread(target=self._look, name="limit-of-seconds", daemon=True).start()
@@ -138,6 +135,6 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
         finally:
             _watch.end(thread)
     except _TooLong:
-        _watch.end(thread)  # if it was raised before the end was noted
+        _watch.end(thread)  # raised before `end` was called
         rule = "limits.request.seconds"
         raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None

@@ -13,12 +13,10 @@ from fedkernel.wire import SIZE, Hashes, as_keys
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
-    """Return hashes of row contents, (n, 16), independent of the rows' positions and ids.
+    """Return hashes of the contents of rows of X (N, d), (n, 16), whatever their positions and ids.
 
     Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table, and
-    keeps 16 N bytes in memory until another table is hashed.
-
-    `X` (N, d). `positions` (n,): of the rows; None: all.
+    keeps 16 N bytes in memory until another table is hashed. `positions` (n,): of the rows; None: all.
     """
     hashes = _all_contents(_Same(X), secret)
     chosen = hashes if positions is None else hashes[positions]
@@ -48,7 +46,7 @@ class _Same:
 
 @lru_cache(maxsize=1)
 def _all_contents(table: _Same, secret: bytes) -> Hashes:
-    hashes = bytearray()  # a list of as many small objects would take three times the memory
+    hashes = bytearray()  # a list of bytes would take three times the memory
     for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
         hashes += _hash(row, secret)
     return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)

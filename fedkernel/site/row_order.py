@@ -14,10 +14,7 @@ from fedkernel.wire import SIZE, Hashes, are_hashes, as_keys, hash_ids
 
 
 def read_key(path: str) -> bytes:
-    """Read the key that sites share, stripped of white space at its ends.
-
-    Raises InputError if the file is missing or holds less than 16 bytes.
-    """
+    """Read the key that sites share, stripped; InputError if the file is missing or holds less than 16 bytes."""
     with readable(path, "a file with the sites' key"):
         key = read_secret(Path(path).expanduser()).strip()
     if len(key) < SIZE:
@@ -45,10 +42,9 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return hashes (n, 16) of a run's row ids, the same in every run, for the site's own notes.
+    """Return hashes (n, 16) of a run's row ids, or row numbers without ids, the same in every run.
 
-    `ids`: of all its rows; None: positions serve as ids. `positions` (n,): of the run's rows; None: all. `rows`: number
-    of rows at the site.
+    `ids`: of all the site's `rows`. `positions` (n,): of the run's; None: all.
     """
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
@@ -72,15 +68,11 @@ VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
 ) -> None:
-    """Raise TellableError if rows (n, 16) differ only by few from an earlier run's.
+    """Raise TellableError if rows (n, 16) differ only by few, but at least one, from an earlier run's.
 
-    The same rows again are allowed. Differences over more than two runs are not checked.
-
-    - `folder`: of the notes of earlier runs' rows.
-    - `rows` (n, 16): from `own_rows` or `fedkernel.site.row_contents.row_contents`.
-    - `least`: rows by which two runs must differ.
-    - `note`: whether to note the rows for later runs.
-    - `said`: phrases of the error.
+    Differences over more than two runs are not checked. `rows`: from `own_rows` or
+    `fedkernel.site.row_contents.row_contents`. `least`: rows by which two runs must differ. `note`: whether to note the
+    rows in `folder` for later runs. `said`: phrases of the error.
     """
     keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"

@@ -41,10 +41,7 @@ def _loaded(data: DataSpec) -> Dataset:
 
 @lru_cache(maxsize=2)
 def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
-    """Return all simulated sites' parts of a data set.
-
-    Cached, since every message builds a site anew, and a process serves several sites.
-    """
+    """Return all simulated sites' parts of a data set, cached for the messages of several sites."""
     where = "data"
     try:
         dataset, where = _loaded(data.drawn(seed)), "partition"

@@ -24,10 +24,7 @@ def logged(error: Exception) -> str:
 
 
 def log_details(text: str, outline: str, error: Exception | None = None) -> str:
-    """Log details under a code, and return an outline with the code for the coordinator.
-
-    `text`: only for the log. `error`: logged with its traceback. Log records have the code as their ``code``, too.
-    """
+    """Log `text` under a code, with the error's traceback, and return the outline with the code for the coordinator."""
     code = f"E-{secrets.token_hex(2)}"
     log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
     return f"{outline} (its log has the details under {code})"
@@ -37,25 +34,15 @@ def log_details(text: str, outline: str, error: Exception | None = None) -> str:
 class Site:
     """A client app's view of its site: data, keys, limits and storage for one run.
 
-    - `number`: the client's number in the cohort.
-    - `X` (n_m, d_m): None: this node takes no part in the run. A raw table: the run prepares it.
-    - `new` (n_new, d_m).
-    - `keep`: stores named arrays on the site.
-    - `threads`: BLAS threads for the client's computations.
+    - `X` (n_m, d_m): None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m).
+    - `keep`: stores named arrays on the site. `check_keep` raises OwnFileError if that is impossible.
     - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`), from its own files only.
     - `kept_keys`: store of the run's letter keys; None: the site cannot be restarted within the run.
-    - `name`: the site's, for error texts.
-    - `columns`: names of the columns of `X`, sent with the introduction; empty: unnamed.
-    - `ids`: of the rows of `X`; only their hashes leave (`fedkernel.wire.row_ids`).
-    - `id_key`: key of these hashes, shared by all sites.
-    - `share_rows`: whether rows may leave as they are.
-    - `min_rows`: rows of an answer, at least.
-    - `row_share`: share of the site's rows in an answer, at least, if rows are aligned.
-    - `ids_without_key`: whether unkeyed hashes of the ids may leave.
-    - `peers_pinned`: whether letters are exchanged with pinned peers only.
-    - `has_pins`: whether there are pins at all, perhaps of other runs' sites.
-    - `sites`: names of the run's sites in client order; empty: unnamed.
-    - `guards`: checks of every request.
+    - `ids`: of the rows of `X`; only their hashes leave (`fedkernel.wire.row_ids`), keyed with `id_key`, which all
+      sites share, or unkeyed with `ids_without_key`.
+    - `min_rows`, `row_share`: rows of an answer, at least, and as a share of the site's if rows are aligned.
+    - `peers_pinned`: whether letters are exchanged with pinned peers only. `has_pins`: also pins of other runs' sites.
+    - `columns`, `sites`: names of the columns of `X`, and of the run's sites in client order; empty: unnamed.
     - `pairs`: the allowed client classes, by class name; None: all of the app's.
     - `gate`: checks against policy and plan; None: no such checks.
     - `noise_key`: secret of the noise in all runs, see `fedkernel.ground.noise`.
@@ -67,7 +54,6 @@ class Site:
     - `table`: returns the fingerprint of the site's files; empty: no files.
     - `table_as_begun`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
       start.
-    - `check_keep`: raises OwnFileError if nothing can be stored on the site.
     - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
     - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
     - `outline`: returns an error's text for the coordinator, without the message, which may quote data.

@@ -187,7 +187,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         own = read_own_data(node) if run.prepare is None else own_raw(*own_file(node), run.prepare)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
-        if run.pair is not None:  # which is among them: another's could answer the plan's requests, and otherwise
+        if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
             pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
@@ -239,9 +239,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         guards=approved_guards(policy.guards, out, study),
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
-        noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
+        noise_key=derived(secret, "noise"),  # the same for all runs, or their mean would remove the noise
         threads=min(site.threads, os.cpu_count() or 1),
-        path=str(data),  # as error texts have it
+        path=str(data),  # as in error texts
         table=partial(
             content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
         ),
@@ -271,7 +271,7 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 
 
-def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
+def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
 ) -> None:
     """Check a run's rows, and their contents, against those of earlier runs."""

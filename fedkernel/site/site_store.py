@@ -67,10 +67,7 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
 class RunRows:
     """The rows of a site's file in a run, in its order, noted for runs that project.
 
-    - `order`: see `fedkernel.wire.order_of`.
-    - `positions` (N,): in the file.
-    - `ids` (N,): texts.
-    - `sha256`: of the file.
+    `order`: see `fedkernel.wire.order_of`. `positions` (N,): in the file. `ids` (N,): texts. `sha256`: of the file.
     """
 
     order: int
@@ -87,10 +84,7 @@ class RunRows:
         sha256: str,
         used: Positions | None = None,
     ) -> "RunRows":
-        """Return the rows at these positions (None: all) of the rows with these ids.
-
-        `used`: positions of those in the file; None: all.
-        """
+        """Return the rows at these positions (None: all) among a file's `used` ones, which have these ids."""
         places = np.arange(len(ids)) if positions is None else positions
         return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
 
@@ -114,10 +108,7 @@ class RunRows:
             ) from None
 
     def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
-        """Return the earlier run's rows (N, d_m) of the site's table.
-
-        `sha256`: of the table's file. `what`: its name in error texts. Raises InputError like `check_for`.
-        """
+        """Return the earlier run's rows (N, d_m) of the site's table; InputError like `check_for`."""
         self.check_for(project, sha256, what)
         return as_table(own.X, what).take(self.positions)
 
@@ -126,10 +117,7 @@ class RunRows:
         return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
 
     def check_for(self, project: Projecting, sha256: str, what: str) -> None:
-        """Raise InputError if the file has changed, or the run has another order since.
-
-        Parameters as for `rows_for`.
-        """
+        """Raise InputError if the file's hash is not this one, or the run has another order since."""
         if self.order != project.order:
             raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
         if self.sha256 != sha256:
@@ -139,13 +127,11 @@ class RunRows:
 
 
 def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
-    """Return the table's fingerprint at a run's start, and note it if the run starts now.
+    """Return the table's fingerprint at a run's start, and note the present one, `now`, at a new start.
 
     A process that was restarted within a run gets all requests again, from the same start; the note then tells whether
-    the table is still that of the earlier answers.
-
-    `folder`: the site's. `beginning`: the coordinator's id of this start; empty: no id, and no start equals it. `now`:
-    the present fingerprint.
+    the table is still that of the earlier answers. `beginning`: the coordinator's id of this start; empty: always a new
+    start.
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():
@@ -159,7 +145,7 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
 def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
     """Return the preparation of a site's table in an earlier run; None: not prepared.
 
-    `folder`: the site's. `prepare`: the expected preparation. Raises InputError if another, or none, is stored.
+    Raises InputError unless the stored preparation is the expected one, `prepare`.
     """
     path, preparation = folder / f"{run}.npz", None
     try:

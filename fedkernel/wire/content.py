@@ -54,10 +54,7 @@ def content_digest(content: RecordDict) -> str:
 
 
 def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
-    """Return the two records of a message's content.
-
-    Raises ProtocolError if a record is missing, of another kind, or one too many.
-    """
+    """Return the two records of a message's content; ProtocolError if one is missing, wrong or too many."""
     records = dict(content.items())
     for name, kind in RECORDS.items():
         if name not in records:
@@ -75,10 +72,7 @@ HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int
 
 
 def header_of(message: FlowerMessage) -> dict[str, Any]:
-    """Return the scalars of a request, including those in `HEADER`.
-
-    Raises ProtocolError if one of these is missing or of another type.
-    """
+    """Return the scalars of a request; ProtocolError if one in `HEADER` is missing or of another type."""
     if not message.has_content():
         raise ProtocolError("the request has nothing in it")
     try:

@@ -109,14 +109,14 @@ def new_context(node_id: int, node_config: dict[str, int | str], run_config: dic
 
 def polls_slowly(grid: Grid) -> bool:
     """Return whether a grid sleeps for seconds between polls for replies, like a SuperLink's."""
-    # not imported, which takes half a second and is for the coordinator only: whoever has such a grid has imported it
+    # not imported here, which takes half a second: a process with such a grid has imported it
     module = sys.modules.get("flwr.superlink.grid.http_grid")
     return module is not None and isinstance(grid, module.HttpGrid)
 
 
 def stamp(message: Message) -> str:
     """Set a globally unique id on a message, like a SuperLink."""
-    # not a random one each: drawing it has threads wait for each other
+    # a prefix and a counter: random ids would make threads wait for each other
     message_id = f"{_name_of_process(os.getpid())}{next(_numbers):012x}"
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
@@ -175,10 +175,7 @@ def to_bytes(message: Message) -> bytes:
 
 
 def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
-    """Serialise a message in parts, without a copy of its arrays; Flower makes five.
-
-    `content`: the result of `content_to_parts`, if it is known.
-    """
+    """Serialise a message in parts, without a copy of its arrays (Flower makes five), or with known content parts."""
     if not message.has_content():
         return (message_to_proto(message).SerializeToString(),)
     head = metadata_to_proto(message.metadata).SerializeToString()
@@ -235,7 +232,7 @@ def from_bytes(data: bytes | bytearray) -> Message:
             message.metadata.delivered_at = ""
         else:
             message = message_from_proto(proto)
-    except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks
+    except Exception as error:  # a forged message can fail anywhere in Flower's checks
         raise ProtocolError(f"it is no message of Flower's ({type(error).__name__})") from None
     if not (message.has_content() or message.has_error()):
         raise ProtocolError("it is a message of Flower's with nothing in it")
@@ -280,7 +277,7 @@ class HeldArray(Array):
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
         serialised = np.empty(0) if passing else array
-        # not one by one, which has Flower's look each time whether it was another before
+        # at once, since Flower's __setattr__ checks each assignment
         self.__dict__.update(
             _AS_MADE[Array],
             values=array,
@@ -350,7 +347,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
         ValueError,
         OverflowError,
     ):
-        # too many dimensions, ones that are no whole numbers, or too large a one beside one of 0
+        # too many dimensions, a fractional one, or a huge one beside a 0
         raise ProtocolError(f"an array announces {header}, which no array can have") from None
     return values.copy(order="K") if copy else values
 
@@ -371,9 +368,9 @@ def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> Re
             raise TypeError(f"{name} = {value!r} is no {', '.join(kind.__name__ for kind in SCALARS)}")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
             raise ValueError(f"{name} = {value} does not fit a message's 64 bits: from -2^63 to 2^64 - 1")
-    # in the order in memory that an .npy file would have: products of it then have the same bits
+    # in an .npy file's memory order, so that products have the same bits
     held = {str(n): HeldArray(array, order="F" if array.flags.fnc else "C") for n, array in enumerate(arrays)}
-    # entry by entry each would be checked three times, which takes longer than all else that sends a small message
+    # unchecked: Flower's three checks per entry would dominate the time of small messages
     records = {"arrays": _filled(ArrayRecord, held), "config": _filled(ConfigRecord, dict(scalars))}
     return _filled(RecordDict, records)
 
@@ -435,7 +432,7 @@ def _item(key: str, value: Any) -> bytes:
     """Return a named scalar, serialised; cached if short."""
     kind = type(value)
     if len(key) <= SHORT:
-        if kind is float:  # eight bytes at the end
+        if kind is float:  # the last eight bytes
             return _short_item(key, 0.0)[:-8] + struct.pack("<d", value)
         if kind is int or kind is bool or (kind is str and len(value) <= SHORT):
             return _short_item(key, value)

@@ -1,7 +1,4 @@
-"""The list of runs and the study handed to the coordinator, as plain data in one JSON string.
-
-Each site approves the study of a run of named sites, by its hash, before it answers.
-"""
+"""The list of runs and the study handed to the coordinator, as plain data in one JSON string."""
 
 import hashlib
 import json

@@ -65,9 +65,9 @@ class TakeShares(Request[Receipt]):
 
 
 class HashedIds(Reply):
-    """Hashes of the ids of a site's rows: reveals their number, and the ids to a key holder.
+    """Hashes (n_m, 16) of a site's row ids: reveals their number, and the ids to a key holder.
 
-    `hashes` (n_m, 16). `key_check` (16,): the same at sites with the same key.
+    `key_check` (16,): the same at sites with the same key.
     """
 
     hashes: Annotated[Hashes, Shape("n_m", "size", dtype="uint8")]

@@ -37,13 +37,12 @@ def needed(quorum: float, clients: int) -> int:
 
 @dataclass(frozen=True)
 class Losses:
-    """Rounds of a protocol in which a client may be lost.
+    """Rounds of a protocol in which a client may be lost, of `clients` at the start.
 
     - `everywhere`: all rounds without summed replies, also without a quorum; the meaning of the answer may change.
     - `first`: the first round, with a quorum, before any client's data were used: the answer is that of the others.
     - `handing_out`: these phases, with a quorum: the answer is complete, and nothing is asked any more.
     - `quorum`: how many clients must remain, see `needed`.
-    - `clients`: number of clients at the start.
     """
 
     everywhere: bool = False

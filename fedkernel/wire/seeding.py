@@ -37,10 +37,7 @@ def check_commitments(commitments: Any, sites: int, client: int, share: str) -> 
 
 
 def check_shares(shares: Any, sites: int, digest: str) -> int:
-    """Return the seed of all sites' shares; RefusedError if they do not fit the commitments.
-
-    `digest`: the result of `check_commitments`.
-    """
+    """Return the seed of all sites' shares; RefusedError if they do not fit the commitments' digest."""
     if not _are_texts(shares, sites) or _digest_of(shares) != digest:
         raise RefusedError(
             RULE, f"the shares of the seed are not those that the sites committed themselves to ({RULE})"
