@@ -67,7 +67,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recording:
-    """A run, each client's exchanges, and the requests that drew random numbers, by client and purpose."""
+    """A run, its clients' exchanges, and the requests that drew random numbers by client and purpose."""
 
     result: Result[Any]
     exchanges: Mapping[int, Sequence[Exchange]]
@@ -132,15 +132,15 @@ class Pair:
         rows: npt.NDArray[np.intp] | None = None,
         **settings: Any,
     ) -> Result[Any]:
-        """Run the pair on tables, with clients or rows permuted, and labels permuted alike."""
+        """Run the pair on tables whose clients or rows are permuted, with labels to match."""
         y = self.y
         if y is not None and order is not None:
             y = [y[number] for number in order]
         if y is not None and (rows is not None or len(tables) == 1):
-            anyhow = slice(None) if rows is None else rows
+            order_of_rows = slice(None) if rows is None else rows
             together = [y[0]] * len(tables) if self.axis == 1 else [np.concatenate(y)]
             ends = np.cumsum([np.shape(table)[0] for table in tables])[:-1]
-            parts = [labels[anyhow] for labels in together]
+            parts = [labels[order_of_rows] for labels in together]
             y = parts if self.axis == 1 else np.split(parts[0], ends)
         return self.strategy.fit(tables, y=y, **settings)
 
@@ -303,9 +303,9 @@ def rows_in_another_order(pair: Pair) -> None:
     """
     check, rng = "rows_in_another_order", np.random.default_rng(1)
     whole = pair.whole
-    anyhow = rng.permutation(len(whole))
+    permutation = rng.permutation(len(whole))
     if pair.axis == 1 or pair.tags.pooled:
-        error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
+        error = pair.error(pair.fit(pair.divided(whole[permutation]), rows=permutation), rows=permutation)
         what, tag = ("another order of the rows", None) if pair.axis == 1 else ("moving rows between clients", "pooled")
         pair.require_same_or_drawn(check, what, error, tag)
         return
@@ -313,7 +313,7 @@ def rows_in_another_order(pair: Pair) -> None:
     within = np.concatenate([start + rng.permutation(end - start) for start, end in itertools.pairwise(ends)])
     error = pair.error(pair.fit(pair.divided(whole[within]), rows=within), rows=within)
     pair.require_same_or_drawn(check, "another order of each client's rows", error)
-    error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
+    error = pair.error(pair.fit(pair.divided(whole[permutation]), rows=permutation), rows=permutation)
     pair.require_promised(check, "moving rows between clients", "pooled", error)
 
 
@@ -321,9 +321,7 @@ def signs_of_columns(pair: Pair) -> None:
     """Check that changing the signs of some columns changes nothing (`Tags.signs`)."""
     whole = pair.whole
     signs = np.random.default_rng(0).choice([-1.0, 1.0], whole.shape[1])
-    signs[:2] = [-1.0, 1.0][
-        : len(signs)
-    ]  # not all changed: cosines would stay and sines change sign
+    signs[:2] = [-1.0, 1.0][: len(signs)]  # not all changed: cosines would stay and sines change sign
     error = pair.error(pair.fit(pair.divided(whole * signs)))
     pair.require_promised("signs_of_columns", "changing signs of columns", "signs", error)
 
@@ -411,8 +409,8 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
     if plan is None:
         raise NotApplicable("plan returns None: what a run will ask is not known")
     for step in plan:
-        again = Step.model_validate_json(step.model_dump_json())
-        pair.require(again == step, check, f"a step is not what it was after it was JSON: {step}")
+        restored = Step.model_validate_json(step.model_dump_json())
+        pair.require(restored == step, check, f"a step is not what it was after it was JSON: {step}")
     measures = type(strategy).evaluation is not KernelStrategy.evaluation
     recording = _recorded(pair, evaluate=True) if measures else pair.recording
     outside = recording.outside(plan)
@@ -440,9 +438,9 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
             name = type(reply).__name__
             for message in (*exchange.letters, reply):
                 shown = _rows_shown(table, message)
-                own = f"{type(message).__name__} shows {shown} rows of client {client} as they are"
-                pair.require(shown <= message.disclosed, check, f"{own}, but its disclosed is {message.disclosed}")
-                pair.require(shown <= reply.disclosed, check, f"{own}, but disclosed of {name} is {reply.disclosed}")
+                text = f"{type(message).__name__} shows {shown} rows of client {client} as they are"
+                pair.require(shown <= message.disclosed, check, f"{text}, but its disclosed is {message.disclosed}")
+                pair.require(shown <= reply.disclosed, check, f"{text}, but disclosed of {name} is {reply.disclosed}")
     counted = pair.recording.result.ledger.rows_up
     pair.require(counted == disclosed, check, f"the replies disclose {disclosed} rows, but the ledger counts {counted}")
 
@@ -456,9 +454,9 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():
         for message in (message for exchange in exchanges for message in (exchange.request, exchange.reply)):
-            again: Message = decode(type(message), *encode(message))
-            same = _bits(again.arrays()) == _bits(message.arrays()) and again.model_dump_json(
-                exclude=set(again.shapes())
+            decoded: Message = decode(type(message), *encode(message))
+            same = _bits(decoded.arrays()) == _bits(message.arrays()) and decoded.model_dump_json(
+                exclude=set(decoded.shapes())
             ) == message.model_dump_json(exclude=set(message.shapes()))
             pair.require(same, check, f"{type(message).__name__} is not what it was after encode and decode")
     if pair.tags.peers:
@@ -466,10 +464,10 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     number = len(pair.tables) - 1
     labels: dict[str, Any] = {} if pair.y is None else {"y": pair.y[number]}
     client = pair.strategy.client(pair.tables[number], client=number, seed=0, share_rows=True, **labels)
-    before = WidthClient(pair.tables[number], client=number)
+    width_client = WidthClient(pair.tables[number], client=number)
     for exchange in pair.recording.exchanges[number]:
         arrays, scalars = encode(exchange.request)
-        answers = before if isinstance(exchange.request, WidthClient.answers) else client
+        answers = width_client if isinstance(exchange.request, WidthClient.answers) else client
         answered, _, answered_scalars = answers.fit(arrays, scalars)
         expected, expected_scalars = encode(exchange.reply)
         same = [array.tobytes() for array in answered] == [array.tobytes() for array in expected]
@@ -485,13 +483,13 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
             result.save(folder)
         except InputError as error:
             raise NotApplicable(str(error)) from None
-        again = Result.load(folder)
-    same = type(again.model) is type(result.model) and _bits(_arrays(again.model)) == _bits(_arrays(result.model))
-    same = same and repr(again.model) == repr(result.model)
-    same = same and all(getattr(again.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
+        loaded = Result.load(folder)
+    same = type(loaded.model) is type(result.model) and _bits(_arrays(loaded.model)) == _bits(_arrays(result.model))
+    same = same and repr(loaded.model) == repr(result.model)
+    same = same and all(getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
     pair.require(same, check, "the model that was loaded is not the one that was saved")
-    account = again.ledger == result.ledger and again.history == result.history
-    pair.require(account, check, "the account that was loaded is not the one that was saved")
+    same_account = loaded.ledger == result.ledger and loaded.history == result.history
+    pair.require(same_account, check, "the account that was loaded is not the one that was saved")
 
 
 def bad_input_is_one_sentence(pair: Pair) -> None:
@@ -630,10 +628,8 @@ def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
 
         return tried
 
-    trials = [(pair, skipping(check)) for pair in pairs for check in CHECKS]
-    return pytest.mark.parametrize(
-        ("pair", "check"), trials, ids=[f"{check.__name__}-{pair}" for pair, check in trials]
-    )
+    cases = [(pair, skipping(check)) for pair in pairs for check in CHECKS]
+    return pytest.mark.parametrize(("pair", "check"), cases, ids=[f"{check.__name__}-{pair}" for pair, check in cases])
 
 
 def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:

@@ -22,7 +22,6 @@ APPROVED = "approved"
 SHARE = "table_share="
 """Prefix of the study's own table share in such a line."""
 
-
 UNREADABLE = "the site cannot read which studies are approved"
 
 

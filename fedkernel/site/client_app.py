@@ -436,11 +436,7 @@ def _train(call: _Call) -> Answer:
 
 
 def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:
-    """Return what a site keeps beside its results: by what it knows the rows of a run, in its order, and what was done.
-
-    That is their ids, where it has some, or their positions in its file, where some rows were dropped; and the
-    preparation of its table.
-    """
+    """Return the arrays kept beside a run's outputs: row ids (or positions, if rows were dropped) and preparation."""
     beside, positions = {}, memory.rows
     if site.ids is not None:
         ids = np.array(site.ids)

@@ -112,7 +112,7 @@ class Gate:
     key: str = "0" * 64
 
     def admit(self, standing: Standing, asking: Asking) -> Standing:
-        """Return the totals after a request; RefusedError if the policy, the plan or the seed's protocol forbids it."""
+        """Return the totals after a request; RefusedError if policy, plan or joint seed forbid it."""
         if asking.request == Introduce.__name__:
             standing = self._begun(standing)
         for sums, limits, where in self._limits(standing):
@@ -128,8 +128,8 @@ class Gate:
                 seeds = None if standing.seed is None else (self.run.seed, standing.seed)
                 place = advance(plan, place, asking.request, asking.fields, asking.shapes, seeds=seeds)
             except InputError as error:
-                whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
-                raise RefusedError("plan", f"{error} (plan of {whose})") from None
+                owner = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
+                raise RefusedError("plan", f"{error} (plan of {owner})") from None
         update = {"place": place, "taken": standing.taken + 1, **self._seeded(standing, asking)}
         return standing.model_copy(update=update)
 
@@ -149,14 +149,14 @@ class Gate:
 
     def _begun(self, standing: Standing) -> Standing:
         """Start the run, first or again, at the beginning of its plan."""
-        again, rules = standing.run.begun, self.policy.study
-        if again >= rules.attempts:
-            text = f"run {self.run.id!r} began {again} times, as often as its policy allows (study.attempts)"
+        starts, rules = standing.run.begun, self.policy.study
+        if starts >= rules.attempts:
+            text = f"run {self.run.id!r} began {starts} times, as often as its policy allows (study.attempts)"
             raise RefusedError("study.attempts", text)
-        if not again and rules.runs is not None and standing.total.begun >= rules.runs:
+        if not starts and rules.runs is not None and standing.total.begun >= rules.runs:
             raise RefusedError("study.runs", f"{standing.total.begun} runs have begun, as many as allowed (study.runs)")
-        run = standing.run.model_copy(update={"begun": again + 1})
-        total = standing.total.model_copy(update={"begun": standing.total.begun + (not again)})
+        run = standing.run.model_copy(update={"begun": starts + 1})
+        total = standing.total.model_copy(update={"begun": standing.total.begun + (not starts)})
         return Standing(total=total, run=run)
 
     def _seeded(self, standing: Standing, asking: Asking) -> dict[str, str | int]:

@@ -55,29 +55,28 @@ def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPai
     """Return the sealed store of a run's letter keys in the node's folder; None: not configured."""
     if not flag(node, "keep-letter-keys"):
         return None
-    own = derived(secret, "kept keys") + (identity.private if identity else b"")
-    return KeptKeys(Path(str(node["out"])).expanduser(), run, own)
+    sealing_key = derived(secret, "kept keys") + (identity.private if identity else b"")
+    return KeptKeys(Path(str(node["out"])).expanduser(), run, sealing_key)
 
 
 NAME = "secret"
 """File of the secret in a site's folder, from which its shares and its noise follow."""
-
 
 SIZE = 32
 """Bytes of the secret."""
 
 
 def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, 32 bytes, created if missing; InputError if the file has another length."""
+    """Return the secret in a site's folder, created if missing; InputError if not of 32 bytes."""
     path = folder / NAME
     if not path.exists():
         check_folder(folder, 0o700)
-        whole = folder / f".{NAME}.{secrets.token_hex(8)}"
-        with open(whole, "xb", opener=owner_only) as file:
+        new_file = folder / f".{NAME}.{secrets.token_hex(8)}"
+        with open(new_file, "xb", opener=owner_only) as file:
             file.write(secrets.token_bytes(SIZE))
         with suppress(FileExistsError):  # another process of the site created it
-            os.link(whole, path)
-        whole.unlink()
+            os.link(new_file, path)
+        new_file.unlink()
     if len(secret := read_secret(path)) != SIZE:
         raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
     return secret

@@ -221,7 +221,7 @@ def _leaving(answer: Answer) -> Leaving:
 
 
 _entry_of = lru_cache(maxsize=4)(entry_of)
-"""Cached, since a new line is read twice: when the next request is admitted, and when its reply leaves."""
+"""Cached, since the last line is read twice: to admit a request and to append its reply."""
 
 
 class _End(NamedTuple):

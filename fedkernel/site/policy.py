@@ -265,7 +265,7 @@ class Policy(_Table):
         return rules
 
     def check_reply(self, leaving: Leaving, times: int) -> str:
-        """Return the rule that allows a reply, one of so many `times` of its type; RefusedError if one forbids it."""
+        """Return the rule that allows the n-th reply (`times`) of its type; RefusedError if one forbids it."""
         kind = leaving.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not leaving.summed:

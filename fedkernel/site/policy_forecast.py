@@ -1,4 +1,4 @@
-"""Prediction of which policy rules a study will break while it runs."""
+"""Prediction of a study's policy violations from its plan, a forecast and the table's size."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
 """Returns the forecast of a run's strategy for such clients, if known."""
 
 TABLE = "guards.table_share"
-"""The rule on the total number of values derived from a table."""
+"""The rule on all numbers together that leave per table entry."""
 
 UNKNOWN = "cannot be foreseen"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
@@ -175,10 +175,10 @@ def _limits(
     total = _Amount(left, left, left)
     for amount in amounts.values():
         total = total.plus(amount)
-    alike: dict[_Amount, list[str]] = {}
+    runs_by_amount: dict[_Amount, list[str]] = {}
     for run, amount in amounts.items():
-        alike.setdefault(amount, []).append(run)
-    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in alike.items()}
+        runs_by_amount.setdefault(amount, []).append(run)
+    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
     whole = {f"the study{f', with {left:,} that have left before,' if left else ''}": total}
     for where, limits, parts in (
         ("limits.run", policy.limits.run, runs),
@@ -275,10 +275,10 @@ def table_shares(
     if shape is None:
         yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)
         return
-    alike: dict[TableShare, list[str]] = {}
+    runs_by_share: dict[TableShare, list[str]] = {}
     for run in study.runs:
-        alike.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
-    for share, runs in alike.items():
+        runs_by_share.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
+    for share, runs in runs_by_share.items():
         what = f"numbers for each of the {math.prod(shape):,} entries of the table"
         what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
         exceeds = share.exceeds(limit)
@@ -290,7 +290,7 @@ def table_shares(
 def needed_share(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> float | None:
-    """Return the `Guards.table_share` that a study needs by forecast, rounded up; None: the policy's is enough."""
+    """Return the `Guards.table_share` that forecasts require, rounded up; None: the policy's is enough."""
     if shape is None:
         return None
     shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)

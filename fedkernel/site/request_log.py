@@ -30,8 +30,8 @@ class Requests:
                 before = file.read(SIZE)
         except FileNotFoundError:
             return
-        own = asking.sha256 if letters is None else _whole(asking, letters)
-        if len(before) == SIZE and not before.startswith(own):
+        expected = asking.sha256 if letters is None else _whole(asking, letters)
+        if len(before) == SIZE and not before.startswith(expected):
             what = "is another" if not before.startswith(asking.sha256) else "delivers other letters"
             raise RefusedError(
                 "study.attempts",

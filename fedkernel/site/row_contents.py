@@ -19,16 +19,16 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
     keeps 16 N bytes in memory until another table is hashed. `positions` (n,): of the rows; None: all.
     """
     hashes = _all_contents(_Same(X), secret)
-    chosen = hashes if positions is None else hashes[positions]
-    order = np.argsort(keys := as_keys(chosen), kind="stable")
-    again = np.append(False, keys[order[1:]] == keys[order[:-1]])
-    if again.any():
-        chosen, places = chosen.copy(), np.arange(len(order))
-        before = places - np.maximum.accumulate(np.where(again, 0, places))
-        for place in np.flatnonzero(again):
-            row = _hash(chosen[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
-            chosen[order[place]] = np.frombuffer(row, np.uint8)
-    return chosen
+    contents = hashes if positions is None else hashes[positions]
+    order = np.argsort(keys := as_keys(contents), kind="stable")
+    repeated = np.append(False, keys[order[1:]] == keys[order[:-1]])
+    if repeated.any():
+        contents, places = contents.copy(), np.arange(len(order))
+        before = places - np.maximum.accumulate(np.where(repeated, 0, places))
+        for place in np.flatnonzero(repeated):
+            row = _hash(contents[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
+            contents[order[place]] = np.frombuffer(row, np.uint8)
+    return contents
 
 
 class _Same:
@@ -79,5 +79,5 @@ def _raw_rows(raw: RawTable) -> Iterator[bytes]:
 
 
 def _numbers(block: AnyArray) -> Iterator[bytes]:
-    whole = np.where(np.isnan(block), np.nan, block + 0.0)
-    return (row.tobytes() for row in whole)
+    normalised = np.where(np.isnan(block), np.nan, block + 0.0)
+    return (row.tobytes() for row in normalised)

@@ -61,7 +61,6 @@ class RowsApart(NamedTuple):
 
 ROWS_APART = RowsApart("{} rows more", "{} rows fewer", "rows")
 
-
 VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "values")
 
 

@@ -24,7 +24,7 @@ def logged(error: Exception) -> str:
 
 
 def log_details(text: str, outline: str, error: Exception | None = None) -> str:
-    """Log `text` under a code, with the error's traceback, and return the outline with the code for the coordinator."""
+    """Log a text under a code, with the error's traceback, and return the outline with that code."""
     code = f"E-{secrets.token_hex(2)}"
     log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
     return f"{outline} (its log has the details under {code})"

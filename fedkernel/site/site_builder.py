@@ -65,8 +65,8 @@ def _run_of(text: str, run_id: str) -> RunSpec:
 def _key_of(text: str, run_id: str) -> str:
     """Return a hash of a run and its study, different from other runs with the same id."""
     study = _job(text).study
-    whole = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
-    return hashlib.sha256(whole.encode()).hexdigest()
+    text_of_run = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
+    return hashlib.sha256(text_of_run.encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)

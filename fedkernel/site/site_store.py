@@ -135,9 +135,9 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():
-        known, _, then = path.read_text(encoding="utf-8").partition(" ")
-        if known == beginning:
-            return then
+        noted_beginning, _, fingerprint = path.read_text(encoding="utf-8").partition(" ")
+        if noted_beginning == beginning:
+            return fingerprint
     write_whole(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
     return now
 

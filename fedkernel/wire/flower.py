@@ -63,7 +63,6 @@ RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 SCALARS = (str, int, float, bool, bytes)
 """Types of the scalars in a message."""
 
-
 SHORT = 100
 """Characters of a cached name or text at most, so that a sender cannot fill the cache."""
 

@@ -47,9 +47,8 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
-
 UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
-"""Fields that a job's JSON leaves out if unset, so that sites with an older version can read the JSON."""
+"""Fields that a job's JSON leaves out if unset, for sites with older versions."""
 
 MOST_SITES = 10_000
 """Named sites of a run, at most."""
@@ -325,9 +324,9 @@ class Job(pydantic.BaseModel):
             "kernels": [table["type"] for run in self.runs for table in kernel_tables(run.parameters)],
             "datasets": [run.data.name for run in self.runs if run.data is not None],
         }
-        wholes = {names(group).get(name, name) for group, written in groups.items() for name in written}
-        wholes |= {*own_names("pairs").values(), *own_names("clients").values()}
-        return {whole.partition(":")[0].partition(".")[0] for whole in wholes if ":" in whole} - set(SOURCES)
+        addresses = {names(group).get(name, name) for group, written in groups.items() for name in written}
+        addresses |= {*own_names("pairs").values(), *own_names("clients").values()}
+        return {address.partition(":")[0].partition(".")[0] for address in addresses if ":" in address} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
         """Return the run of that id."""

@@ -1,4 +1,4 @@
-"""Quorum rules: rounds in which a client may be lost, and clients that must remain."""
+"""Quorum rules: rounds with tolerated losses of clients, and clients that must remain."""
 
 import math
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def needed(quorum: float, clients: int) -> int:
 
 @dataclass(frozen=True)
 class Losses:
-    """Rounds of a protocol in which a client may be lost, of `clients` at the start.
+    """Rounds of a protocol with tolerated losses of clients, among `clients` at the start.
 
     - `everywhere`: all rounds without summed replies, also without a quorum; the meaning of the answer may change.
     - `first`: the first round, with a quorum, before any client's data were used: the answer is that of the others.

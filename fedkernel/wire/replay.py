@@ -1,4 +1,4 @@
-"""Messages that hold many earlier requests of a resumed run, and the site's reply with a hash of each answer."""
+"""Bundles of a resumed run's earlier requests, answered by one hash per reply."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,6 @@ from fedkernel.wire.content import answer_hash
 
 AGAIN = "again"
 """Action of a message that bundles many requests."""
-
 
 KINDS, ANSWERS = "kinds", "answers"
 """Names of the list of request types in such a message, and of the list of hashes in its reply."""

@@ -1,4 +1,4 @@
-"""Keyed hashes of row ids, from which the rows that all sites have are found.
+"""Keyed hashes of row ids, for sites to find their common rows.
 
 A hash is HMAC-SHA256 of the run's salt and the id, under a key that the sites share and the coordinator does not know.
 The coordinator learns each site's number of rows and which hashes are at which sites. Hashes differ between runs.
