@@ -448,8 +448,8 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     """Check that messages survive encoding, and that a bare client answers with the same bits.
 
-    A restarted site can thus be asked again for all of the run. A client that writes letters has random keys
-    (`Tags.peers`): only its messages are checked.
+    This lets a restarted site replay a run. Clients that write letters have random keys (`Tags.peers`): no replay
+    there.
     """
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():

@@ -100,8 +100,8 @@ def record(
     - `node`: the node's configuration: ``data``, ``out`` (the outbox's folder), and ``keep-payloads``: whether replies
       are stored beside it, readable for the owner only. Nothing is done for a node without ``data`` and ``out``.
     - `refused`, `rule`: reason and rule of a refusal; the seconds of an answer that was computed still count.
-    - `gate`: checks the reply, and the request once more, since other messages may have come meanwhile.
-    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered meanwhile.
+    - `gate`: checks the reply, and the request once more, since other messages may have come since.
+    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since.
     - `seconds`: computing time before an error.
 
     Raises OwnFileError if the outbox cannot be written: then nothing may leave. Raises RefusedError, and writes
@@ -158,7 +158,7 @@ def record(
 
 
 def _check_alone(standing: Standing, admitted: Standing) -> None:
-    """Raise RefusedError if another request of the run was answered meanwhile, unseen by this one's guards."""
+    """Raise RefusedError if another request of the run was answered since, unseen by this one's guards."""
     if (standing.run.begun, standing.taken) != (admitted.run.begun, admitted.taken):
         rule = "study.attempts"
         raise RefusedError(rule, f"another request was answered meanwhile; allowed: one after the other ({rule})")

@@ -48,11 +48,11 @@ class _Table(pydantic.BaseModel):
 class TableRules(_Table):
     """Rules for the use of the site's own file.
 
-    - `min_rows`: rows of an answer's table, at least.
+    - `min_rows`: rows that an answer is computed from, at least.
     - `row_share`: share of the site's rows that must be common to all sites, at least, if rows are aligned.
-    - `rows_apart`: rows by which two runs must differ in each direction, unless they are equal; with fewer, the
-      difference between their answers would be about these. Rows are compared by ids (or positions) and by content, as
-      hashes under the site's secret. 0: no limit.
+    - `rows_apart`: rows by which two runs must differ in each direction, unless they are equal. Otherwise the
+      difference of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under
+      the site's secret. 0: no limit.
     - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
     - `sha256`: of the only file that the policy is for.
     """
@@ -83,10 +83,10 @@ class KernelRules(_Table):
 class StudyRules(_Table):
     """Rules for the studies that the site takes part in.
 
-    - `approve`: ask the operator at the terminal; or the operator names each study by its hash; or trusts signatures;
-      or approves any. With all but the last, a hash that was approved before counts too.
-    - `signers`: public Ed25519 keys, 64 hexadecimal digits each, whose signature approves a study.
-    - `min_sites`: sites of a run, at least; with fewer, a sum tells each site the others' values.
+    - `approve`: "ask" the operator at the terminal; "by hash" named beforehand; "signed" by a trusted signer; or "any".
+      With all but the last, a hash that was approved before counts too.
+    - `signers`: public Ed25519 keys, 64 hexadecimal digits each, for signatures of studies.
+    - `min_sites`: sites of a run, at least; with too few, a sum reveals the others' values to each site.
     - `pairs`: clients that the site runs, by short name or address; None: those of fedkernel that the study names.
     - `kernels`: by type; None: any.
     - `n_components`: of a run, at most; if the run chooses, its ``max_components``, which then is required.
@@ -95,8 +95,7 @@ class StudyRules(_Table):
     - `attempts`: starts of a run, at most, with the same requests each time.
     - `joint_seed`: whether all sites must draw a run's seed. "needed": if a site's answers are drawn from it, such as
       sampled rows, since a coordinator could try seeds until one suits it.
-    - `peers`: whose letters the site reads and answers: only those of peers with pinned fingerprints, or of anybody
-      that a coordinator names, including itself.
+    - `peers`: senders and receivers of letters: only peers with pinned fingerprints, or any that a coordinator names.
     """
 
     approve: Approval = "ask"

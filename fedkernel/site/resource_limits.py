@@ -119,11 +119,10 @@ _watch = _Watch()
 
 
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
-    """Call a function with a wall-clock limit in seconds; None: no limit.
+    """Call a function with a wall-clock limit in seconds (None: no limit); RefusedError if it took longer.
 
-    A thread cannot be ended from outside. It is made to raise as soon as it runs Python code: a single product or
-    decomposition is waited for, whose size the memory bounds. Code that swallows the exception meets it again, every
-    `AGAIN` seconds. Raises RefusedError if it took longer.
+    The thread is interrupted once it runs Python code again, then every `AGAIN` seconds. A single product or
+    decomposition is not interrupted; the memory limit bounds its size.
     """
     if most is None:
         return act()

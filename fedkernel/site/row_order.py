@@ -67,11 +67,11 @@ VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
 ) -> None:
-    """Raise TellableError if rows (n, 16) differ only by few, but at least one, from an earlier run's.
+    """Raise TellableError if rows (n, 16) differ from an earlier run's, but by fewer than `least`.
 
     Differences over more than two runs are not checked. `rows`: from `own_rows` or
-    `fedkernel.site.row_contents.row_contents`. `least`: rows by which two runs must differ. `note`: whether to note the
-    rows in `folder` for later runs. `said`: phrases of the error.
+    `fedkernel.site.row_contents.row_contents`. `note`: whether to note the rows in `folder` for later runs. `said`:
+    phrases of the error.
     """
     keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"

@@ -129,9 +129,8 @@ class RunRows:
 def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
     """Return the table's fingerprint at a run's start, and note the present one, `now`, at a new start.
 
-    A process that was restarted within a run gets all requests again, from the same start; the note then tells whether
-    the table is still that of the earlier answers. `beginning`: the coordinator's id of this start; empty: always a new
-    start.
+    A process that was restarted within a run gets all requests again, from the same start. The note detects a table
+    changed since the earlier answers. `beginning`: the coordinator's id of this start; empty: always a new start.
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():

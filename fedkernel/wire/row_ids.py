@@ -2,7 +2,7 @@
 
 A hash is HMAC-SHA256 of the run's salt and the id, under a key that the sites share and the coordinator does not know.
 The coordinator learns each site's number of rows and which hashes are at which sites. Hashes differ between runs.
-Without a key, whoever reads the hashes and can list likely ids, such as all customer numbers, finds a site's ids.
+Without a key, a reader of the hashes with a list of likely ids, such as all customer numbers, finds a site's ids.
 """
 
 import hashlib
