@@ -50,9 +50,9 @@ class TableRules(_Table):
 
     - `min_rows`: rows that an answer is computed from, at least.
     - `row_share`: share of the site's rows that must be common to all sites, at least, if rows are aligned.
-    - `rows_apart`: rows by which two runs must differ in each direction, unless they are equal. Otherwise the
-      difference of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under
-      the site's secret. 0: no limit.
+    - `rows_apart`: rows added, and rows removed, between two runs: none, or at least so many. Otherwise the difference
+      of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under the site's
+      secret. 0: no limit.
     - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
     - `sha256`: of the only file that the policy is for.
     """
