@@ -102,5 +102,5 @@ __all__ = [
 
 __version__ = installed_version()
 
-# Common names at the top level: where others stand before ours, whatever is imported next would fail without a cause.
+# These top-level names are common: other packages under them would make later imports fail obscurely.
 check_packages("clients", "strategies", "experiments")

@@ -1,4 +1,4 @@
-"""The components of every Flower app bundle: they carry out any pair's job, whose runs name strategy and client."""
+"""Server and client app of every Flower app bundle, for any strategy and client named by a job's runs."""
 
 from fedkernel.run.server_app import server_app
 from fedkernel.site import site_of_job
@@ -9,4 +9,4 @@ server = server_app()
 client = client_app({}, site_of_job)
 
 APPS = Apps(server=f"{__name__}:server", client=f"{__name__}:client")
-"""Where they are: what a job for an engine says."""
+"""Addresses of the two apps, for a job."""

@@ -1,4 +1,4 @@
-"""The properties that every pair has, whatever its paper: for the tests of whoever writes one.
+"""Property tests for any strategy with its client.
 
     from fedkernel.testing import check_pair
 
@@ -11,7 +11,7 @@ or, a test for each property, with pytest::
     def test_my_pair(pair, check):
         check(pair)
 
-What a property needs to know of a method, the strategy's `tags` say (see `fedkernel.strategy.tags`).
+The strategy's `tags` declare which properties hold (see `fedkernel.strategy.tags`).
 """
 
 import functools
@@ -41,23 +41,24 @@ from fedkernel.wire import shares_rows
 log = logging.getLogger(__name__)
 
 SAME, OTHER = 1e-16, 1e-8
-"""Errors (sums of squared sines, or of squared relative differences) below which two results are the same, and above
-which they are not; what lies between is neither."""
+"""Errors below which two results are the same, and above which they differ: sums of squared sines, or of squared
+relative differences. Errors between are an undecided case.
+"""
 
 CENTRAL = 1e-8
-"""How near to its best value a metric is where there is no difference."""
+"""Largest distance of a metric from its best value that counts as none."""
 
 ABOUT = 1.6
-"""How far off a forecast of about so much may be."""
+"""Factor by which a forecast of "about" may be off."""
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is no error
-    """A property has no meaning for a pair; the text says why."""
+    """Reason why a property has no meaning for a pair."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a client was asked in one round, what it answered, and the letters that it wrote to others."""
+    """A request to a client in one round, its reply, and its letters to others."""
 
     request: Request[Any]
     reply: Reply
@@ -66,14 +67,14 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recording:
-    """A run, and what happened at each client: its exchanges, and which requests took random numbers for a purpose."""
+    """A run, its clients' exchanges, and the requests that drew random numbers by client and purpose."""
 
     result: Result[Any]
     exchanges: Mapping[int, Sequence[Exchange]]
     purposes: Mapping[tuple[int, str], Sequence[str]]
 
     def outside(self, plan: Plan) -> str:
-        """Return in a sentence what the first client was asked that a plan does not entail; empty: nothing."""
+        """Return a sentence on the first request that a plan does not contain; empty: none."""
         for client, exchanges in self.exchanges.items():
             place = Place()
             for request in (exchange.request for exchange in exchanges):
@@ -87,7 +88,7 @@ class Recording:
 
 
 class Pair:
-    """A strategy with its client, tables to try it on, and what holds of it there.
+    """A strategy with its client, tables to test it on, and its expected properties.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ class Pair:
     tags : Tags, optional
         By default the strategy's own.
     name : str, optional
-        What tests call it; by default the strategy's class.
+        Name of the tests; by default the strategy's class.
     y : sequence of ndarray of shape (n_m,), optional
         Labels of each client's rows, for a client that needs them.
     """
@@ -131,20 +132,20 @@ class Pair:
         rows: npt.NDArray[np.intp] | None = None,
         **settings: Any,
     ) -> Result[Any]:
-        """Run the pair on tables, of its clients in some order or of its rows in some order, with their labels."""
+        """Run the pair on tables whose clients or rows are permuted, with labels to match."""
         y = self.y
         if y is not None and order is not None:
             y = [y[number] for number in order]
         if y is not None and (rows is not None or len(tables) == 1):
-            anyhow = slice(None) if rows is None else rows
+            order_of_rows = slice(None) if rows is None else rows
             together = [y[0]] * len(tables) if self.axis == 1 else [np.concatenate(y)]
             ends = np.cumsum([np.shape(table)[0] for table in tables])[:-1]
-            parts = [labels[anyhow] for labels in together]
+            parts = [labels[order_of_rows] for labels in together]
             y = parts if self.axis == 1 else np.split(parts[0], ends)
         return self.strategy.fit(tables, y=y, **settings)
 
     def fit_serialised(self) -> Result[Any]:
-        """Run the pair on its tables where messages are serialised, as between machines."""
+        """Run the pair on its tables with serialised messages, as between machines."""
         client = self.strategy.client
         tables = check_tables(self.tables, "shards", client.table)
         sites = simulated_sites(
@@ -157,27 +158,23 @@ class Pair:
 
     @property
     def whole(self) -> FloatArray:
-        """All tables in one."""
+        """All tables concatenated."""
         return np.concatenate(self.tables, axis=self.axis)
 
     def divided(self, whole: FloatArray) -> list[FloatArray]:
-        """Divide a table among the clients as theirs are."""
+        """Split a table into parts with the sizes of the clients' tables."""
         ends = np.cumsum([table.shape[self.axis] for table in self.tables])
         return np.split(whole, ends[:-1], axis=self.axis)
 
     @functools.cached_property
     def recording(self) -> Recording:
-        """The run with seed 0 that properties look at."""
+        """The recorded run with seed 0."""
         return _recorded(self)
 
     def outcome(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
-        """Return what a run has found, as `Tags.components` says; client c held table ``order[c]``.
+        """Return a run's components (`Tags.components`) as orthonormal bases; client c held table ``order[c]``.
 
-        Returns
-        -------
-        list of ndarray
-            Orthonormal bases, (N, k), of which vertical clients that keep what they found have one each; without
-            components the model's arrays.
+        Bases (N, k): one, or one per vertical client that keeps its own; without components the model's arrays.
         """
         if self.tags.components is None:
             if not (arrays := _arrays(result.model)):
@@ -186,7 +183,7 @@ class Pair:
         return [orthonormal_basis(part) for part in self.components(result, order)]
 
     def components(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
-        """Return the arrays that `Tags.components` names: the model's; else what each site keeps, or all rows of it."""
+        """Return the arrays that `Tags.components` names: the model's, or else the sites' outputs."""
         name = str(self.tags.components)
         if isinstance(of_model := getattr(result.model, name, None), np.ndarray):
             return [of_model]
@@ -199,7 +196,7 @@ class Pair:
         return parts if self.axis == 1 else [np.vstack(parts)]
 
     def error(self, result: Result[Any], order: Sequence[int] | None = None, rows: Any = None) -> float:
-        """Return how far what a run has found is from the first run's; ``rows``: whose rows are now in this order."""
+        """Return a run's distance to the recorded run; `rows`: the permutation of the rows in this run."""
         before, after = self.outcome(self.recording.result), self.outcome(result, order)
         if self.tags.components is not None and rows is not None:
             before = [basis[rows] for basis in before]
@@ -209,23 +206,23 @@ class Pair:
         return max(distance(*arrays) for arrays in zip(before, after, strict=True))
 
     def central(self, tables: Sequence[FloatArray], result: Result[Any]) -> Any:
-        """Return the exact answer at the widths of a run, or raise NotApplicable where the method has none."""
+        """Return the central solution at a run's kernel widths; NotApplicable if the method has none."""
         try:
             return self.strategy.as_run(result).central(tables)
         except NotImplementedError as error:
             raise NotApplicable(str(error)) from None
 
     def fail(self, check: str, text: str) -> NoReturn:
-        """Raise the error of a property that does not hold."""
+        """Raise the AssertionError of a property."""
         raise AssertionError(f"{check}, {self.name}, {self.strategy!r}: {text}")
 
     def require(self, holds: bool, check: str, text: str) -> None:
-        """Raise that error unless the property holds."""
+        """Raise the AssertionError of a property unless it holds."""
         if not holds:
             self.fail(check, text)
 
     def require_promised(self, check: str, what: str, tag: str, error: float) -> None:
-        """Raise unless an error is as small as a tag promises, or as large as it admits."""
+        """Raise unless an error is as small as a true tag promises, or as large as a false one admits."""
         promised = getattr(self.tags, tag)
         if promised and error > SAME:
             self.fail(check, f"{what} {_changes(error)}, but tags.{tag} = True")
@@ -233,7 +230,7 @@ class Pair:
             self.fail(check, f"{what} {_changes(error)} only, but tags.{tag} = False")
 
     def require_same_or_drawn(self, check: str, what: str, error: float, tag: str | None = None) -> None:
-        """Raise unless two results are the same or, where rows are drawn, different and as near as the tags say."""
+        """Raise unless two results are the same, or with drawn rows differ within `Tags.draws`."""
         draws, promised = self.tags.draws, f"tags.{tag} = True and " if tag else ""
         if draws and not OTHER < error <= draws:
             self.fail(check, f"{what} {_changes(error)}, but {promised}tags.draws = {draws:g} says up to that")
@@ -242,10 +239,7 @@ class Pair:
 
 
 def same_seed_same_bits(pair: Pair) -> None:
-    """Demand that two runs of the same seed give the same model, outputs and account, to the last bit.
-
-    Of the second all messages are serialised, as they are between machines.
-    """
+    """Check that two runs of the same seed, one serialised, give the same bits of model, outputs and ledger."""
     first, second = pair.recording.result, pair.fit_serialised()
     arrays = _arrays(first.model)
     same = _bits(arrays) == _bits(_arrays(second.model)) and first.outputs.keys() == second.outputs.keys()
@@ -260,9 +254,9 @@ def same_seed_same_bits(pair: Pair) -> None:
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:
-    """Demand that a client takes the random numbers of a purpose once in a run: two uses would have the same numbers.
+    """Check that a client takes the random numbers of a purpose only once in a run.
 
-    Purposes that `Tags.repeated` names may serve one kind of request again in every round.
+    Two uses would have the same numbers. Purposes in `Tags.repeated` may serve one type of request in every round.
     """
     for (client, purpose), requests in pair.recording.purposes.items():
         pair.require(
@@ -274,7 +268,7 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
 
 
 def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
-    """Demand that requests which a client draws numbers for say so, or sites would let a coordinator choose these."""
+    """Check that requests with drawn answers are ``seeded``, or a coordinator could choose their seed."""
     answers = (*pair.strategy.client.answers, *WidthClient.answers)
     seeded = {request.__name__: request.seeded for request in answers}
     for (client, purpose), requests in pair.recording.purposes.items():
@@ -288,7 +282,7 @@ def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
 
 
 def another_order_of_the_clients(pair: Pair) -> None:
-    """Demand that it does not matter which client has which number (`Tags.order`), but to its draws (`Tags.draws`)."""
+    """Check that permuting the clients changes nothing (`Tags.order`), except for draws (`Tags.draws`)."""
     clients = len(pair.tables)
     orders = [list(range(clients))[::-1], [*range(1, clients, 2), *range(0, clients, 2)]]
     runs = [pair.fit([pair.tables[number] for number in order], order=order) for order in orders]
@@ -302,16 +296,16 @@ def another_order_of_the_clients(pair: Pair) -> None:
 
 
 def rows_in_another_order(pair: Pair) -> None:
-    """Demand that the order of the rows is the order of the result, and that it does not matter who holds them.
+    """Check that permuting the rows permutes the result.
 
-    With a horizontal partition rows also move between clients, where `Tags.pooled`; else only within each, and moving
-    them is another problem.
+    With a horizontal partition and `Tags.pooled`, rows also move between clients; otherwise only within each, since
+    moving them is another problem.
     """
     check, rng = "rows_in_another_order", np.random.default_rng(1)
     whole = pair.whole
-    anyhow = rng.permutation(len(whole))
+    permutation = rng.permutation(len(whole))
     if pair.axis == 1 or pair.tags.pooled:
-        error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
+        error = pair.error(pair.fit(pair.divided(whole[permutation]), rows=permutation), rows=permutation)
         what, tag = ("another order of the rows", None) if pair.axis == 1 else ("moving rows between clients", "pooled")
         pair.require_same_or_drawn(check, what, error, tag)
         return
@@ -319,21 +313,21 @@ def rows_in_another_order(pair: Pair) -> None:
     within = np.concatenate([start + rng.permutation(end - start) for start, end in itertools.pairwise(ends)])
     error = pair.error(pair.fit(pair.divided(whole[within]), rows=within), rows=within)
     pair.require_same_or_drawn(check, "another order of each client's rows", error)
-    error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
+    error = pair.error(pair.fit(pair.divided(whole[permutation]), rows=permutation), rows=permutation)
     pair.require_promised(check, "moving rows between clients", "pooled", error)
 
 
 def signs_of_columns(pair: Pair) -> None:
-    """Demand that changing the signs of some columns changes nothing (`Tags.signs`)."""
+    """Check that changing the signs of some columns changes nothing (`Tags.signs`)."""
     whole = pair.whole
     signs = np.random.default_rng(0).choice([-1.0, 1.0], whole.shape[1])
-    signs[:2] = [-1.0, 1.0][: len(signs)]  # all of them changed, cosines would stay and sines change theirs
+    signs[:2] = [-1.0, 1.0][: len(signs)]  # not all changed: cosines would stay and sines change sign
     error = pair.error(pair.fit(pair.divided(whole * signs)))
     pair.require_promised("signs_of_columns", "changing signs of columns", "signs", error)
 
 
 def rotated_columns(pair: Pair) -> None:
-    """Demand that rotating a client's columns, of rows those of all alike, changes nothing (`Tags.rotations`)."""
+    """Check that rotating a client's columns, or all rows alike, changes nothing (`Tags.rotations`)."""
     rng = np.random.default_rng(0)
     whole = [pair.whole] if pair.axis == 0 else pair.tables
     rotated = [table @ np.linalg.qr(rng.standard_normal((table.shape[1],) * 2))[0] for table in whole]
@@ -342,7 +336,7 @@ def rotated_columns(pair: Pair) -> None:
 
 
 def everything_is_finite(pair: Pair) -> None:
-    """Demand that the model and what the sites keep hold numbers, none of which is infinite or NaN."""
+    """Check that the model and the sites' outputs hold numbers, all finite."""
     result = pair.recording.result
     named = {f"model.{name}": array for name, array in _arrays(result.model).items()}
     named |= {
@@ -359,7 +353,7 @@ def everything_is_finite(pair: Pair) -> None:
 
 
 def components_are_orthonormal(pair: Pair) -> None:
-    """Demand orthonormal columns with a row for each row (`Tags.orthonormal`), and eigenvalues in order."""
+    """Check for orthonormal columns (`Tags.orthonormal`), one entry per row, and eigenvalues in order."""
     check, result, name = "components_are_orthonormal", pair.recording.result, pair.tags.components
     values = getattr(result.model, "eigenvalues_", None)
     if values is not None:
@@ -379,19 +373,19 @@ def components_are_orthonormal(pair: Pair) -> None:
 
 
 def history_and_ledger_agree(pair: Pair) -> None:
-    """Demand that the rounds of the history add up to the ledger's totals, and take no longer than the run."""
+    """Check that the history's rounds add up to the ledger's totals, within the run's time."""
     check, result = "history_and_ledger_agree", pair.recording.result
     for name in ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up"):
         added, total = sum(row[name] for row in result.history), getattr(result.ledger, name)
         pair.require(added == total, check, f"the rounds of the history have {added} {name}, but the ledger {total}")
-    rounds = sum(row["round"] > 0 for row in result.history)  # the clients' joining is none
+    rounds = sum(row["round"] > 0 for row in result.history)  # joining is round 0
     pair.require(rounds == result.ledger.rounds, check, f"{rounds} rounds, but the ledger has {result.ledger.rounds}")
     seconds = sum(row["seconds"] for row in result.history)
     pair.require(seconds <= result.seconds, check, f"the rounds take {seconds} s of {result.seconds} s")
 
 
 def a_run_takes_what_was_forecast(pair: Pair) -> None:
-    """Demand the rounds and floats of `forecast`: exactly, at most, or about so many, as it says itself."""
+    """Check rounds and floats against `forecast`, within its declared meaning: exact, at most, or about."""
     check = "a_run_takes_what_was_forecast"
     cohort = [Member(number, number, len(table), table.shape[1], 0) for number, table in enumerate(pair.tables)]
     forecast = pair.strategy.forecast_of_run(cohort)
@@ -406,17 +400,17 @@ def a_run_takes_what_was_forecast(pair: Pair) -> None:
 
 
 def requests_are_those_of_the_plan(pair: Pair) -> None:
-    """Demand that `plan` entails what each client is asked, `evaluation_plan` what measures the model.
+    """Check that `plan` contains all requests of fitting, and `evaluation_plan` those of evaluation.
 
-    And that both are the same after they were JSON, as sites get them.
+    Both must also be unchanged after a round trip through JSON.
     """
     check, strategy = "requests_are_those_of_the_plan", pair.strategy
     plan = strategy.plan_of_run(len(pair.tables), 0, evaluate=True)
     if plan is None:
         raise NotApplicable("plan returns None: what a run will ask is not known")
     for step in plan:
-        again = Step.model_validate_json(step.model_dump_json())
-        pair.require(again == step, check, f"a step is not what it was after it was JSON: {step}")
+        restored = Step.model_validate_json(step.model_dump_json())
+        pair.require(restored == step, check, f"a step is not what it was after it was JSON: {step}")
     measures = type(strategy).evaluation is not KernelStrategy.evaluation
     recording = _recorded(pair, evaluate=True) if measures else pair.recording
     outside = recording.outside(plan)
@@ -433,10 +427,7 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
 
 
 def rows_that_leave_are_counted(pair: Pair) -> None:
-    """Demand that replies say how many rows leave with them as they are, in arrays or letters (`disclosed`).
-
-    So must letters, and the ledger must add up what replies say.
-    """
+    """Check that replies and letters count their unchanged rows in `disclosed`, and the ledger sums these."""
     check = "rows_that_leave_are_counted"
     disclosed = 0
     for client, exchanges in pair.recording.exchanges.items():
@@ -447,25 +438,25 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
             name = type(reply).__name__
             for message in (*exchange.letters, reply):
                 shown = _rows_shown(table, message)
-                own = f"{type(message).__name__} shows {shown} rows of client {client} as they are"
-                pair.require(shown <= message.disclosed, check, f"{own}, but its disclosed is {message.disclosed}")
-                pair.require(shown <= reply.disclosed, check, f"{own}, but disclosed of {name} is {reply.disclosed}")
+                text = f"{type(message).__name__} shows {shown} rows of client {client} as they are"
+                pair.require(shown <= message.disclosed, check, f"{text}, but its disclosed is {message.disclosed}")
+                pair.require(shown <= reply.disclosed, check, f"{text}, but disclosed of {name} is {reply.disclosed}")
     counted = pair.recording.result.ledger.rows_up
     pair.require(counted == disclosed, check, f"the replies disclose {disclosed} rows, but the ledger counts {counted}")
 
 
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:
-    """Demand that messages come out of the wire as they were, and that a bare client answers the same bits.
+    """Check that messages survive encoding, and that a bare client answers with the same bits.
 
-    So a site that was restarted can be asked again for all of the run. A client that writes letters has keys of its
-    own making (`Tags.peers`): of its messages only the first is checked.
+    This lets a restarted site replay a run. Clients that write letters have random keys (`Tags.peers`): no replay
+    there.
     """
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():
         for message in (message for exchange in exchanges for message in (exchange.request, exchange.reply)):
-            again: Message = decode(type(message), *encode(message))
-            same = _bits(again.arrays()) == _bits(message.arrays()) and again.model_dump_json(
-                exclude=set(again.shapes())
+            decoded: Message = decode(type(message), *encode(message))
+            same = _bits(decoded.arrays()) == _bits(message.arrays()) and decoded.model_dump_json(
+                exclude=set(decoded.shapes())
             ) == message.model_dump_json(exclude=set(message.shapes()))
             pair.require(same, check, f"{type(message).__name__} is not what it was after encode and decode")
     if pair.tags.peers:
@@ -473,10 +464,10 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     number = len(pair.tables) - 1
     labels: dict[str, Any] = {} if pair.y is None else {"y": pair.y[number]}
     client = pair.strategy.client(pair.tables[number], client=number, seed=0, share_rows=True, **labels)
-    before = WidthClient(pair.tables[number], client=number)
+    width_client = WidthClient(pair.tables[number], client=number)
     for exchange in pair.recording.exchanges[number]:
         arrays, scalars = encode(exchange.request)
-        answers = before if isinstance(exchange.request, WidthClient.answers) else client
+        answers = width_client if isinstance(exchange.request, WidthClient.answers) else client
         answered, _, answered_scalars = answers.fit(arrays, scalars)
         expected, expected_scalars = encode(exchange.reply)
         same = [array.tobytes() for array in answered] == [array.tobytes() for array in expected]
@@ -485,26 +476,26 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
 
 
 def what_is_saved_is_loaded(pair: Pair) -> None:
-    """Demand that a result that was saved and loaded has the same model, account and history."""
+    """Check that a saved and loaded result has the same model, ledger and history."""
     check, result = "what_is_saved_is_loaded", pair.recording.result
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         try:
             result.save(folder)
         except InputError as error:
             raise NotApplicable(str(error)) from None
-        again = Result.load(folder)
-    same = type(again.model) is type(result.model) and _bits(_arrays(again.model)) == _bits(_arrays(result.model))
-    same = same and repr(again.model) == repr(result.model)
-    same = same and all(getattr(again.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
+        loaded = Result.load(folder)
+    same = type(loaded.model) is type(result.model) and _bits(_arrays(loaded.model)) == _bits(_arrays(result.model))
+    same = same and repr(loaded.model) == repr(result.model)
+    same = same and all(getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
     pair.require(same, check, "the model that was loaded is not the one that was saved")
-    account = again.ledger == result.ledger and again.history == result.history
-    pair.require(account, check, "the account that was loaded is not the one that was saved")
+    same_account = loaded.ledger == result.ledger and loaded.history == result.history
+    pair.require(same_account, check, "the account that was loaded is not the one that was saved")
 
 
 def bad_input_is_one_sentence(pair: Pair) -> None:
-    """Demand that tables and settings that no pair can use are refused with an `InputError` of one line.
+    """Check that invalid tables and settings raise an `InputError` of one line.
 
-    A client that reads its table block by block finds NaN only then: what it says is a `ProtocolError`.
+    A client that reads its table block by block finds NaN late, with a `ProtocolError`.
     """
     holed = [pair.tables[0].copy(), *pair.tables[1:]]
     holed[0][0, 0] = np.nan
@@ -532,7 +523,7 @@ def bad_input_is_one_sentence(pair: Pair) -> None:
 
 
 def one_client_alone_is_central(pair: Pair) -> None:
-    """Demand what `central` finds, where all data are at one client (`Tags.alone`)."""
+    """Check that one client with all data finds the `central` solution (`Tags.alone`)."""
     whole = [pair.whole]
     result = pair.fit(whole)
     reference = pair.central(whole, result)
@@ -543,9 +534,9 @@ def one_client_alone_is_central(pair: Pair) -> None:
 
 
 def together_closer_than_alone(pair: Pair) -> None:
-    """Demand that clients come closer to what `central` finds than each with its own table, in the mean.
+    """Check that the clients together come closer to `central` than each alone, in the mean.
 
-    What each finds alone is `central` of its table, or what `judge` itself says besides, as the metric with ``_alone``.
+    The result of each alone is `central` of its table, or the metric with the suffix ``_alone`` from `judge`.
     """
     result, name, best = pair.recording.result, pair.tags.error, pair.tags.best
     reference, strategy = pair.central(pair.tables, result), pair.strategy.as_run(result)
@@ -583,7 +574,7 @@ CHECKS: tuple[Check, ...] = (
     one_client_alone_is_central,
     together_closer_than_alone,
 )
-"""The properties, in the order in which they are tried."""
+"""The properties, in order."""
 
 
 def check_pair(
@@ -593,7 +584,7 @@ def check_pair(
     tags: Tags | None = None,
     y: Sequence[npt.ArrayLike] | None = None,
 ) -> dict[str, str]:
-    """Try every property on a pair, in this process; some fifteen runs.
+    """Check every property on a pair, in this process; some fifteen runs.
 
     Parameters
     ----------
@@ -621,7 +612,7 @@ def check_pair(
 
 
 def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
-    """Return pytest's decorator that makes a test of every pair and every property, to be called as ``check(pair)``.
+    """Return a pytest decorator for a test of every pair and property, called as ``check(pair)``.
 
     A property that has no meaning for a pair is skipped with the reason.
     """
@@ -637,14 +628,12 @@ def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
 
         return tried
 
-    trials = [(pair, skipping(check)) for pair in pairs for check in CHECKS]
-    return pytest.mark.parametrize(
-        ("pair", "check"), trials, ids=[f"{check.__name__}-{pair}" for pair, check in trials]
-    )
+    cases = [(pair, skipping(check)) for pair in pairs for check in CHECKS]
+    return pytest.mark.parametrize(("pair", "check"), cases, ids=[f"{check.__name__}-{pair}" for pair, check in cases])
 
 
 def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:
-    """Run a pair with seed 0, and note what happens at its clients."""
+    """Run a pair with seed 0, and record exchanges and draws of its clients."""
     exchanges: dict[int, list[Exchange]] = defaultdict(list)
     purposes: dict[tuple[int, str], list[str]] = defaultdict(list)
     letters: dict[int, list[Letter]] = defaultdict(list)
@@ -674,7 +663,7 @@ def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:
 
 
 def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
-    """Return a model's arrays by name; of what is no object with fields, that itself."""
+    """Return a model's arrays by name; a model without fields is itself the array."""
     if model is None:
         return {}
     if isinstance(model, np.ndarray) or not hasattr(model, "__dict__"):
@@ -683,7 +672,7 @@ def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def _judged_alone(pair: Pair, model: Any, reference: Any) -> float:
-    """Return how good a model is that a site found alone: by what is said of such ones, or as of any other."""
+    """Return the error metric of one site's model, from `judge_alone` if it has the metric, else `judge`."""
     name = pair.tags.error
     figures = pair.strategy.judge_alone([model], pair.tables, reference)
     return figures[name] if name in figures else pair.strategy.judge(Result(model), pair.tables, reference)[name]
@@ -704,10 +693,10 @@ def _squared_difference(first: FloatArray, second: FloatArray) -> float:
 
 
 def _rows_shown(table: FloatArray, message: Message) -> int:
-    """Return how many rows of a table, of two entries or more, stand in a message's arrays as they are."""
+    """Return the number of nonzero rows of a table that a message's arrays contain unchanged."""
     rows, width = {row.tobytes() for row in table if row.any()}, table.shape[1]
     if width == 1:
-        return 0  # numbers that are alike say nothing
+        return 0  # equal numbers do not identify a row
     shown = set()
     for array in message.arrays().values():
         if array.dtype == np.float64 and array.size and array.shape[-1:] == (width,):

@@ -1,4 +1,4 @@
-"""Which clients a site is willing to run: what its operator allows, or ours."""
+"""Import of the client classes that a site may run: those its operator allows, or fedkernel's own."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ from fedkernel.wire import RunSpec
 
 
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
-    """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
+    """Import the allowed clients and kernels, and return the clients by class name.
 
-    Raises InputError if a name is that of no client or kernel, or if two clients have the same class name.
+    Raises InputError if a name is that of no client or kernel, or two clients have the same class name.
     """
     willing: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):
@@ -24,7 +24,7 @@ def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
 
 
 def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
-    """Return the addresses of the clients that runs name and that are ours, in order."""
+    """Return the sorted addresses of fedkernel's own clients that the runs name."""
     ours = own_names("clients")
     wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
     return sorted(wholes & set(ours.values()))

@@ -1,7 +1,4 @@
-"""Which studies a site's operator has approved: a file of their hashes in the folder that the site keeps things in.
-
-Or somebody whom the operator trusts with that, whose signature comes with the study: Ed25519.
-"""
+"""Approval of studies: by hash in a file of the site, or by an Ed25519 signature of a trusted signer."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,20 +17,16 @@ from fedkernel.site.policy import Approval, Policy
 from fedkernel.wire import SHORT, Job
 
 APPROVED = "approved"
-"""The file: a line for each study, its SHA-256, when it was approved, and maybe a `SHARE`."""
+"""File name: each line has a study's SHA-256, the time of its approval, and maybe a `SHARE`."""
 
 SHARE = "table_share="
-"""What a line has before the share of the table that may leave in each of the study's runs."""
-
+"""Prefix of the study's own table share in such a line."""
 
 UNREADABLE = "the site cannot read which studies are approved"
 
 
 def check_hash(sha256: str) -> str:
-    """Return a study's hash, or raise InputError if the text is none.
-
-    Nor is its beginning, as texts show it: a study with the same 12 digits can be searched for.
-    """
+    """Return a study's hash; InputError unless it has all 64 digits, since another can share the first 12."""
     if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
         raise InputError(
             f"study = {sha256!r} has {len(sha256)} of 64 digits, with which another study can begin, too; allowed: all "
@@ -46,7 +39,7 @@ def check_hash(sha256: str) -> str:
 
 
 def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
-    """Approve a study, for as long as its line stands there; perhaps with a `Guards.table_share` of its own."""
+    """Append a study to the approved ones, optionally with its own `Guards.table_share`."""
     check_hash(sha256)
     share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
     folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -61,7 +54,7 @@ def is_approved(folder: Path, sha256: str) -> bool:
 
 
 def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
-    """Return a policy's guards with the `table_share` that a study was approved with last, if with one."""
+    """Return a policy's guards with the table share, if any, of a study's latest approval."""
     words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
     try:
         return replace(guards, table_share=float(words[0].removeprefix(SHARE))) if words else guards
@@ -86,19 +79,18 @@ def not_approved(sha256: str) -> str:
 
 
 SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
-"""A public key and what it has signed, in hexadecimal digits."""
+"""A public key and a signature, in hexadecimal digits."""
 
 
 def _signed(sha256: str) -> bytes:
-    """Return the bytes of which a study's signature is."""
+    """Return the bytes that a study's signer signs."""
     return f"fedkernel study {sha256}".encode()
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Return the signature of a study: the signer's public key, a colon, what it signed.
+    """Return the signature of a study: the signer's public key, a colon, the signature's digits.
 
-    `sha256`: the study's. `key`: an Ed25519 key as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM,
-    without a password. Raises InputError if the file is missing or holds no such key.
+    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if missing or another.
     """
     try:
         private = load_pem_private_key(read_secret(key), password=None)
@@ -112,7 +104,7 @@ def sign(sha256: str, key: Path) -> str:
 
 
 def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) -> bool:
-    """Return whether one of some signatures is of this study, by one of some public keys."""
+    """Return whether any of the signatures is of this study, by one of the signers' public keys."""
     for text in signatures:
         match = SIGNATURE.fullmatch(text)
         if match is None or match[1] not in signers:
@@ -126,9 +118,9 @@ def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) ->
 
 
 def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
-    """Raise RefusedError unless a site's operator has approved a job's study, or leaves that to the other rules.
+    """Raise RefusedError unless a job's study is approved, or the policy approves any.
 
-    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
+    The node's ``approve`` overrides the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
     """
     study = job.study
     rule, approval = "study.approve", str(node.get("approve", policy.study.approve))

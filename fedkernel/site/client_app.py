@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Call:
-    """A message to a site, and what is at hand there to answer it."""
+    """A message to a site, with the site and the run's state there."""
 
     message: Message
     config: Mapping[str, Any]
@@ -99,13 +99,13 @@ class _Call:
         return seed
 
     def share(self) -> str:
-        """Return the site's share of the run's seed; InputError where the sites do not draw it."""
+        """Return the site's share of the run's seed; TellableError if the run has no joint seed."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
             raise TellableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
         return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
-        """Return the message as a request of the given kind."""
+        """Return the message, decoded as a request of the given kind."""
         return from_content(kind, self.message.content)
 
     def memory(self) -> Memory:
@@ -113,20 +113,20 @@ class _Call:
 
     @property
     def kind(self) -> type[KernelClient]:
-        """The class of the client that the message is for."""
+        """The message's client class."""
         site, pair = self.site, str(self.config["pair"])
         if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
             return PrepareClient
         willing = self.clients if site.pairs is None else site.pairs
         if pair == WidthClient.__name__ and (site.gate is None or site.gate.run.plan is not None):
-            willing = {pair: WidthClient}  # for any pair, where a plan says what it is asked
+            willing = {pair: WidthClient}  # for any pair with a plan
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
             raise TellableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
         return willing[pair]
 
     def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
-        """Return a client with the rows that the run works on."""
+        """Return a client with the rows of the run."""
         site, positions = self.site, memory.rows
         X: Any = site.X
         new: Any = site.new
@@ -179,19 +179,18 @@ class _Call:
 
 
 def _own_entries(site: Site, client: KernelClient) -> int | None:
-    """Return the entries of what replies are about, where that is not the table that the client works with."""
+    """Return the entries of the table that replies describe, if not the client's own table; else None."""
     if site.projects and client.new is not None:
         return int(math.prod(client.new.shape))
-    if isinstance(site.X, TableToPrepare):  # whose prepared form has a column for each level
+    if isinstance(site.X, TableToPrepare):  # its prepared form has a column per level
         return int(client.X.shape[0]) * len(site.X.raw.names)
     return None
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site.
+    """Build the ClientApp that answers for a site with these client classes, or the site's own ones.
 
-    `clients`: the client classes this app is willing to run, by class name, unless the site says which: nothing else
-    can be asked of it. `find_site`: finds the site's data from Flower's context and a message's configuration.
+    `find_site`: returns the site for Flower's context and a message's header.
     """
 
     def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
@@ -203,7 +202,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             rule, node, before, began = "", context.node_config, None, time.process_time()
             asking = NOTHING
             try:
-                if has_record(node):  # reading and hashing takes as long as sending
+                if has_record(node):  # only then, since hashing takes as long as sending
                     asking = asking_of(message)
                 site = find_site(context, config := header_of(message))
                 memory = _checked_memory(message, str(config["run"]), context, site)
@@ -212,7 +211,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     standing = _admitted(context, config, asking, gate)
                 with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
                     answer = act(_Call(message, config, context, site, clients, standing, memory))
-                record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
+                record(node, asking, answer, gate=gate, admitted=standing)  # raises if nothing may leave
                 if standing is not None:
                     _note(context, asking, site, standing)
                 return flower.reply_to(message, answer.content)
@@ -220,13 +219,13 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
-                    text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
+                    text = f"{site.called}: {text}"  # in a round, the coordinator adds the name
                 code, outline = _code_of(error, site, message), text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
-            if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
+            if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
-            outline = shown(outline)  # what is written down is all that leaves
+            outline = shown(outline)  # the outbox has the text as sent
             try:
                 computed = 0.0 if standing is None else time.process_time() - began
                 record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
@@ -255,7 +254,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
 
 def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
-    """Answer all that a message asks again, or say why not."""
+    """Answer all bundled requests of a message, or reply with an error."""
     try:
         return answer_again(app, message, context)
     except ProtocolError as error:
@@ -263,9 +262,9 @@ def _answer_again(app: ClientApp, message: Message, context: Context) -> Message
 
 
 def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
-    """Return what the coordinator hears of an error that was raised on purpose.
+    """Return the text that the coordinator gets of an error raised on purpose.
 
-    That is its text where it was made for both ends, and of a site that is simulated; else the site's log has it.
+    A site with data of its own sends only texts made for both ends, and logs the others; a simulated one sends all.
     """
     if isinstance(error, OwnFileError):
         return log_details(str(error), error.outline)
@@ -276,17 +275,14 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
 
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
-    """Raise RefusedError if arrays are to travel otherwise than the run says that a site approved."""
+    """Raise RefusedError if a request has another array precision than the approved run."""
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
     if (wire := wire_of(config)) != declared:
         raise RefusedError("plan", f"run {gate.run.id!r} has wire = {declared}, but the request has {wire}")
 
 
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
-    """Return what is remembered of the run that a message is of, once it has begun.
-
-    Raises TellableError if the site's table has changed since.
-    """
+    """Return the memory of a message's run once it has begun; TellableError if the table has changed."""
     if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
         return None
     site.check_table(memory.table, run)
@@ -300,7 +296,7 @@ def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
 
 
 def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
-    """Tell what is wrong with a site's table from what it refuses: in what comes before a method's own requests."""
+    """Return whether an error is a table's fault: an InputError before the method's own requests."""
     before = message.metadata.message_type != MessageType.TRAIN or (
         site is not None and header_of(message)["pair"] == PrepareClient.__name__
     )
@@ -308,7 +304,7 @@ def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> boo
 
 
 def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
-    """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
+    """Return the totals after a request; RefusedError if the gate refuses or the memory is outdated."""
     _check_wire(config, gate)
     standing = admit(context.node_config, asking, gate)
     if asking.request != Introduce.__name__:
@@ -317,9 +313,9 @@ def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate:
 
 
 def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
-    """Remember what a reply that is in the record has settled."""
+    """Note the run's rows and progress once the reply is in the outbox."""
     memory = Memory(context, asking.run)
-    # only now, or what is refused could fill the disk; and a table that does not fit comes back mended after alignment
+    # not earlier: refused requests could fill the disk, and an unfit table may be corrected after alignment
     if memory.settled and not memory.noted and asking.request != TakeRows.__name__:
         site.check_rows_apart(memory.rows, True)
         if memory.order is not None:
@@ -329,7 +325,7 @@ def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> N
 
 
 def _introduce(call: _Call) -> Reply:
-    """Begin a run; reply with who this is and how large its table is, and if it has them its name and its columns'."""
+    """Begin a run and reply with client number, table size, and names of site and columns if any."""
     site = call.site
     call.request(Introduce)
     if site.X is None:
@@ -354,25 +350,25 @@ def _introduce(call: _Call) -> Reply:
 
 
 def _show_share(call: _Call) -> Reply:
-    """Tell the site's share of the seed; the gate has seen that all sites are committed to theirs."""
+    """Reply with the site's share of the seed; the gate has checked the commitments."""
     call.request(ShowShare)
     return Share(share=call.share())
 
 
 def _take_shares(call: _Call) -> Reply:
-    """Take the seed that follows from all shares; the gate has seen that these are what the sites committed to."""
+    """Acknowledge the sites' shares of the seed; the gate has checked them."""
     call.request(TakeShares)
     call.share()
     return Receipt()
 
 
 def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
-    """Return how many rows may be sampled, where any are; TellableError if the plan surely asks too much of so many."""
+    """Return the sampling limit in rows, if the method samples; TellableError if the plan surely exceeds it."""
     site, guards = call.site, call.site.guards
     if guards is None:
         return None
     run = None if site.gate is None else site.gate.run
-    if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
+    if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
         for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
                 raise TellableError(f"{site.called}: {foreseen.text}")
@@ -380,14 +376,14 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
 
 
 def _hash_ids(call: _Call) -> Reply:
-    """Tell the hashes of the site's ids, and what differs where a site has another key."""
+    """Reply with the hashes of the site's ids, and a check value of the key."""
     call.memory()
     call.request(HashIds)
     return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
 
 
 def _take_rows(call: _Call) -> Reply:
-    """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
+    """Restrict the run to the common rows, in their order, and reply with their number."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
         raise TellableError(
@@ -395,7 +391,7 @@ def _take_rows(call: _Call) -> Reply:
         )
     common = call.request(TakeRows).hashes
     positions = find_rows(own, common)
-    if not call.site.projects:  # of new rows each is answered for by itself
+    if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
         raise TellableError(
@@ -411,7 +407,7 @@ def _take_rows(call: _Call) -> Reply:
 
 
 def _train(call: _Call) -> Answer:
-    """Answer a request of the protocol."""
+    """Answer a request of the method's protocol."""
     arrays = flower.read_arrays(records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
@@ -420,8 +416,7 @@ def _train(call: _Call) -> Answer:
     client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
     client.most_memory = most_memory(limits.run.memory) if limits else None
     with blas_threads(call.site.threads):
-        # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
-        # its process, and the threads of BLAS count
+        # simulated clients share a process, so only this thread counts; a site with a gate counts BLAS threads too
         clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
         replied, _, scalars = within_seconds(
@@ -429,7 +424,7 @@ def _train(call: _Call) -> Answer:
             lambda: client.fit(arrays, call.config),
         )
         seconds = clock() - began
-    call.site.check_table(memory.table, call.run)  # which may be read block by block
+    call.site.check_table(memory.table, call.run)  # the client may have read it block by block
     settled = isinstance(client, PrepareClient) and client.preparation is not None
     if isinstance(client, PrepareClient) and client.preparation is not None:
         memory.preparation = to_text(client.preparation)
@@ -441,11 +436,7 @@ def _train(call: _Call) -> Answer:
 
 
 def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:
-    """Return what a site keeps beside its results: by what it knows the rows of a run, in its order, and what was done.
-
-    That is their ids, where it has some, or their positions in its file, where some rows were dropped; and the
-    preparation of its table.
-    """
+    """Return the arrays kept beside a run's outputs: row ids (or positions, if rows were dropped) and preparation."""
     beside, positions = {}, memory.rows
     if site.ids is not None:
         ids = np.array(site.ids)

@@ -1,4 +1,4 @@
-"""What a client remembers from one message of a run to the next, in Flower's context."""
+"""A client's memory from one message of a run to the next, in Flower's context."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
@@ -12,21 +12,21 @@ from fedkernel.wire import flower
 
 
 def copy_of(state: RecordDict) -> RecordDict:
-    """Return a copy of a context's state, whose arrays, which are never changed in place, are the same."""
+    """Return a copy of a context's state that shares the arrays, which are never changed in place."""
     copies = RecordDict()
     for name, record in state.items():
-        copies[name] = record.copy()  # not made anew, for which Flower would serialise every array
+        copies[name] = record.copy()  # a new record would have Flower serialise every array
     return copies
 
 
 REMOVED = "gone "
-"""Before the name of a record: what is said of it is which entries it has no more."""
+"""Prefix of a record's name, for the list of entries removed from that record."""
 
 
 def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
-    """Return what a context's state has that its `copy_of` before lacks, or has otherwise, and what it has no more.
+    """Return the additions, changes and removals in a context's state since an earlier `copy_of` it.
 
-    Arrays, which are never changed in place, are compared by what they are and not by their entries.
+    Arrays are compared by identity, since they are never changed in place.
     """
     changes = RecordDict()
     for name, record in state.items():
@@ -35,7 +35,7 @@ def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
             changed = ArrayRecord({key: array for key, array in record.items() if known.get(key) is not array})
             if changed or name not in before:
                 changes[name] = changed
-        else:  # scalars, which are few
+        else:  # few scalars
             changes[name] = record
         if gone := [key for key in known if key not in record]:
             changes[REMOVED + name] = ConfigRecord({"names": gone})
@@ -43,7 +43,7 @@ def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
 
 
 def take_changes(state: RecordDict, name: str, record: Any) -> None:
-    """Change a context's state by one of what `changes_of` returned."""
+    """Apply one record of `changes_of` to a context's state."""
     if name.startswith(REMOVED):
         for key in record["names"]:
             state[name.removeprefix(REMOVED)].pop(key, None)
@@ -54,7 +54,7 @@ def take_changes(state: RecordDict, name: str, record: Any) -> None:
 
 
 def _records_in(context: Context) -> dict[str, Any]:
-    return dict(context.state.items())  # `state.config_records` would be put together from them
+    return dict(context.state.items())  # `state.config_records` would be built from these
 
 
 def _is_of(records: Mapping[str, Any], run: str) -> bool:
@@ -62,13 +62,10 @@ def _is_of(records: Mapping[str, Any], run: str) -> bool:
 
 
 class Memory(MutableMapping[str, AnyArray]):
-    """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time.
+    """One run's named arrays in Flower's context, kept between rounds on every engine.
 
-    What is written is copied, and what is read cannot be changed: an engine that keeps the context in its process has
-    it serialised at no time, one that moves it or writes it down whenever it does so.
-
-    `run`: one that has begun, and is the last that has. Raises ProtocolError if the context holds no memory of this
-    run.
+    Arrays are copied when written and read-only when read, and serialised only by engines that move or store the
+    context. Raises ProtocolError if the context holds no memory of this run.
     """
 
     def __init__(self, context: Context, run: str) -> None:
@@ -82,20 +79,20 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @classmethod
     def find(cls, context: Context, run: str) -> "Memory | None":
-        """Return a context's memory of a run, if it holds one."""
+        """Return a context's memory of a run, if any."""
         return cls(context, run) if _is_of(_records_in(context), run) else None
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":
-        """Return the empty memory of a run that begins: nothing of an earlier one is taken for this one's."""
+        """Return the empty memory of a run that begins, and discard an earlier run's."""
         context.state["run"] = ConfigRecord({"id": run})
         context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
         return cls(context, run)
 
     def check_current(self, begun: int, taken: int) -> None:
-        """Raise RefusedError unless it is of the run's last beginning, and of all that was answered since.
+        """Raise RefusedError unless the memory is of the run's latest start and includes all answers since.
 
-        A coordinator can have several contexts, each of an engine's run: what guards count in one, the others lack.
+        A coordinator can have several contexts, each of an engine's run, but guards count in one context only.
         """
         if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
             raise RefusedError(
@@ -105,12 +102,12 @@ class Memory(MutableMapping[str, AnyArray]):
             )
 
     def note_current(self, begun: int, taken: int) -> None:
-        """Remember which beginning of the run this is of, and how much was answered since."""
+        """Store the number of the run's starts, and of the requests answered since the latest one."""
         self._run["begun"], self._run["taken"] = begun, taken
 
     @property
     def rows(self) -> AnyArray | None:
-        """Positions of the site's rows that the run works on, in its order; None: all, as they are."""
+        """Positions of the run's rows in the site's table, in the run's order; None: all rows."""
         return flower.read_array(self._rows["rows"], copy=False) if "rows" in self._rows else None
 
     @rows.setter
@@ -121,7 +118,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def preparation(self) -> str | None:
-        """What is done to the site's raw table, as `fedkernel.preparing.to_text` wrote it; None: nothing yet."""
+        """The raw table's preparation, written by `fedkernel.preparing.to_text`; None: not prepared yet."""
         return str(self._run["preparation"]) if "preparation" in self._run else None
 
     @preparation.setter
@@ -130,7 +127,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def table(self) -> str:
-        """By what the site's table was known as the run began; empty: by nothing."""
+        """Fingerprint of the site's files at the run's start; empty: no files."""
         return str(self._run.get("table", ""))
 
     @table.setter
@@ -139,17 +136,17 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def settled(self) -> bool:
-        """Whether it can no longer be said which rows the run works on."""
+        """True once the run's rows can no longer be changed."""
         return "settled" in self._rows
 
     def settle(self) -> None:
-        """Leave the rows as they are from now on."""
+        """Fix the run's rows."""
         if not self.settled:
             self._rows["settled"] = flower.HeldArray(np.ones(1))
 
     @property
     def noted(self) -> bool:
-        """Whether the rows that the run works on are noted for later ones."""
+        """True once the run's rows are noted for later runs."""
         return bool(self._run.get("noted", False))
 
     @noted.setter
@@ -158,7 +155,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def order(self) -> int | None:
-        """By what the rows that all sites agreed on are known, see `fedkernel.wire.order_of`."""
+        """Id of the common rows in their order, see `fedkernel.wire.order_of`."""
         order = self._run.get("order")
         return order if isinstance(order, int) else None
 
@@ -170,7 +167,7 @@ class Memory(MutableMapping[str, AnyArray]):
         return flower.read_array(self._record[name], copy=False)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._record  # the inherited one would read the array
+        return name in self._record  # the inherited method would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
         self._record[name] = flower.HeldArray(value, passing=name.startswith(PASSING))

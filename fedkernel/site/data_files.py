@@ -1,4 +1,4 @@
-"""A site's own files, as its node's configuration names them: its table, and new rows; what they are known again by."""
+"""A site's own data files, named in its node's configuration: reading and fingerprints."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from fedkernel.site.policy import own_policy
 
 @lru_cache(maxsize=8)
 def read_file(file: SiteFile, version: Version) -> SiteData:
-    """Read a site's own file; cached until the file is changed, since a site is built anew for every message."""
+    """Read a site's own file; cached until the file changes, since every message builds the site anew."""
     return file.read()
 
 
 @lru_cache(maxsize=8)
 def _fingerprint(path: str, version: Version) -> str:
-    """Return the SHA-256 of a file; cached until it is changed."""
+    """Return the SHA-256 of a file; cached until the file changes."""
     with Path(path).expanduser().open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_of(paths: Sequence[str]) -> str:
-    """Return by what the content of files is known; read again only where one of them was changed."""
+    """Return the SHA-256 digests of files; only changed files are read again."""
     return " ".join(_fingerprint(path, version_of(path)) for path in paths)
 
 
 def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
-    """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
+    """Return the file in a node's configuration, see `site_of_job`, and its version."""
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
     version = version_of(str(file.path))
@@ -41,15 +41,14 @@ def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
 
 
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
-    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
+    """Read the table in a node's configuration, see `site_of_job`; InputError if it is none."""
     return read_file(*own_file(node))
 
 
 def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
-    """Return the rows and columns of a node's table, and why only a run that prepares its tables can use it, if so.
+    """Return a node's table shape, and the reason why the table needs preparation, or "".
 
-    Raises InputError if no run can, or if a column looks like ids or free text, which is no category: most of its cells
-    differ.
+    Raises InputError if no run can use the table, or most cells of a text column differ, as ids and free text do.
     """
     try:
         return read_own_data(node).X.shape, ""
@@ -61,16 +60,13 @@ def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
 
 
 def sha256_of(node: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the file that a node's configuration names."""
+    """Return the SHA-256 of the file in a node's configuration."""
     file, version = own_file(node)
     return _fingerprint(str(file.path), version)
 
 
 def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
-    """Return the file with new rows that a node's configuration names, of which these columns are used.
-
-    Raises InputError where it names none with ids.
-    """
+    """Return a node's file of new rows, with these columns; InputError if it has none, or none with ids."""
     if "new" not in node or "id" not in node:
         raise InputError(
             "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
@@ -79,10 +75,7 @@ def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
 
 
 def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
-    """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
-
-    Raises InputError where it names none, or none with these columns and with ids.
-    """
+    """Read a node's new rows, with its table's columns; InputError if it has none with these and ids."""
     file = new_file(node, own.columns)
     fresh = read_file(file, version_of(str(file.path)))
     if fresh.X.shape[1] != own.X.shape[1]:

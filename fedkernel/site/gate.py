@@ -1,7 +1,6 @@
-"""What passes at a site: each request and each reply is held to its policy and to the plan of the study it approved.
+"""Check of every request and reply against the site's policy and the approved plan.
 
-How much has passed before stands in the last line of the record of what left (`fedkernel.site.outbox`), where it
-survives the process.
+Totals are kept in the outbox's last line, so limits survive a restart.
 """
 
 from dataclasses import dataclass
@@ -32,16 +31,14 @@ Count = Annotated[int, Field(ge=0)]
 JOINING: Plan = (once(Introduce),)
 SEEDING: Plan = (once(ShowShare), once(TakeShares))
 ALIGNING: Plan = (once(HashIds), once(TakeRows))
-"""What is asked before a run's own plan: of all, where a seed is drawn by all sites, and where rows are compared."""
+"""Joining requests before a run's own plan: of all runs, with a joint seed, with aligned rows."""
 
 
 class Sums(pydantic.BaseModel):
-    """How much has left.
+    """Totals of everything that has left a site, of one run or of all runs.
 
-    - `begun`: of one run how often it began, in all how many runs.
-    - `floats`, `rows`, `bytes`: floats in letters, too.
-    - `refused`: requests of all runs together.
-    - `seconds`: computed for all.
+    `begun`: starts of one run, or number of runs begun. `floats`: including those in letters. `refused`: requests, of
+    all runs together. `seconds`: computing time.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -54,7 +51,7 @@ class Sums(pydantic.BaseModel):
     seconds: Annotated[float, Field(ge=0)] = 0.0
 
     def plus(self, leaving: Leaving) -> "Sums":
-        """Return the sums with one more reply."""
+        """Return the totals with one more reply."""
         return self.model_copy(
             update={
                 "floats": self.floats + leaving.floats + leaving.letters,
@@ -66,15 +63,13 @@ class Sums(pydantic.BaseModel):
 
 
 class Standing(pydantic.BaseModel):
-    """Where a site stands.
+    """A site's totals, and the progress of one run there.
 
-    - `total`: of all runs.
-    - `run`: of the run of the line, however often it began.
-    - `place`: in its plan.
-    - `replies`: how many of each type have left since it began last.
-    - `taken`: requests since it began last.
-    - `commitments`: digest of those that were shown; empty: none were.
-    - `seed`: what all sites have drawn.
+    - `total`, `run`: of all runs, and of this run over all its starts.
+    - `place`: position in the run's plan.
+    - `replies`, `taken`: replies of each type, and requests, since the latest start.
+    - `commitments`: digest of the sites' commitments; empty: not shown yet.
+    - `seed`: the joint seed.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -88,14 +83,14 @@ class Standing(pydantic.BaseModel):
     seed: Count | None = None
 
     def with_reply(self, leaving: Leaving) -> "Standing":
-        """Return where the site stands once one more reply has left."""
+        """Return the totals with one more reply."""
         replies = self.replies | {leaving.reply: self.replies.get(leaving.reply, 0) + 1}
         return self.model_copy(
             update={"run": self.run.plus(leaving), "total": self.total.plus(leaving), "replies": replies}
         )
 
     def with_refusal(self, seconds: float) -> "Standing":
-        """Return where the site stands once something was refused for which so much was computed."""
+        """Return the totals with one more refusal and its computing time."""
         run = self.run.model_copy(update={"seconds": self.run.seconds + seconds})
         update = {"refused": self.total.refused + 1, "seconds": self.total.seconds + seconds}
         return self.model_copy(update={"run": run, "total": self.total.model_copy(update=update)})
@@ -103,12 +98,10 @@ class Standing(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Gate:
-    """A site's policy, and what it has approved of a run.
+    """A site's policy and approved run, as checks of requests and replies.
 
-    - `study`: SHA-256 of the study that was approved; empty: none was, since the policy asks for none.
-    - `client`: the site's place among those of the run.
-    - `share`: its share of the run's seed.
-    - `key`: what tells the run from all others, also of that id: 64 hexadecimal digits.
+    `study`: SHA-256 of the approved study; empty: the policy asks for none. `client`: the site's client number.
+    `share`: of the run's seed. `key`: 64 hexadecimal digits that identify the run, also among others of that id.
     """
 
     policy: Policy
@@ -119,7 +112,7 @@ class Gate:
     key: str = "0" * 64
 
     def admit(self, standing: Standing, asking: Asking) -> Standing:
-        """Return where the site stands once it has taken a request; RefusedError if it does not take it."""
+        """Return the totals after a request; RefusedError if policy, plan or joint seed forbid it."""
         if asking.request == Introduce.__name__:
             standing = self._begun(standing)
         for sums, limits, where in self._limits(standing):
@@ -135,39 +128,39 @@ class Gate:
                 seeds = None if standing.seed is None else (self.run.seed, standing.seed)
                 place = advance(plan, place, asking.request, asking.fields, asking.shapes, seeds=seeds)
             except InputError as error:
-                whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
-                raise RefusedError("plan", f"{error} (plan of {whose})") from None
+                owner = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
+                raise RefusedError("plan", f"{error} (plan of {owner})") from None
         update = {"place": place, "taken": standing.taken + 1, **self._seeded(standing, asking)}
         return standing.model_copy(update=update)
 
     def release(self, standing: Standing, leaving: Leaving) -> tuple[Standing, str]:
-        """Return where the site stands once a reply has left, and the rule that lets it; RefusedError if none does."""
+        """Return the totals after a reply, and the rule that allows it; RefusedError if a rule forbids it."""
         before = {where: sums for sums, _, where in self._limits(standing)}
         after = standing.with_reply(leaving)
         rule = self.policy.check_reply(leaving, after.replies[leaving.reply])
         for sums, limits, where in self._limits(after):
             for name in ("floats", "rows", "bytes"):
                 most, amount = getattr(limits, name), getattr(sums, name)
-                # what adds nothing is not refused for what left before
+                # a reply that adds nothing is not refused for earlier ones
                 if most is not None and amount > most and (name == "bytes" or amount > getattr(before[where], name)):
                     what = f"with {leaving.reply}, {amount:,} {name} would have left, but {most:,} are allowed"
                     raise RefusedError(f"{where}.{name}", f"{what} ({where}.{name})")
         return after, rule
 
     def _begun(self, standing: Standing) -> Standing:
-        """Begin the run, perhaps once more: its plan from its beginning."""
-        again, rules = standing.run.begun, self.policy.study
-        if again >= rules.attempts:
-            text = f"run {self.run.id!r} began {again} times, as often as its policy allows (study.attempts)"
+        """Start the run, first or again, at the beginning of its plan."""
+        starts, rules = standing.run.begun, self.policy.study
+        if starts >= rules.attempts:
+            text = f"run {self.run.id!r} began {starts} times, as often as its policy allows (study.attempts)"
             raise RefusedError("study.attempts", text)
-        if not again and rules.runs is not None and standing.total.begun >= rules.runs:
+        if not starts and rules.runs is not None and standing.total.begun >= rules.runs:
             raise RefusedError("study.runs", f"{standing.total.begun} runs have begun, as many as allowed (study.runs)")
-        run = standing.run.model_copy(update={"begun": again + 1})
-        total = standing.total.model_copy(update={"begun": standing.total.begun + (not again)})
+        run = standing.run.model_copy(update={"begun": starts + 1})
+        total = standing.total.model_copy(update={"begun": standing.total.begun + (not starts)})
         return Standing(total=total, run=run)
 
     def _seeded(self, standing: Standing, asking: Asking) -> dict[str, str | int]:
-        """Return what a request settles of the seed that all sites draw; nothing else may come before it is settled."""
+        """Return a request's update of the joint seed's state; RefusedError for other requests before the seed."""
         if not self.run.joint_seed or asking.request == Introduce.__name__:
             return {}
         sites = len(self.run.sites or ())

@@ -1,7 +1,6 @@
-"""The clusters that a site kept of a run's rows, for a later run of the study whose clusters are compared with them.
+"""Clusters that a site kept of a run, for comparison in a later run of the same study.
 
-They are in the site's own file of that run, marked with what they are of, so that they survive its process, and are no
-other's: neither another study's of that name, nor of a table that was changed since.
+The file has a mark, a hash of run and table, that excludes other studies' runs of that id and changed tables.
 """
 
 import hashlib
@@ -15,17 +14,17 @@ from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, o
 from fedkernel.wire import Job, RunSpec
 
 ORIGIN = "origin"
-"""What the mark is called among the arrays of a site's file."""
+"""Name of the mark among the arrays of a site's file."""
 
 SAME = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
-"""Of runs that are compared."""
+"""Fields that must be equal in two runs whose clusters are compared."""
 
 
 @dataclass(frozen=True)
 class OwnClusters:
-    """What a site keeps of a run's clusters, and has of those that they may be compared with.
+    """A site's store of a run's clusters, and reader of the earlier run's for comparison.
 
-    `folder`: the site's own. `table`: returns the SHA-256 of the site's file. `who`: what texts call the site.
+    `folder`: the site's own. `table`: returns the SHA-256 of its file. `who`: its name in texts.
     """
 
     folder: Path
@@ -35,29 +34,25 @@ class OwnClusters:
     who: str
 
     def marked(self, outputs: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return arrays that the site keeps, with the mark of their run where clusters are among them."""
+        """Return the site's output arrays, with their run's mark if clusters are among them."""
         return {**outputs, ORIGIN: np.array(self._origin(self.run))} if "labels" in outputs else dict(outputs)
 
     def check(self) -> None:
-        """Raise RefusedError, as `of` does, where the run's clusters are to be compared with those of a wrong run.
-
-        Where that has failed, and there are none of it, this one may go on without.
-        """
+        """Raise RefusedError, as `of` does, if the run is to be compared with a wrong one."""
         if self.run.compare is not None:
             self._check(self.run.compare)
 
     def of(self, run: str) -> AnyArray:
-        """Return the clusters (n_m,) of the site's rows in the run of that id.
+        """Return the clusters (n_m,) of the site's rows in an earlier run.
 
-        Raises RefusedError if that is not the one that the study says, or none of the same method and sites that comes
-        before. Raises OwnFileError if the site has kept none of it, or of another run of that id, or its table was
-        changed.
+        Raises RefusedError unless the study names that run, and it comes before with the same method and sites. Raises
+        OwnFileError if the site has no clusters of it, or those of another run of that id, or of a changed table.
         """
         earlier = self._check(run)
         path = self.folder / f"{run}.npz"
         try:
             with open_npz(path) as file:
-                if "labels" not in file:  # a run that failed here leaves what the site has kept until then
+                if "labels" not in file:  # a failed run leaves its outputs so far
                     raise InputError(f"{path} holds no labels, since the run has not finished here")
                 labels, origin = file["labels"], str(file[ORIGIN])
         except FileNotFoundError:
@@ -69,7 +64,7 @@ class OwnClusters:
         return labels
 
     def _check(self, run: str) -> RunSpec:
-        """Return the run of that id, which must be the one that this one may be compared with."""
+        """Return the earlier run of that id; RefusedError unless this run may be compared with it."""
         earlier = self._earlier()
         if earlier is None or run != earlier.id:
             raise RefusedError(
@@ -80,7 +75,7 @@ class OwnClusters:
         return earlier
 
     def _earlier(self) -> RunSpec | None:
-        """Return the run that this one may be compared with."""
+        """Return the earlier run for comparison, if the study has a valid one."""
         runs = self.job.runs if self.job.study is None else self.job.study.runs
         for other in runs[: runs.index(self.run)]:
             if other.id == self.run.compare:
@@ -89,7 +84,7 @@ class OwnClusters:
         return None
 
     def _origin(self, run: RunSpec) -> str:
-        """Return what tells a run on the site's table from all others: a hash of both."""
+        """Return the mark of a run on the site's table: a hash of both."""
         return hashlib.sha256(f"{self.table()}{run.model_dump_json()}".encode()).hexdigest()
 
     def _nothing(self, run: str, why: str) -> OwnFileError:

@@ -1,4 +1,4 @@
-"""The keys of a site, in files that its node's configuration names."""
+"""A site's keys, in files named in its node's configuration, and its secret."""
 
 import os
 import secrets
@@ -15,14 +15,14 @@ from fedkernel.wire import RunSpec
 
 
 class OwnKeys(NamedTuple):
-    """Keys that a node's configuration names; None, or no key: not named."""
+    """Keys in a node's configuration; None or empty: not configured."""
 
     ids: bytes
     identity: KeyPair | None
     pins: Mapping[str, str]
 
     def pins_in(self, run: RunSpec) -> dict[int, str]:
-        """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
+        """Return the pins of a run's clients by client number; pins are by site name or number."""
         numbers = {name: number for number, name in enumerate(run.sites or ())}
         return {
             numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
@@ -32,14 +32,14 @@ class OwnKeys(NamedTuple):
 
 
 def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
-    """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
+    """Read the keys in a node's configuration, see `site_of_job`; InputError if a file is missing."""
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
 
 
 def check_own_pin(keys: OwnKeys, name: str) -> None:
-    """Raise InputError if a site's pins, which may be a file of all sites', have another identity of it than it has."""
+    """Raise InputError if a site's pins, maybe shared by all sites, contradict its own identity."""
     if (pin := keys.pins.get(name)) is None:
         return
     if keys.identity is None:
@@ -52,35 +52,31 @@ def check_own_pin(keys: OwnKeys, name: str) -> None:
 
 
 def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:
-    """Return where a node keeps the keys of a run, if it is to: sealed by the secret in its folder and its identity."""
+    """Return the sealed store of a run's letter keys in the node's folder; None: not configured."""
     if not flag(node, "keep-letter-keys"):
         return None
-    own = derived(secret, "kept keys") + (identity.private if identity else b"")
-    return KeptKeys(Path(str(node["out"])).expanduser(), run, own)
+    sealing_key = derived(secret, "kept keys") + (identity.private if identity else b"")
+    return KeptKeys(Path(str(node["out"])).expanduser(), run, sealing_key)
 
 
 NAME = "secret"
-"""The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
-
+"""File of the secret in a site's folder, from which its shares and its noise follow."""
 
 SIZE = 32
 """Bytes of the secret."""
 
 
 def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, 32 bytes; it is made where there is none.
-
-    Raises InputError if the file is damaged: what follows from less could be tried.
-    """
+    """Return the secret in a site's folder, created if missing; InputError if not of 32 bytes."""
     path = folder / NAME
     if not path.exists():
         check_folder(folder, 0o700)
-        whole = folder / f".{NAME}.{secrets.token_hex(8)}"
-        with open(whole, "xb", opener=owner_only) as file:
+        new_file = folder / f".{NAME}.{secrets.token_hex(8)}"
+        with open(new_file, "xb", opener=owner_only) as file:
             file.write(secrets.token_bytes(SIZE))
-        with suppress(FileExistsError):  # another process of the site's was first
-            os.link(whole, path)
-        whole.unlink()
+        with suppress(FileExistsError):  # another process of the site created it
+            os.link(new_file, path)
+        new_file.unlink()
     if len(secret := read_secret(path)) != SIZE:
         raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
     return secret

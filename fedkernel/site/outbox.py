@@ -1,7 +1,7 @@
-"""The record of what left a site: a file of JSON lines, each of which holds the hash of the one before.
+"""Writer of a site's outbox: JSON lines of all that left, chained by hashes.
 
-Not in it: what Flower itself answers to messages of kinds that no client has; and that an engine refused a reply as too
-large, once its line was there. `fedkernel.site.outbox_reader` reads it.
+It lacks Flower's own answers to kinds of messages that no client has. A reply that an engine then refused as too large
+is in it. `fedkernel.site.outbox_reader` reads it.
 """
 
 import errno
@@ -35,31 +35,31 @@ from fedkernel.site.request_log import Requests
 from fedkernel.wire import digest, flower, identity_of, records_of
 
 STEP = 8192
-"""Bytes of the record that are read at a time, from its end."""
+"""Bytes that are read at a time, from the outbox's end."""
 
 LONGEST = 20_000
-"""Characters of parameters that are written down whole; none of ours have a tenth as many."""
+"""Characters of parameters that are written in full, over ten times those of fedkernel's own requests."""
 
 MOST = 100
-"""Arrays of a request that are listed."""
+"""Arrays of a request that are listed, at most."""
 
 MOST_REFUSED = 10_000
-"""Refusals that are written down, so that asking in vain does not fill the disk; what leaves always is."""
+"""Refusals that are written, so that vain requests do not fill the disk; replies always are."""
 
 LITTLE = 0.1
-"""Seconds that were computed for a refusal that is not one of these; with more, it counts against the limits."""
+"""Computing seconds of a refusal below which no line beyond `MOST_REFUSED` is written."""
 
 
 _pen: ContextVar[AbstractContextManager[Any]] = ContextVar("pen", default=nullcontext())  # noqa: B039 - has no state
 
 
 def write_with(pen: AbstractContextManager[Any]) -> None:
-    """Have this thread hold something, such as a lock, whenever it reads or writes a record."""
+    """Set a context, such as a lock, that this thread enters whenever it uses an outbox."""
     _pen.set(pen)
 
 
 class Answer(NamedTuple):
-    """A reply that is about to leave, what carries it, and a hash of the letters that were read for it."""
+    """A reply about to leave, its content, and a hash of the letters read for it."""
 
     content: RecordDict
     reply: Reply
@@ -67,12 +67,12 @@ class Answer(NamedTuple):
 
 
 def has_record(node: Mapping[str, Any]) -> bool:
-    """Return whether what leaves a node is written down: it has data of its own, and a folder."""
+    """Return whether a node keeps an outbox: it has data of its own, and a folder."""
     return "data" in node and "out" in node
 
 
 def admit(node: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
-    """Return where a site stands with a request; RefusedError if its gate does not admit it after all before."""
+    """Return the totals after a request; RefusedError if the gate or the log of earlier requests forbids it."""
     folder = _folder(node)
     try:
         with _opened(folder) as file:
@@ -95,19 +95,17 @@ def record(
     admitted: Standing | None = None,
     seconds: float = 0.0,
 ) -> None:
-    """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
+    """Append a reply or refusal to the outbox, and add a salt to the reply.
 
-    - `node`: the node's configuration: ``data``, ``out`` (the folder of the record), and ``keep-payloads``: whether
-      replies are stored beside it, for the owner only to read.
-    - `refused`, `rule`: why nothing leaves, and by which rule; an answer that was made all the same counts with its
-      seconds.
-    - `gate`: holds the reply to what has left before, and the request once more: other messages may have come
-      meanwhile.
-    - `admitted`: what `admit` returned: if another message of the run was answered meanwhile, nothing leaves.
-    - `seconds`: that were computed before there was an error in place of an answer.
+    - `node`: the node's configuration: ``data``, ``out`` (the outbox's folder), and ``keep-payloads``: whether replies
+      are stored beside it, readable for the owner only. Nothing is done for a node without ``data`` and ``out``.
+    - `refused`, `rule`: reason and rule of a refusal; the seconds of an answer that was computed still count.
+    - `gate`: checks the reply, and the request once more, since other messages may have come since.
+    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since.
+    - `seconds`: computing time before an error.
 
-    Raises OwnFileError if it cannot be written: then nothing may leave. Raises RefusedError if the gate does not let
-    it: nothing is written then.
+    Raises OwnFileError if the outbox cannot be written: then nothing may leave. Raises RefusedError, and writes
+    nothing, if the gate forbids the reply.
     """
     if not has_record(node):
         return
@@ -123,7 +121,7 @@ def record(
     }
     leaving: Leaving | None = None
     if answer is not None:
-        # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
+        # without a salt, a small reply could be guessed from its hash, even if only summed up
         records_of(answer.content)[1]["salt"] = secrets.token_hex(16)
         leaving = _leaving(answer)
     if answer is None or leaving is None or refused:
@@ -160,14 +158,14 @@ def record(
 
 
 def _check_alone(standing: Standing, admitted: Standing) -> None:
-    """Raise RefusedError if a run's request was answered while another was, of which its guards then knew nothing."""
+    """Raise RefusedError if another request of the run was answered since, unseen by this one's guards."""
     if (standing.run.begun, standing.taken) != (admitted.run.begun, admitted.taken):
         rule = "study.attempts"
         raise RefusedError(rule, f"another request was answered meanwhile; allowed: one after the other ({rule})")
 
 
 def _line_of(line: Mapping[str, Any]) -> bytes:
-    """Return a line as bytes, which can be read again whatever a request had in it."""
+    """Return a line as bytes that can be read again, whatever the request contains."""
     text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
     try:
         _entry_of(text)
@@ -188,7 +186,7 @@ def _folder(node: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[FileIO]:
-    """Open the record in a folder for reading and adding to it, with nobody else adding meanwhile."""
+    """Open a folder's outbox for reading and appending, under an exclusive lock."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
@@ -196,13 +194,13 @@ def _opened(folder: Path) -> Iterator[FileIO]:
 
 
 def _parameters(asking: Asking, longest: int) -> Mapping[str, Any]:
-    """Return a request's parameters, or the beginning of the text that stands there: whoever asks decides what."""
+    """Return a request's parameters, or the beginning of their text if too long or unreadable."""
     is_short = len(asking.text) <= longest and (asking.fields or asking.text == "{}")
     return asking.fields if is_short else {"fields": asking.text[:TEXT]}
 
 
 def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes by name, or by place where the names are too long to be written down."""
+    """Return the shapes by name, or by position if the names are too long."""
     if sum(map(len, shapes)) <= LONGEST:
         return shapes
     return {str(place): shape for place, shape in enumerate(shapes.values())}
@@ -223,11 +221,11 @@ def _leaving(answer: Answer) -> Leaving:
 
 
 _entry_of = lru_cache(maxsize=4)(entry_of)
-"""A line that was just written is the last one twice, as the next request is admitted and as its reply leaves."""
+"""Cached, since the last line is read twice: to admit a request and to append its reply."""
 
 
 class _End(NamedTuple):
-    """Of a record: the number of its next line, the hash of its last, and where the site stands in a run."""
+    """The outbox's next line number, last hash, and the totals of a run."""
 
     number: int
     previous: str
@@ -235,7 +233,7 @@ class _End(NamedTuple):
 
 
 def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
-    """Read a record from its end, until there is a line of a run of a study."""
+    """Read an outbox backwards, until a line of the given run and study."""
     end: _End | None = None
     for line in _backwards(file):
         entry = _entry_of(line)
@@ -244,14 +242,14 @@ def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
         if not run:
             break
-        # a line that was refused before the run had begun tells nothing of it
+        # a refusal before the run's start has no totals of the run
         if (entry.run, entry.study) == (run, study) and entry.standing.run != Sums():
             return end._replace(standing=entry.standing.model_copy(update={"total": end.standing.total}))
     return end or _End(1, FIRST, Standing())
 
 
 def _backwards(file: FileIO) -> Iterator[bytes]:
-    """Yield the lines of a record, without their ends, the last one first."""
+    """Yield the outbox's lines without line ends, last one first."""
     size = end = file.seek(0, os.SEEK_END)
     rest = b""
     while end > 0:
@@ -270,7 +268,7 @@ def _backwards(file: FileIO) -> Iterator[bytes]:
 
 
 def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> None:
-    """Write a message as .npz, whose arrays may have any names, with its `identity_of` beside them."""
+    """Write a message's arrays as .npz, under any names, with its `identity_of`."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(IDENTITY, identity)
         for name, array in arrays.items():
@@ -279,7 +277,7 @@ def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> Non
 
 
 def _append(file: FileIO, line: bytes) -> None:
-    """Write a line whole or not at all: with half of one, none could follow."""
+    """Append a line whole or not at all: none could follow half of one."""
     size = file.seek(0, os.SEEK_END)
     try:
         if file.write(line) < len(line):
@@ -290,7 +288,7 @@ def _append(file: FileIO, line: bytes) -> None:
 
 
 def check_record(folder: Path) -> None:
-    """Raise InputError if no line can be added to the record in a folder, which need not be there yet."""
+    """Raise InputError if the outbox in a folder, which may be missing, cannot be appended to."""
     try:
         with open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
             _end_of(file)

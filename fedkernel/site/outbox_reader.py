@@ -1,7 +1,7 @@
-"""What a site's record says has left it: its lines, read and checked.
+"""Reader of a site's outbox, with its hash chain verified.
 
-A line can be added, and none be changed or taken out unnoticed but the last ones, which the hash of the last line holds
-where that was written down elsewhere. Whoever owns the file can write all of it anew.
+Changed or removed lines are noticed, the last ones only with a copy of the last hash kept elsewhere. The file's owner
+can rewrite all of it.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from fedkernel.wire import digest
 OUTBOX = "outbox.jsonl"
 PAYLOADS, IDENTITY = "payloads", "message.json"
 FIRST = "0" * 64
-"""What the first line has for the hash of the one before."""
+"""Previous hash in the first line."""
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Hash = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
@@ -26,24 +26,20 @@ Shapes = dict[str, tuple[Count, ...]]
 
 
 class Departure(pydantic.BaseModel):
-    """One request, and the reply that left the site or why none did.
+    """One line: a request, with the reply that left or the reason of its refusal.
 
-    - `number`: of the line, from 1.
     - `time`: UTC, to the second.
-    - `round`: 0 where clients join and agree on their rows.
-    - `request`: its type.
-    - `parameters`: its scalars: kernel, sizes and the like.
-    - `arrays`: shapes of the arrays that came with it.
-    - `reply`: its type; empty where nothing left.
-    - `shapes`: of the arrays that left.
-    - `floats`, `bytes`, `rows`: as the coordinator's ledger counts them: entries of arrays of floats, serialised
-      content, rows of the site's table as they are.
-    - `letters`: floats of the letters to peers in it, sealed.
-    - `sha256`: of the reply (`fedkernel.wire.digest`); empty where nothing left.
-    - `refused`: why nothing left, as the coordinator read it.
-    - `rule`: of the site's policy: which one allows it, or refuses; empty where that is none of its rules.
-    - `study`: SHA-256 of the study that was approved; empty: none.
-    - `standing`: how much has left with this line.
+    - `round`: 0 for joining and alignment.
+    - `request`, `parameters`, `arrays`: the request's type, its scalars, and the shapes of its arrays.
+    - `reply`, `shapes`, `sha256`: the reply's type, the shapes of its arrays, and its `fedkernel.wire.digest`; empty if
+      refused.
+    - `floats`, `bytes`, `rows`: as in the coordinator's ledger: entries of arrays of floats, serialised content, rows
+      of the site's table as they are.
+    - `letters`: floats in the reply's sealed letters to peers.
+    - `refused`: the reason, as the coordinator read it.
+    - `rule`: of the site's policy that allows or refuses; empty if none of its rules does.
+    - `study`: SHA-256 of the approved study; empty: none.
+    - `standing`: totals with this line.
     - `previous`: SHA-256 of the line before, without its end.
     """
 
@@ -71,22 +67,19 @@ class Departure(pydantic.BaseModel):
 
 
 class Record(NamedTuple):
-    """What a file says has left a site, and the hash of its last line, by which its end can be known again."""
+    """An outbox's lines, and the hash of the last, which identifies its end."""
 
     departures: list[Departure]
     end: str
 
 
 def payload_of(folder: Path, sha256: str) -> Path:
-    """Return where a reply is stored: under its salted hash, so that none takes another's place."""
+    """Return the path of a stored reply, named by its salted hash, so that none overwrites another."""
     return folder / PAYLOADS / f"{sha256}.npz"
 
 
 def check_payload(path: Path, departure: Departure) -> bool:
-    """Return whether what left is stored, or raise InputError if that is not what the record says.
-
-    `path`: as `read_outbox` takes it.
-    """
+    """Return whether a line's reply is stored; InputError if it differs from the line's hash."""
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
         return False
@@ -99,7 +92,7 @@ def check_payload(path: Path, departure: Departure) -> bool:
 
 
 def entry_of(line: bytes) -> Departure:
-    """Read a line; ValueError with one sentence if it is none."""
+    """Parse a line; ValueError, in one sentence, if it is not valid."""
     try:
         return Departure.model_validate_json(line)
     except pydantic.ValidationError as error:
@@ -107,10 +100,9 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Read the record of what left a site line by line, each with its hash.
+    """Read the outbox at a path, file or folder, line by line, each with its hash.
 
-    `path`: the file, or the folder that it is in. Raises InputError if there is none, or at the first line that is not
-    as it was written.
+    Raises InputError if the file is missing, or at the first line that was changed.
     """
     path = path / OUTBOX if path.is_dir() else path
     try:
@@ -134,6 +126,6 @@ def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
 
 
 def read_outbox(path: Path) -> Record:
-    """Read the whole record, as `departures_of` does."""
+    """Read the whole outbox, as `departures_of` does."""
     lines = list(departures_of(path))
     return Record([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)

@@ -1,7 +1,7 @@
-"""A site's policy: what its operator allows, as data that no coordinator changes.
+"""A site's policy: its operator's rules, as data that no coordinator changes.
 
-A TOML file, or the options of ``fedkernel join``; whoever gives neither has `Policy()`, which is cautious. Each rule
-has a name, such as ``study.min_sites``, by which refusals and the record of what left know it.
+It is a TOML file, or follows from the options of ``fedkernel join``; the default `Policy()` is cautious. Each rule has
+a name, such as ``study.min_sites``, for refusals and the outbox.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 ROW_SHARE, ATTEMPTS = 0.5, 3
 
 FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
-"""Replies that `messages` need not name: those of joining, keys, and those that tell nothing or two sizes."""
+"""Replies that `messages` need not name: those of joining and keys, and those with no content or two sizes."""
 
 NAMED = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}
-"""Replies that leave only where `messages` names them, and what they are."""
+"""Replies that leave only if `messages` names them, and their content."""
 
 
 class _Table(pydantic.BaseModel):
@@ -46,15 +46,15 @@ class _Table(pydantic.BaseModel):
 
 
 class TableRules(_Table):
-    """What of the site's own file there is for anybody.
+    """Rules for the use of the site's own file.
 
-    - `min_rows`: nothing is answered from fewer.
-    - `row_share`: of the site's own rows all sites must have so large a share in common, where rows are aligned.
-    - `rows_apart`: the rows that two runs work on are the same, with the same values, or differ by so many either way:
-      by fewer, the difference between their answers would be about these. By ids, or else places, and by what stands in
-      them, of which the site keeps hashes under its secret. 0: they may differ by any.
-    - `columns`, `hidden`: patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
-    - `sha256`: of the file: the policy is for no other.
+    - `min_rows`: rows that an answer is computed from, at least.
+    - `row_share`: share of the site's rows that must be common to all sites, at least, if rows are aligned.
+    - `rows_apart`: rows added, and rows removed, between two runs: none, or at least so many. Otherwise the difference
+      of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under the site's
+      secret. 0: no limit.
+    - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
+    - `sha256`: of the only file that the policy is for.
     """
 
     min_rows: Number = MIN_ROWS
@@ -66,9 +66,9 @@ class TableRules(_Table):
 
 
 class KernelRules(_Table):
-    """Of which width a kernel may be.
+    """Allowed widths of a kernel.
 
-    `gamma`: least and most; None: any, also one that is left to the number of columns.
+    `gamma`: least and most; None: any, also a default of 1 / number of columns.
     """
 
     gamma: tuple[float, float] | None = None
@@ -81,23 +81,21 @@ class KernelRules(_Table):
 
 
 class StudyRules(_Table):
-    """Which studies the site takes part in.
+    """Rules for the studies that the site takes part in.
 
-    - `approve`: the operator is asked at the terminal; or names each study by its hash; or trusts signatures with that;
-      or leaves it to the other rules. With all but the last, what was approved by its hash is.
-    - `signers`: public Ed25519 keys, 64 hexadecimal digits each, whose signature approves a study.
-    - `min_sites`: sites that a run has at least: with fewer, what is summed tells each what the others have.
-    - `pairs`: the clients it answers as, by short name or address; None: those of fedkernel that the study names.
+    - `approve`: "ask" the operator at the terminal; "by hash" named beforehand; "signed" by a trusted signer; or "any".
+      With all but the last, a hash that was approved before counts too.
+    - `signers`: public Ed25519 keys, 64 hexadecimal digits each, for signatures of studies.
+    - `min_sites`: sites of a run, at least; with too few, a sum reveals the others' values to each site.
+    - `pairs`: clients that the site runs, by short name or address; None: those of fedkernel that the study names.
     - `kernels`: by type; None: any.
-    - `n_components`: of a run, at most; where the run chooses, its ``max_components``, which then must be said.
-    - `plan`: whether the strategy must say what it will ask.
-    - `runs`: that may begin at this site, ever.
-    - `attempts`: how often one of them may begin: asked the same each time, as far as it got.
-    - `joint_seed`: whether all sites must draw the seed of a run, or its coordinator may choose it. It is needed where
-      a site's answers are drawn from it, such as which rows are sampled: a coordinator could try seeds until they suit
-      it.
-    - `peers`: whose letters it reads and answers, in methods that have some: of those whose fingerprints its operator
-      has pinned, or of whomever a coordinator names, who may be itself.
+    - `n_components`: of a run, at most; if the run chooses, its ``max_components``, which then is required.
+    - `plan`: whether the strategy must declare its requests.
+    - `runs`: that may ever begin at this site.
+    - `attempts`: starts of a run, at most, with the same requests each time.
+    - `joint_seed`: whether all sites must draw a run's seed. "needed": if a site's answers are drawn from it, such as
+      sampled rows, since a coordinator could try seeds until one suits it.
+    - `peers`: senders and receivers of letters: only peers with pinned fingerprints, or any that a coordinator names.
     """
 
     approve: Approval = "ask"
@@ -121,7 +119,7 @@ class StudyRules(_Table):
         return kernels
 
     def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-        """Say which numbers of components are too large, and where it is `settled` which are none."""
+        """Yield a sentence for each number of components that is too large, or missing though `settled`."""
         for table in _tables_with("n_components", fields) if self.n_components is not None else ():
             value = table["n_components"]
             number = value.get(AT_MOST) if isinstance(value, Mapping) else value
@@ -133,7 +131,7 @@ class StudyRules(_Table):
                 yield f"n_components = {number}, but must be at most {self.n_components}"
 
     def kernel_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-        """Say which kernels of some parameters are not allowed; where it is `settled`, no width may be left open."""
+        """Yield a sentence for each forbidden kernel; if `settled`, also for a width left open."""
         for kernel in _kernels_of(fields) if self.kernels is not None else ():
             rules, gamma = (self.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
             if rules is None:
@@ -146,11 +144,11 @@ class StudyRules(_Table):
 
 
 class MessageRules(_Table):
-    """What a type of reply may carry.
+    """Limits on a type of reply.
 
-    `only_summed`: it must be of a type that coordinators only sum up; one that does not follow the protocol sees it all
-    the same. `times`: in a run. `floats`, `rows`, `columns`: in each: entries; rows of the table as they are; entries
-    along the last axis of each array.
+    `only_summed`: its type must be one that coordinators only sum up, though one that breaks the protocol sees it.
+    `times`: in a run. `floats`, `rows`, `columns`: of each: entries, rows of the table as they are, size of the last
+    axis of arrays.
     """
 
     never: bool = False
@@ -162,7 +160,7 @@ class MessageRules(_Table):
 
 
 class Limits(_Table):
-    """How much may leave, or be computed.
+    """Limits on replies and computing time.
 
     `floats`, `rows`, `bytes`: of all replies; rows of the table as they are. `seconds`: of one processor.
     """
@@ -174,10 +172,9 @@ class Limits(_Table):
 
 
 class RunLimits(Limits):
-    """Those of a run.
+    """Limits of a run.
 
-    `memory`: bytes beyond what the site's process has, at a time (where there is /proc, as on Linux). None: half of
-    what the machine has.
+    `memory`: bytes at a time beyond the process' own (needs /proc, as on Linux). None: half of the machine's.
     """
 
     memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
@@ -191,9 +188,9 @@ class RunLimits(Limits):
 
 
 class RequestLimits(_Table):
-    """Those of a single request, which no coordinator can raise.
+    """Limits of a single request, which no coordinator can raise.
 
-    `bytes`: of the message that it comes in, and of the reply. `seconds`: that it may be computed for, by the clock.
+    `bytes`: of the request's message, and of the reply. `seconds`: wall-clock time of the answer.
     """
 
     bytes: Annotated[int, Field(ge=LEAST_MESSAGE, le=MOST_MESSAGE)] = USUAL_MESSAGE
@@ -209,13 +206,10 @@ class AllLimits(_Table):
 
 
 class Leaving(NamedTuple):
-    """A reply as a site's rules see it.
+    """Sizes of a reply, for the policy's rules.
 
-    - `reply`: its type.
-    - `shapes`: of its arrays.
-    - `floats`, `letters`, `rows`, `bytes`: entries of its arrays of floats, and of those in letters to peers.
-    - `seconds`: that it took to compute.
-    - `summed`: whether it is of a type that is only summed up.
+    `shapes`: of its arrays. `floats`, `letters`: entries of its arrays of floats, and of those in letters to peers.
+    `seconds`: computing time. `summed`: whether its type is only summed up.
     """
 
     reply: str
@@ -229,10 +223,10 @@ class Leaving(NamedTuple):
 
 
 class Policy(_Table):
-    """What a site's operator allows; without anything said, cautious: no rows, and every study is asked about.
+    """A site's rules; by default no row leaves, and the operator is asked about every study.
 
-    `messages`: by the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None:
-    whatever the study's plan has, but what is in `NAMED`. `guards`: of any request, see `fedkernel.protocol.guards`.
+    `messages`: by type of reply; ``"*"``: all others, which are refused without it. None: all replies of the study's
+    plan, except those in `NAMED`. `guards`: on any request, see `fedkernel.protocol.guards`.
     """
 
     table: TableRules = TableRules()
@@ -243,18 +237,18 @@ class Policy(_Table):
 
     @property
     def share_rows(self) -> bool:
-        """Whether any row may leave as it is."""
+        """True if rows may leave as they are."""
         return self.limits.total.rows != 0 and self.limits.run.rows != 0
 
     def check_request(self, fields: Mapping[str, Any]) -> None:
-        """Raise RefusedError if what a plan left open of a request is not allowed: a width, a number of components."""
+        """Raise RefusedError if a request's kernels or numbers of components are not allowed."""
         for text in self.study.kernel_faults(fields, settled=True):
             raise RefusedError("study.kernels", f"{text} (study.kernels)")
         for text in self.study.component_faults(fields, settled=True):
             raise RefusedError("study.n_components", f"{text} (study.n_components)")
 
     def rules_of(self, reply: str) -> MessageRules:
-        """Return what the policy says of a type of reply; RefusedError if it may never leave."""
+        """Return the policy's rules for a type of reply; RefusedError if it may never leave."""
         if reply in NAMED and reply not in (self.messages or {}):
             rule = f"messages.{reply}"
             raise RefusedError(
@@ -270,7 +264,7 @@ class Policy(_Table):
         return rules
 
     def check_reply(self, leaving: Leaving, times: int) -> str:
-        """Return the rule that allows what a reply carries, one of so many in its run; RefusedError if none does."""
+        """Return the rule that allows the n-th reply (`times`) of its type; RefusedError if one forbids it."""
         kind = leaving.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not leaving.summed:
@@ -291,12 +285,12 @@ class Policy(_Table):
 
 
 def values_of(name: str, table: Any) -> Iterator[Any]:
-    """Yield the values of that name in a table, or in one within it."""
+    """Yield the values of that name in a table and its nested tables."""
     return (inner[name] for inner in _tables_with(name, table))
 
 
 def _tables_with(name: str, table: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a table and those within it, where they have a value of that name."""
+    """Yield the tables, nested ones included, that have a value of that name."""
     if isinstance(table, list | tuple):
         for inner in table:
             yield from _tables_with(name, inner)
@@ -308,18 +302,18 @@ def _tables_with(name: str, table: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _kernels_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the tables of kernels; one that is None is the linear kernel."""
+    """Yield the tables of kernels; None stands for the linear kernel."""
     yield from kernel_tables(fields)
     yield from ({"type": "linear"} for kernel in values_of("kernel", fields) if kernel is None)
 
 
 def not_summed(reply: str) -> str:
-    """Return the sentence about a reply that is to be summed only, and is not of such a type."""
+    """Return the sentence about a reply that only_summed forbids."""
     return f"{reply} is not only summed up (messages.{reply}.only_summed)"
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read a policy, a TOML file; InputError in one sentence that names the file if it is none."""
+    """Read a policy from a TOML file; InputError, in one sentence, if it is not valid."""
     path = Path(path).expanduser()
     with readable(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
         return _parsed(path, path.read_text(encoding="utf-8"))
@@ -327,7 +321,7 @@ def read_policy(path: str | Path) -> Policy:
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, text: str) -> Policy:
-    """Return what the text of a policy says; cached, since a site is built anew for every message."""
+    """Parse and validate a policy's text; cached, since every message builds the site anew."""
     try:
         return Policy.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
@@ -340,17 +334,12 @@ _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "l
 
 
 def flag(node: Mapping[str, Any], name: str) -> bool:
-    """Return whether a node's configuration says yes to something."""
+    """Return whether a node's configuration sets a flag."""
     return str(node.get(name, False)).lower() in ("true", "1", "yes")
 
 
 def own_policy(node: Mapping[str, Any]) -> Policy:
-    """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
-
-    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins``, ``allow``,
-    ``table-share`` and ``max-message``, ``max-memory``, ``max-seconds`` (see `fedkernel.site.site_of_job`);
-    InputError where there are both, since then one would be overlooked.
-    """
+    """Return a node's policy, from its file or its `OPTIONS`; InputError if both are given."""
     if "policy" not in node:
         pairs = node.get("allow")
         return Policy(
@@ -387,4 +376,4 @@ def _own_limits(node: Mapping[str, Any]) -> AllLimits:
 
 MAXIMA = ("max-message", "max-memory", "max-seconds")
 OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow", "table-share", *MAXIMA)
-"""Of a node, which a policy says itself."""
+"""Options of a node that a policy file replaces."""

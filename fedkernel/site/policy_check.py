@@ -1,4 +1,4 @@
-"""What a site's policy says of a study before it begins, rule by rule."""
+"""Check of a study against each policy rule before it starts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ FREELY = MessageRules()
 
 
 class Verdict(NamedTuple):
-    """What a rule says of a study, and whether that allows it; None: the run decides that."""
+    """A rule's result for a study; `allowed` is None if only the run can decide."""
 
     rule: str
     text: str
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:
-    """Hold against a study each rule that can be before it begins."""
+    """Check a study against each rule that can be decided before it starts."""
     for name, rule in _RULES.items():
         faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(policy, run))
         yield from (Verdict(name, fault, False) for fault in faults or ())
@@ -30,7 +30,7 @@ def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:
 
 
 def check_run(policy: Policy, run: RunSpec) -> None:
-    """Raise RefusedError at the first rule that a run of a study does not keep."""
+    """Raise RefusedError at the first rule that a run breaks."""
     for name, rule in _RULES.items():
         for fault in rule.faults(policy, run):
             raise RefusedError(name, f"{fault} ({name})")
@@ -58,7 +58,7 @@ def _kernels(policy: Policy, run: RunSpec) -> Iterator[str]:
 
 
 def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
-    """Yield the strategy's parameters, and those of each request of its plan, which whoever asks could write anew."""
+    """Yield the parameters of the strategy and of its plan's requests, which a coordinator could alter."""
     yield run.parameters
     yield from (planned.fields for step in run.plan or () for planned in step.requests)
 

@@ -1,4 +1,4 @@
-"""What a site's policy will say of a study once it runs, as far as its plan, a forecast and the table's size tell."""
+"""Prediction of a study's policy violations from its plan, a forecast and the table's size."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,20 +23,20 @@ from fedkernel.site.policy_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
 Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
-"""Gives what a run's client answers; nothing, where its class is not to be imported for that."""
+"""Returns the request classes of a run's client; empty if the class is not to be imported."""
 
 Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
-"""Gives what a run's strategy forecasts for such clients, if it is known."""
+"""Returns the forecast of a run's strategy for such clients, if known."""
 
 TABLE = "guards.table_share"
-"""The rule about all numbers together that follow from a table."""
+"""The rule on all numbers together that leave per table entry."""
 
 UNKNOWN = "cannot be foreseen"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
 
 
 def no_forecast(run: RunSpec, cohort: Sequence[Member]) -> None:
-    """Forecast nothing."""
+    """Return no forecast."""
 
 
 def foreseen(
@@ -48,10 +48,9 @@ def foreseen(
     *,
     left: int = 0,
 ) -> Iterator[Verdict]:
-    """Say of rules that the run itself decides what is certain before, and what is open.
+    """Predict the verdicts of rules that the run itself decides, certain or open.
 
-    `shape`: rows and columns of the site's table, which those of the others are taken to have, too. `left`: floats that
-    have left the site before.
+    `shape`: of the site's table, also assumed of the others. `left`: floats that left the site before.
     """
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
@@ -64,10 +63,10 @@ def foreseen(
 
 
 class ReplySize(NamedTuple):
-    """How large a type of reply of a run can be; None: nothing here bounds it.
+    """Upper bounds on a run's replies of one type; None: unbounded.
 
-    `times`: how often it leaves, at most. `floats`, `columns`: of each: entries of its arrays of floats; entries along
-    the last axis of any array.
+    `times`: their number. `floats`, `columns`: of each: entries of arrays of floats; size of the last axis of any
+    array.
     """
 
     times: int
@@ -76,7 +75,7 @@ class ReplySize(NamedTuple):
     summed: bool
 
     def at_least(self, other: "ReplySize") -> "ReplySize":
-        """Return what bounds both."""
+        """Return the larger bounds of both."""
         pairs = (self.floats, other.floats), (self.columns, other.columns)
         floats, columns = (None if a is None or b is None else max(a, b) for a, b in pairs)
         return ReplySize(max(self.times, other.times), floats, columns, self.summed and other.summed)
@@ -85,7 +84,7 @@ class ReplySize(NamedTuple):
 def reply_sizes(
     run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
 ) -> dict[str, ReplySize]:
-    """Return what bounds each type of reply of a run's plan, by its name."""
+    """Return the size bounds of each type of reply in a run's plan, by name."""
     kinds = {kind.__name__: kind for kind in answers}
     sizes: dict[str, ReplySize] = {}
     for step in run.plan or ():
@@ -98,7 +97,7 @@ def reply_sizes(
 
 
 def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
-    """Return the dimensions that follow from the table's size, which is that of the raw one where it is prepared."""
+    """Return the dimensions that follow from the size of the table, raw if the run prepares it."""
     if shape is None:
         return {}
     rows, columns = shape
@@ -111,7 +110,7 @@ def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
 def _size(
     planned: PlannedRequest, kind: type[Request[Any]] | None, known: dict[str, int]
 ) -> tuple[int | None, int | None]:
-    """Return the floats and columns of a reply, at most."""
+    """Return upper bounds on the floats and columns of a reply."""
     if kind is None:
         return None, None
     for field, array in kind.shapes().items():
@@ -119,7 +118,7 @@ def _size(
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
     bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
     known |= {name: most for name, most in bounded.items() if most is not None}
-    # what is in letters is counted too
+    # letters count too
     floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
     columns: int | None = 0
     for array in kind.reply_type.shapes().values():
@@ -134,14 +133,14 @@ def _size(
 
 
 def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
-    """Hold the largest reply of each type against what the policy says of each."""
+    """Check the largest reply of each type against the policy's limits on single replies."""
     for run in study.runs if policy.messages is not None else ():
         any_shape = reply_sizes(run, answers(run), (1, 1))
         for reply, size in reply_sizes(run, answers(run), shape).items():
             try:
                 rules = policy.rules_of(reply)
             except RefusedError:
-                continue  # which `verdicts` says
+                continue  # reported by `verdicts`
             for name in ("floats", "columns"):
                 if (most := getattr(rules, name)) is None:
                     continue
@@ -159,7 +158,7 @@ def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers:
 
 
 class _Amount(NamedTuple):
-    """Of what leaves: what does in any case, what does at most, and what a forecast says; None: unknown."""
+    """Floats that leave a site: lower bound, upper bound, forecast; None: unknown."""
 
     least: int | None
     most: int | None
@@ -176,10 +175,10 @@ def _limits(
     total = _Amount(left, left, left)
     for amount in amounts.values():
         total = total.plus(amount)
-    alike: dict[_Amount, list[str]] = {}
+    runs_by_amount: dict[_Amount, list[str]] = {}
     for run, amount in amounts.items():
-        alike.setdefault(amount, []).append(run)
-    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in alike.items()}
+        runs_by_amount.setdefault(amount, []).append(run)
+    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
     whole = {f"the study{f', with {left:,} that have left before,' if left else ''}": total}
     for where, limits, parts in (
         ("limits.run", policy.limits.run, runs),
@@ -196,7 +195,7 @@ def _floats(
     answers: Sequence[type[Request[Any]]],
     forecasts: Forecasts,
 ) -> _Amount:
-    """Return how many floats of a site a run takes: as the plan bounds them, and as a forecast has them in the mean."""
+    """Return the floats that leave a site in a run: bounds by its plan, mean by its forecast."""
     sizes = reply_sizes(run, answers, shape).values()
     most: int | None = None if run.plan is None else 0
     for size in sizes:
@@ -208,7 +207,7 @@ def _floats(
     likely = math.ceil(forecast.floats_up / max(1, clients))
     if forecast.meaning != "exact":
         return _Amount(None, most, likely)
-    return _Amount(None if run.align else likely, likely, likely)  # fewer rows may be common to all
+    return _Amount(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
 
 
 def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
@@ -227,15 +226,15 @@ def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, in
 
 def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
     for name in ("rows", "bytes", "seconds"):
-        if getattr(limits, name):  # 0 rows is what `verdicts` holds
+        if getattr(limits, name):  # `verdicts` checks 0 rows
             yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
 
 
 class TableShare(NamedTuple):
-    """Numbers that a run takes for each entry of a site's table; None: unknown.
+    """Floats that leave in a run per entry of a site's table; None: unknown.
 
-    `likely`, `most`: by its forecast, in the mean over the sites; at most, by its plan. `is_bound`: whether the
-    forecast is what the run cannot exceed, rather than what it takes.
+    `likely`: forecast, in the mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper
+    bound.
     """
 
     likely: float | None
@@ -243,7 +242,7 @@ class TableShare(NamedTuple):
     is_bound: bool
 
     def exceeds(self, limit: float) -> bool | None:
-        """Return whether the run takes more than a limit; None: that is not known, as where it may end early."""
+        """Return whether the run exceeds a limit; None: unknown, for example if it may end early."""
         if self.most is not None and self.most <= limit:
             return False
         if self.likely is None or (self.is_bound and self.likely > limit):
@@ -252,7 +251,7 @@ class TableShare(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it takes, in words."""
+        """Description in words."""
         says = [f"{share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
         says += [f"{share_text(self.most)} at most by its plan"] if self.most is not None else []
         return f"takes {' and '.join(says)}" if says else f"takes how many {UNKNOWN}"
@@ -261,7 +260,7 @@ class TableShare(NamedTuple):
 def _table_share(
     run: RunSpec, shape: tuple[int, int], answers: Sequence[type[Request[Any]]], forecasts: Forecasts
 ) -> TableShare:
-    """Return what a run takes of a table of so many rows and columns."""
+    """Return the share that a run takes of a table of this shape."""
     amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
     forecast = forecasts(run, [Member(place, place, *shape) for place in range(clients)])
     likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
@@ -271,18 +270,15 @@ def _table_share(
 def table_shares(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> Iterator[Verdict]:
-    """Hold what each run of a study takes for each entry of the site's table against `Guards.table_share`.
-
-    Runs that are alike are told once.
-    """
+    """Check each run's floats per entry of the table against `Guards.table_share`; equal runs share a verdict."""
     limit = policy.guards.table_share
     if shape is None:
         yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)
         return
-    alike: dict[TableShare, list[str]] = {}
+    runs_by_share: dict[TableShare, list[str]] = {}
     for run in study.runs:
-        alike.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
-    for share, runs in alike.items():
+        runs_by_share.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
+    for share, runs in runs_by_share.items():
         what = f"numbers for each of the {math.prod(shape):,} entries of the table"
         what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
         exceeds = share.exceeds(limit)
@@ -294,7 +290,7 @@ def table_shares(
 def needed_share(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> float | None:
-    """Return the `Guards.table_share` that a study needs by its forecasts, rounded up; None: the policy's is enough."""
+    """Return the `Guards.table_share` that forecasts require, rounded up; None: the policy's is enough."""
     if shape is None:
         return None
     shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)

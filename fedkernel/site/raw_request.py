@@ -1,4 +1,4 @@
-"""A request as a site's gate and record see it, before it is decoded and whatever somebody put there."""
+"""A request's raw content, for the gate and the outbox, before anything in it is trusted."""
 
 import json
 from collections.abc import Mapping
@@ -11,22 +11,18 @@ from fedkernel.ground import AnyArray, read_table
 from fedkernel.wire import digest, flower, identity_of, records_of
 
 TEXT = 1000
-"""Characters of texts that somebody else wrote."""
+"""Characters of a sender's text that are kept."""
 
 FRESH = ("letters", "identities", "ephemerals")
-"""Arrays that are others whenever a run begins: sealed letters and the keys of peers."""
+"""Arrays that differ at every start of a run: sealed letters and the keys of peers."""
 
 
 class Asking(NamedTuple):
-    """A request.
+    """A request before it is decoded.
 
-    - `request`: its type.
-    - `fields`: its parameters, as JSON has them; empty where they cannot be read.
-    - `shapes`: of its arrays.
-    - `run`, `round`: that it is said to be of.
-    - `text`: the parameters as they came.
-    - `sha256`: by which it is known again: of its class and the client's, its parameters and its arrays, but those that
-      are others whenever a run begins.
+    - `fields`: its parameters as JSON values; empty if unreadable. `text`: as they came.
+    - `run`, `round`: as the sender claims.
+    - `sha256`: of request and client class, parameters, and arrays except `FRESH` ones.
     """
 
     request: str
@@ -39,11 +35,11 @@ class Asking(NamedTuple):
 
 
 NOTHING = Asking("", {}, {})
-"""In place of a request that nobody writes down."""
+"""Placeholder at a site that keeps no outbox."""
 
 
 def asking_of(message: Message) -> Asking:
-    """Return what a message asks, as `fedkernel.protocol.messages.decode` will read it, if it can be read."""
+    """Return a message's raw request, with the same fields as `fedkernel.protocol.messages.decode` reads."""
     content = message.content if message.has_content() else RecordDict()
     config = content.config_records.get("config", ConfigRecord())
     text, number = str(config.get("fields", "{}")), config.get("round", 0)
@@ -53,7 +49,7 @@ def asking_of(message: Message) -> Asking:
         fields = read_table(text)
     identity = json.dumps([str(config.get("pair")), identity_of(config)])
     sha256 = digest(identity, [])
-    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
+    with suppress(Exception):  # no content may keep a request out of the outbox
         arrays = arrays_of(content)
         sha256 = digest(identity, [array for name, array in arrays.items() if name not in FRESH])
     return Asking(
@@ -68,7 +64,7 @@ def asking_of(message: Message) -> Asking:
 
 
 def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
-    """Return a message's arrays by the names of their fields, or by their places where these do not fit."""
+    """Return a message's arrays by field name, or by position if the names do not fit."""
     record, config = records_of(content)
     names = [name for name in str(config.get("arrays", "")).split(",") if name]
     arrays = flower.read_arrays(record, copy=False)
@@ -77,5 +73,5 @@ def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
 
 
 def shapes_of(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
-    """Return the arrays' shapes."""
+    """Return the shapes of arrays by name."""
     return {name: array.shape for name, array in arrays.items()}

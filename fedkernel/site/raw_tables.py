@@ -1,8 +1,4 @@
-"""Where a site of a run that prepares its tables has its raw one: a file of its own, or its part of simulated data.
-
-Cached, as what is read for other runs is, since a site is built anew for every message; with each table goes what was
-made of it last, so that it is not prepared anew for every message either.
-"""
+"""Raw tables of a site, cached with their latest preparation, since every message builds the site anew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +14,7 @@ from fedkernel.preparing import TableToPrepare
 
 
 class OwnRaw(NamedTuple):
-    """A site's own raw table, its columns' names, and what its rows are known by."""
+    """A site's own raw table, its column names, and its row ids."""
 
     X: TableToPrepare
     columns: tuple[str, ...]
@@ -26,19 +22,19 @@ class OwnRaw(NamedTuple):
 
 
 def own_raw(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
-    """Read a site's own file raw."""
+    """Read a site's own file as a raw table."""
     X = _own_raw(file, version, prepare)
     return OwnRaw(X, X.raw.names, X.raw.ids)
 
 
 def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
-    """Read a simulated site's file raw: as sites have it, or written here; NaN where a cell of an array is missing."""
+    """Read a simulated site's file as a raw table; NaN marks an array's missing cells."""
     path = file if isinstance(file, str) else str(file.path)
     return _raw_shard(file, version_of(path), prepare)
 
 
 def raw_parts(partition: Partition, columns: Sequence[str], prepare: Prepare) -> list[TableToPrepare]:
-    """Return the parts of a data set as raw tables, whose columns have the set's names."""
+    """Return the parts of a data set as raw tables with the set's column names."""
     tables = []
     for number, (X, index) in enumerate(zip(partition.shards, partition.indices, strict=True)):
         names = [columns[place] for place in index] if partition.kind == "vertical" else columns
@@ -58,7 +54,7 @@ def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> Tabl
     if isinstance(file, SiteFile):
         return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
-        # a frame that was written to a file, whose rows are counted from 0
+        # written from a frame, with rows counted from 0
         return TableToPrepare(replace(read_raw(SiteFile(file)), places=None), prepare)
     opened = open_tables(file)
     if opened.X.sparse:

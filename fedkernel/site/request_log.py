@@ -1,9 +1,8 @@
-"""What a run has asked of a site, so that it asks the same where it begins again.
+"""Log of request hashes that refuses a restarted run whose requests differ.
 
-Guards count within a run, from its beginning: if a coordinator could begin it anew with other vectors, they would count
-a part of what it has. A file for each run has the hashes of its requests in order, each with that of what stood in the
-letters it delivered, which are sealed anew. Honest runs repeat them to the bit, since all of theirs follows from what
-the sites hold and from the seed.
+Guards count within a run, from its start. A coordinator that restarted it with other vectors would thus learn more than
+they allow. Each run's file holds the hashes of its requests in order, each with a hash of the letters delivered, which
+are sealed anew. Honest runs repeat them to the bit, since their requests follow from the sites' data and the seed.
 """
 
 from pathlib import Path
@@ -14,28 +13,25 @@ from fedkernel.site.raw_request import Asking
 FOLDER = "asked"
 
 SIZE = 64
-"""Bytes of a request's hash and of its letters'."""
+"""Bytes of an entry: a request's hash and its letters'."""
 
 
 class Requests:
-    """The hashes of what a run has asked.
-
-    `folder`: the site's. `run`: what tells this run from all others, 64 hexadecimal digits.
-    """
+    """The hashes of a run's requests, in a file of the site; `run` is its `Gate.key`."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FOLDER / run
 
     def check(self, place: int, asking: Asking, letters: bytes | None = None) -> None:
-        """Raise RefusedError if the request in a place was another when the run began before, or, read, its letters."""
+        """Raise RefusedError if a request, or its letters if given, differ from the run's previous start."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(SIZE * place)
                 before = file.read(SIZE)
         except FileNotFoundError:
             return
-        own = asking.sha256 if letters is None else _whole(asking, letters)
-        if len(before) == SIZE and not before.startswith(own):
+        expected = asking.sha256 if letters is None else _whole(asking, letters)
+        if len(before) == SIZE and not before.startswith(expected):
             what = "is another" if not before.startswith(asking.sha256) else "delivers other letters"
             raise RefusedError(
                 "study.attempts",
@@ -44,7 +40,7 @@ class Requests:
             )
 
     def note(self, place: int, asking: Asking, letters: bytes) -> None:
-        """Write down the hashes of the request in a place and of what stood in its letters."""
+        """Write the hashes of a request and its letters at their position."""
         self._path.parent.mkdir(0o700, exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=owner_only) as file:
             file.seek(SIZE * place)
@@ -52,5 +48,5 @@ class Requests:
 
 
 def _whole(asking: Asking, letters: bytes) -> bytes:
-    """Return what stands in the file for a request, `SIZE` bytes."""
+    """Return the file's `SIZE` bytes for a request."""
     return asking.sha256 + letters.ljust(SIZE - len(asking.sha256), b"\0")

@@ -1,4 +1,4 @@
-"""What a site's process may take of its machine, and a request of its time."""
+"""Limits on the memory of a site's process and on the time of a request."""
 
 import ctypes
 import math
@@ -20,7 +20,7 @@ T = TypeVar("T")
 PROC = Path("/proc/self/statm")
 
 USUAL_MEMORY = MEMORY // 2
-"""Bytes beyond what a site's process has, where its operator names no other number."""
+"""Default limit in bytes, beyond those that the process has."""
 
 _lock = threading.Lock()
 _before: list[tuple[int, int]] = []
@@ -28,23 +28,20 @@ _inside: list[int] = []
 
 
 def most_memory(said: int | None) -> int | None:
-    """Return how many bytes a request may take beyond what the process has; None: it cannot be limited here."""
+    """Return a request's memory limit in bytes, by default `USUAL_MEMORY`; None: no limit possible here."""
     usual = USUAL_MEMORY if PROC.exists() and USUAL_MEMORY >= LEAST_MEMORY else None
     return usual if said is None else said
 
 
 @contextmanager
 def memory_within(most: int | None) -> Iterator[None]:
-    """Let this process have no more than so many bytes beyond what it has; None: as many as there are.
-
-    Raises RefusedError where something needs more.
-    """
+    """Limit this process to so many bytes beyond its present size (None: no limit); RefusedError beyond."""
     if most is None:
         yield
         return
     size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     with _lock:
-        if not _before:  # sites that are threads of one process limit it all the same, and the last of them undoes it
+        if not _before:  # several sites may be threads of this process; the last one removes the limit
             _before.append(resource.getrlimit(resource.RLIMIT_AS))
         _inside.append(most)
         _, hard = _before[0]
@@ -63,31 +60,31 @@ def memory_within(most: int | None) -> Iterator[None]:
 
 
 AGAIN = 1.0
-"""Seconds after which a computation that was to end, and goes on, is made to raise again."""
+"""Seconds until an interrupted computation that goes on is interrupted again."""
 
 
-class _TooLong(BaseException):  # or a client's code could take it for one of its own
-    """What a computation meets that is to end."""
+class _TooLong(BaseException):  # an Exception could be caught by a client's code
+    """Exception raised in a thread whose computation exceeds its time limit."""
 
 
 class _Watch:
-    """Has computations that take longer than they may raise `_TooLong`: one thread watches those of the process.
+    """Thread that raises `_TooLong` in computations of this process that exceed their time limit.
 
-    It sleeps until the earliest end that it knows of. An end that has passed without need wakes nobody, so that most
-    computations, which are over long before, cost no thread a turn.
+    It sleeps until the earliest end that it knows of. A computation that ends early does not wake it, so that most
+    computations cost no thread switch.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # which is entered in one step: what is raised in a thread comes between any two
+        self._lock = threading.Lock()  # entered in one bytecode step; an interrupt comes between two
         self._changed = threading.Condition(self._lock)
         self._ends: dict[int, float] = {}
         self._wakes = math.inf
         self._process = 0
 
     def begin(self, thread: int, seconds: float) -> None:
-        """Have a thread raise once it has computed for so many seconds, and again every `AGAIN` seconds."""
+        """Limit a thread to so many seconds, after which it is interrupted every `AGAIN` seconds."""
         with self._lock:
-            if self._process != os.getpid():  # threads do not come along into a process that is forked off
+            if self._process != os.getpid():  # a forked process has no watch thread
                 self._process, self._wakes = os.getpid(), math.inf
                 self._ends.clear()
                 threading.Thread(target=self._look, name="limit-of-seconds", daemon=True).start()
@@ -96,7 +93,7 @@ class _Watch:
                 self._changed.notify()
 
     def end(self, thread: int) -> None:
-        """Leave a thread alone from now on: what it was to raise, and has not, it never does."""
+        """Remove a thread's limit and cancel its pending interrupt."""
         with self._lock:
             self._ends.pop(thread, None)
             _have_raise(thread, None)
@@ -122,13 +119,10 @@ _watch = _Watch()
 
 
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
-    """Return what a function returns, which may compute for so many seconds by the clock; None: as long as it takes.
+    """Call a function with a wall-clock limit in seconds (None: no limit); RefusedError if it took longer.
 
-    A thread cannot be ended from outside. It is made to raise, which it does as soon as it is in Python's code again: a
-    single product or decomposition is waited for, whose size the memory bounds. Code that swallows that meets it again,
-    every `AGAIN` seconds.
-
-    Raises RefusedError if it took longer.
+    The thread is interrupted once it runs Python code again, then every `AGAIN` seconds. A single product or
+    decomposition is not interrupted; the memory limit bounds its size.
     """
     if most is None:
         return act()
@@ -140,6 +134,6 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
         finally:
             _watch.end(thread)
     except _TooLong:
-        _watch.end(thread)  # if it was raised before the end was noted
+        _watch.end(thread)  # raised before `end` was called
         rule = "limits.request.seconds"
         raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None

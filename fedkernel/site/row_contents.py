@@ -1,4 +1,4 @@
-"""By what a site knows the content of its rows again: hashes under its secret, which stay with it."""
+"""Hashes of a site's row contents under its secret, kept at the site to recognise rows."""
 
 import hashlib
 from collections.abc import Iterator
@@ -13,28 +13,26 @@ from fedkernel.wire import SIZE, Hashes, as_keys
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
-    """Return hashes of rows, the same wherever a row stands and whatever it is called: shape (n, 16).
+    """Return hashes of the contents of rows of X (N, d), (n, 16), whatever their positions and ids.
 
-    Equal rows are told apart by how many came before; zeros have one sign. Takes one pass over the table, of which 16 N
-    bytes are kept in memory until another table is asked for.
-
-    `X` (N, d). `positions` (n,): of the rows; None: all.
+    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table, and
+    keeps 16 N bytes in memory until another table is hashed. `positions` (n,): of the rows; None: all.
     """
     hashes = _all_contents(_Same(X), secret)
-    chosen = hashes if positions is None else hashes[positions]
-    order = np.argsort(keys := as_keys(chosen), kind="stable")
-    again = np.append(False, keys[order[1:]] == keys[order[:-1]])
-    if again.any():
-        chosen, places = chosen.copy(), np.arange(len(order))
-        before = places - np.maximum.accumulate(np.where(again, 0, places))
-        for place in np.flatnonzero(again):
-            row = _hash(chosen[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
-            chosen[order[place]] = np.frombuffer(row, np.uint8)
-    return chosen
+    contents = hashes if positions is None else hashes[positions]
+    order = np.argsort(keys := as_keys(contents), kind="stable")
+    repeated = np.append(False, keys[order[1:]] == keys[order[:-1]])
+    if repeated.any():
+        contents, places = contents.copy(), np.arange(len(order))
+        before = places - np.maximum.accumulate(np.where(repeated, 0, places))
+        for place in np.flatnonzero(repeated):
+            row = _hash(contents[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
+            contents[order[place]] = np.frombuffer(row, np.uint8)
+    return contents
 
 
 class _Same:
-    """A table, known by which object it is: sites keep what they have read."""
+    """Cache key of a table: equal only to that of the same object."""
 
     def __init__(self, X: TableLike | TableToPrepare):
         self.X = X
@@ -48,7 +46,7 @@ class _Same:
 
 @lru_cache(maxsize=1)
 def _all_contents(table: _Same, secret: bytes) -> Hashes:
-    hashes = bytearray()  # a list of as many small objects would take three times the memory
+    hashes = bytearray()  # a list of bytes would take three times the memory
     for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
         hashes += _hash(row, secret)
     return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)
@@ -59,7 +57,7 @@ def _hash(content: bytes, secret: bytes) -> bytes:
 
 
 def _rows(X: TableLike) -> Iterator[bytes]:
-    """Yield what each row of numbers holds: of a sparse one its entries and their columns."""
+    """Yield the bytes of each row of numbers, for sparse rows those of columns and entries."""
     table = as_table(X, "the table")
     for place in row_blocks(table.shape[0]):
         block = table.block(place.start, place.stop)
@@ -72,7 +70,7 @@ def _rows(X: TableLike) -> Iterator[bytes]:
 
 
 def _raw_rows(raw: RawTable) -> Iterator[bytes]:
-    """Yield what each row of a raw table holds: its numbers, as `_rows` has them, and then its texts."""
+    """Yield the bytes of each row of a raw table: its numbers, as in `_rows`, then its texts."""
     columns = list(raw.columns.values())
     numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
     texts = [column for column in columns if column.dtype.kind != "f"]
@@ -81,5 +79,5 @@ def _raw_rows(raw: RawTable) -> Iterator[bytes]:
 
 
 def _numbers(block: AnyArray) -> Iterator[bytes]:
-    whole = np.where(np.isnan(block), np.nan, block + 0.0)
-    return (row.tobytes() for row in whole)
+    normalised = np.where(np.isnan(block), np.nan, block + 0.0)
+    return (row.tobytes() for row in normalised)

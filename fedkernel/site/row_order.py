@@ -1,4 +1,4 @@
-"""Rows of a site's table: which of them a run agreed on, and how far they differ from those of earlier runs."""
+"""A site's rows: positions of the common rows, and differences to the rows of earlier runs."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,10 +14,7 @@ from fedkernel.wire import SIZE, Hashes, are_hashes, as_keys, hash_ids
 
 
 def read_key(path: str) -> bytes:
-    """Read the key that sites share, less the white space around it; none is known as text.
-
-    Raises InputError if the file is missing or holds less than 16 bytes.
-    """
+    """Read the key that sites share, stripped; InputError if the file is missing or holds less than 16 bytes."""
     with readable(path, "a file with the sites' key"):
         key = read_secret(Path(path).expanduser()).strip()
     if len(key) < SIZE:
@@ -26,10 +23,10 @@ def read_key(path: str) -> bytes:
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
-    """Return where a site has the rows that all agreed on.
+    """Return the positions (n,) of the common rows in a site's table.
 
-    `own` (n_m, 16). `common` (n, 16): what the coordinator sent. Returns ndarray of shape (n,). Raises ProtocolError if
-    `common` are no hashes, not in order, repeated, or not all among the site's own.
+    `own` (n_m, 16). `common` (n, 16): from the coordinator. Raises ProtocolError if `common` are no hashes, not in
+    order, repeated, or not all among the site's own.
     """
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
@@ -45,10 +42,9 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
+    """Return hashes (n, 16) of a run's row ids, or row numbers without ids, the same in every run.
 
-    `ids`: of all its rows; None: they are known by their positions. `positions` (n,): of the rows that the run works
-    on; None: all. `rows`: how many the site has.
+    `ids`: of all the site's `rows`. `positions` (n,): of the run's; None: all.
     """
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
@@ -56,7 +52,7 @@ def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None,
 
 
 class RowsApart(NamedTuple):
-    """How an error names rows that a run has and an earlier one had not, those that only that had, and what is kept."""
+    """Error phrases for rows new in a run, rows gone since an earlier one, and equal rows."""
 
     new: str
     gone: str
@@ -65,22 +61,17 @@ class RowsApart(NamedTuple):
 
 ROWS_APART = RowsApart("{} rows more", "{} rows fewer", "rows")
 
-
 VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "values")
 
 
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
 ) -> None:
-    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; perhaps note them for later ones.
+    """Raise TellableError if rows (n, 16) differ from an earlier run's, but by fewer than `least`.
 
-    The same rows again are allowed. What three runs say together about few rows is not seen.
-
-    - `folder`: where the rows of earlier runs are noted.
-    - `rows` (n, 16): as `own_rows` gives them, or `fedkernel.site.row_contents.row_contents`.
-    - `least`: by how many they may differ.
-    - `note`: whether something about them leaves.
-    - `said`: what the error says of them.
+    Differences over more than two runs are not checked. `rows`: from `own_rows` or
+    `fedkernel.site.row_contents.row_contents`. `note`: whether to note the rows in `folder` for later runs. `said`:
+    phrases of the error.
     """
     keys = np.sort(as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"

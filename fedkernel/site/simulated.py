@@ -1,4 +1,4 @@
-"""Simulated sites: their parts of a job's data, which the job's author speaks for."""
+"""Simulated sites, with their parts of a job's data; the job's author acts as their operator."""
 
 import os
 from dataclasses import replace
@@ -35,16 +35,13 @@ from fedkernel.wire import Job, RunSpec
 
 @lru_cache(maxsize=1)
 def _loaded(data: DataSpec) -> Dataset:
-    """Return the data set that the seeds of an experiment divide, each in its own way, or that each draws anew."""
+    """Return the data set, cached for all seeds that divide it."""
     return load(data)
 
 
 @lru_cache(maxsize=2)
 def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
-    """Return all simulated sites' parts of a data set.
-
-    Cached, since a site is built anew for every message, and a process serves several sites.
-    """
+    """Return all simulated sites' parts of a data set, cached for the messages of several sites."""
     where = "data"
     try:
         dataset, where = _loaded(data.drawn(seed)), "partition"
@@ -57,7 +54,7 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
 def simulated_raw(
     data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
 ) -> list[TableToPrepare]:
-    """Return all simulated sites' parts of a data set, as raw tables with its columns' names."""
+    """Return all simulated sites' parts of a data set, as raw tables with its column names."""
     names = _loaded(data.drawn(seed)).columns
     return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
 
@@ -67,24 +64,24 @@ Derived = dict[type[KernelClient], dict[str, Any]]
 
 @lru_cache(maxsize=2)
 def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
-    """Return what clients make of simulated sites' parts (`KernelClient.once`): it stays as long as these do."""
+    """Return the caches of `KernelClient.once` for simulated sites' parts, kept as long as these."""
     return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
 
 
 @lru_cache(maxsize=1)
 def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
-    """Return what clients make of a site's table: as long as its file stays as it is, and the process asks of one."""
+    """Return the cache of `KernelClient.once` for a site's file, kept until another is used."""
     return {}
 
 
 @lru_cache(maxsize=1)
 def _opened(file: str, version: Version) -> Opened:
-    """Open a simulated site's file; cached until it is changed."""
+    """Open a simulated site's file; cached until it changes."""
     return open_tables(file)
 
 
 def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
-    """Import what a run names, for a site that is simulated, and return its client by class name."""
+    """Import a simulated run's kernels and client, and return the client by class name."""
     import_kernels(run.parameters)
     if run.pair is None:
         kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
@@ -94,7 +91,7 @@ def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
 
 
 def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
-    """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
+    """Return the site with its part of the job's data and the job's own settings."""
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
     own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
     if run.shards is not None:
@@ -111,7 +108,7 @@ def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
 
 
 def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
-    """Return what a simulated site has whose file the job names."""
+    """Return the fields of a simulated site with a file of its own in the job."""
     file = (run.shards or [])[number]
     path = str(file.path) if isinstance(file, SiteFile) else file
     labels = None if run.labels is None else run.labels[number]

@@ -1,4 +1,4 @@
-"""What there is at a site for whoever answers there: its data, its operator's word, where results go."""
+"""The data, keys, policy and output folder that a ClientApp works with."""
 
 import logging
 import secrets
@@ -19,16 +19,12 @@ log = logging.getLogger(__name__)
 
 
 def logged(error: Exception) -> str:
-    """Log an error with its traceback; the coordinator learns the type only, and by which code the log has the rest."""
+    """Log an error with its traceback, and return its type and log code for the coordinator."""
     return log_details("the client failed", f"{type(error).__name__} on the site", error)
 
 
 def log_details(text: str, outline: str, error: Exception | None = None) -> str:
-    """Write to the site's log what the coordinator does not hear.
-
-    `text`: for the log. `outline`: for the coordinator. `error`: whose traceback the log has. Returns the outline, with
-    the code under which the log has the text; records have it as their ``code``, too.
-    """
+    """Log a text under a code, with the error's traceback, and return the outline with that code."""
     code = f"E-{secrets.token_hex(2)}"
     log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
     return f"{outline} (its log has the details under {code})"
@@ -36,48 +32,32 @@ def log_details(text: str, outline: str, error: Exception | None = None) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """What a client app needs to know about the place it runs at.
+    """A client app's view of its site: data, keys, limits and storage for one run.
 
-    - `number`: the client's number in the cohort.
-    - `X` (n_m, d_m): None: this node takes no part in the run. A raw table: the run prepares it.
-    - `new` (n_new, d_m).
-    - `keep`: stores named arrays on the site.
-    - `threads`: BLAS threads for the client's computations.
-    - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`): the site's own, of no
-      coordinator's.
-    - `kept_keys`: where it keeps what its letters of the run are sealed with; None: nowhere, and it cannot be
-      restarted.
-    - `name`: the site's, for error texts.
-    - `columns`: names of the columns of `X`, which the site's introduction has; empty: they have none.
-    - `ids`: what each row of `X` is known by. They do not leave the site, but hashes of them do
-      (`fedkernel.wire.row_ids`).
-    - `id_key`: what these hashes are keyed with, as at all sites of a run.
-    - `share_rows`: whether rows may leave as they are.
-    - `min_rows`: nothing is answered from fewer rows than these.
-    - `row_share`: nor, where rows are aligned, from a smaller share of the site's than this.
-    - `ids_without_key`: whether hashes of the ids may leave that anybody can compute.
-    - `peers_pinned`: whether it exchanges letters with peers that it has pinned only.
-    - `has_pins`: whether it has pins at all, perhaps of other runs' sites.
-    - `sites`: names of all sites of the run, in the order of the clients' numbers; empty: they have none.
-    - `guards`: what every request is held to.
-    - `pairs`: the client classes it is willing to run, by class name; None: all that the app has.
-    - `gate`: what passes; None: all that the other attributes allow.
-    - `noise_key`: what its noise is drawn with, in all runs, see `fedkernel.ground.noise`.
-    - `path`: where `X` is, which the coordinator does not hear.
-    - `check_rows_apart`: given the positions of the rows that a run works on, or None for all, raises InputError if
-      these differ by few from those of an earlier run; where it is told to, it notes them.
-    - `remember_order`: given the positions of the rows that a run works on, or None for all, and by what their order is
-      known, notes both for runs that project new rows.
+    - `X` (n_m, d_m): None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m).
+    - `keep`: stores named arrays on the site. `check_keep` raises OwnFileError if that is impossible.
+    - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`), from its own files only.
+    - `kept_keys`: store of the run's letter keys; None: the site cannot be restarted within the run.
+    - `ids`: of the rows of `X`; only their hashes leave (`fedkernel.wire.row_ids`), keyed with `id_key`, which all
+      sites share, or unkeyed with `ids_without_key`.
+    - `min_rows`, `row_share`: rows of an answer, at least, and as a share of the site's if rows are aligned.
+    - `peers_pinned`: whether letters are exchanged with pinned peers only. `has_pins`: also pins of other runs' sites.
+    - `columns`, `sites`: names of the columns of `X`, and of the run's sites in client order; empty: unnamed.
+    - `pairs`: the allowed client classes, by class name; None: all of the app's.
+    - `gate`: checks against policy and plan; None: no such checks.
+    - `noise_key`: secret of the noise in all runs, see `fedkernel.ground.noise`.
+    - `path`: file of `X`, hidden from the coordinator.
+    - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ by few from an earlier
+      run's; optionally notes them.
+    - `remember_order`: notes the positions of the run's rows (None: all) and their order's id, for runs that project.
     - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
-    - `table`: returns by what the content of the site's files is known; empty: it has none that could change.
-    - `table_as_begun`: given what a run's beginning is known by and what `table` returns, returns what that was as the
-      run began.
-    - `check_keep`: raises OwnFileError if nothing can be stored on the site.
-    - `earlier`: given the id of the run with whose clusters those of this run are compared, returns them, (n_m,).
-    - `labels`: returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
-    - `outline`: returns what the coordinator hears of an error in the client's code, whose text may quote data.
-    - `derived`: by client class, what was made of `X` since the process has it (`KernelClient.once`); None: it is made
-      anew for each message, as of a table that a run prepares.
+    - `table`: returns the fingerprint of the site's files; empty: no files.
+    - `table_as_begun`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
+      start.
+    - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
+    - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
+    - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
+    - `derived`: cache of `KernelClient.once` by client class; None: not cached between messages, as for a raw table.
     """
 
     number: int
@@ -116,14 +96,14 @@ class Site:
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:
-        """Raise TellableError if these are too few to answer from."""
+        """Raise TellableError if an answer would be from too few rows."""
         if rows < self.min_rows:
             raise TellableError(
                 f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
             )
 
     def check_table(self, then: str, run: str) -> None:
-        """Raise TellableError if the site's files are not what they were as a run began."""
+        """Raise TellableError if the site's files have changed since a run began."""
         if self.table() != then:
             raise TellableError(
                 f"{self.called} has another table than when run {run!r} began: its file has changed; allowed: the file "
@@ -131,7 +111,7 @@ class Site:
             )
 
     def labels_at(self, positions: Positions | None) -> AnyArray | None:
-        """Return the labels of the rows at these positions of those that can be used; of all with None."""
+        """Return the labels at these positions among the usable rows; None: of all."""
         y = self.labels()
         if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
             y = y[self.X.kept]
@@ -139,12 +119,12 @@ class Site:
 
     @property
     def has_pinned_peers(self) -> bool:
-        """Whether there is a pin of another client of the run."""
+        """True if another client of the run is pinned."""
         return any(peer != self.number and not 0 < len(self.sites) <= peer for peer in self.pins)
 
     @property
     def called(self) -> str:
-        """What texts call it."""
+        """The site's name in texts."""
         return called(self.number, self.name)
 
 

@@ -1,4 +1,4 @@
-"""Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
+"""Builder of a Site from its node's configuration and the job."""
 
 import hashlib
 import os
@@ -47,13 +47,13 @@ from fedkernel.wire import Job, Projecting, RunSpec
 
 @lru_cache(maxsize=4)
 def _job(text: str) -> Job:
-    """Read a job, which comes with every message."""
+    """Read a job; cached, since every message brings it."""
     return Job.from_json(text)
 
 
 @lru_cache(maxsize=8)
 def _run_of(text: str, run_id: str) -> RunSpec:
-    """Return a run of a job, as the study has it that the job belongs to, if there is one."""
+    """Return a run of a job, checked against the job's study if any."""
     job = _job(text)
     run = job.run(run_id)
     if job.study is not None:
@@ -63,15 +63,15 @@ def _run_of(text: str, run_id: str) -> RunSpec:
 
 @lru_cache(maxsize=8)
 def _key_of(text: str, run_id: str) -> str:
-    """Return what tells a run of a job from all others, also of that id: a hash of its study and of all it says."""
+    """Return a hash of a run and its study, different from other runs with the same id."""
     study = _job(text).study
-    whole = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
-    return hashlib.sha256(whole.encode()).hexdigest()
+    text_of_run = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
+    return hashlib.sha256(text_of_run.encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
 def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
-    """Hold the plan of a job's run against the clients that the site is willing to run."""
+    """Check a run's plan against the requests of the allowed clients."""
     run = _job(text).run(run_id)
     before = (() if run.prepares is None else PrepareClient.answers) + WidthClient.answers
     check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
@@ -85,7 +85,7 @@ def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
 
 
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
-    """Return the client's number: the node's partition, or its place among the run's sites."""
+    """Return the client's number: the node's partition, or its index among the run's sites."""
     sites, name = run.sites or [], node.get("name")
     if name is not None and sites and name not in sites:
         raise TellableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
@@ -102,52 +102,49 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
-    """Find the data of a site, its own or its part of simulated ones, for a run of the job in Flower's configuration.
+    """Return a site's data, its own or simulated, and its settings for a run of the job.
 
-    The node's configuration says what is the site's own, and no job says any of it:
+    Site settings come from the node's configuration only, never from a job:
 
     ``name``
-        The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
+        The site's; its client number is ``partition-id``, or the position of the name in the run's ``sites``.
     ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``
-        Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
-        that the job names is used. Labels are for clients that need them, where the operator names the client.
+        Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, paths in
+        the job are ignored. Labels go only to clients that need them and that the operator names.
     ``new``
-        A file with new rows of these columns and ids, for runs that project such.
+        File of new rows with these columns and ids, for runs that project.
     ``id-key``
-        A file with the key of the hashes of its ids, see `fedkernel.wire.row_ids`.
+        File of the key for id hashes, see `fedkernel.wire.row_ids`.
     ``ids-without-key``
-        Whether hashes of its ids may leave without a key.
+        Whether unkeyed hashes of its ids may leave.
     ``out``
-        A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, labels
-        and up to 50 coordinates of its rows to ``<out>/<run>.csv`` as well; what leaves it stands in
-        ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
+        Folder, required with ``data``, for results (``<run>.npz``; labels and up to 50 coordinates of its rows also in
+        ``<run>.csv``), the outbox (``outbox.jsonl``) and approved studies (``approved``).
     ``policy``
-        A file, see `fedkernel.site.policy`; what it says is said nowhere else.
+        File, see `fedkernel.site.policy`; excludes the next seven entries.
     ``share-rows``
-        Without a policy: whether rows of its file may leave as they are; without it, no.
+        Whether rows of its file may leave as they are; by default not.
     ``allow``
-        Without a policy: the client classes it answers as, and kernels that are not ours, by short name or address,
-        with commas between; without it the one that the run names, if it is ours. Nothing that only a job or a message
-        names is imported.
+        Client classes that it runs and kernels that are not fedkernel's: short names or addresses, comma-separated. By
+        default the run's client, if it is fedkernel's. Nothing that only a job or a message names is imported.
     ``min-rows``, ``min-sites``
-        Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
-        without them.
+        Rows of an answer and sites of a run, at least; by default 20 and 3.
     ``peers-without-pins``
-        Without a policy: whether letters are exchanged with peers that it has not pinned.
+        Whether letters are exchanged with unpinned peers.
     ``given-seed``
-        Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
+        Whether the coordinator may choose the seed even if a site's answers are drawn from it.
     ``table-share``
-        Without a policy: how many numbers may leave in a run for each entry of its table, see `Guards`.
+        Numbers that may leave in a run per entry of its table, see `Guards`.
     ``max-message``, ``max-memory``, ``max-seconds``
-        Without a policy: what a request may take, see `fedkernel.site.policy.RequestLimits`.
+        Limits of a request, see `fedkernel.site.policy.RequestLimits`.
     ``approve``
-        Which studies it takes part in, see `fedkernel.site.check_approved`.
+        Rule of approval for studies, see `fedkernel.site.check_approved`.
     ``keep-payloads``
-        Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.site.outbox`).
+        Whether replies are stored in ``out`` beside the outbox (`fedkernel.site.outbox`).
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
     ``keep-letter-keys``
-        Whether the keys of a run are kept in ``out`` for a process that is started again (`fedkernel.peers.key_file`).
+        Whether a run's letter keys are kept in ``out`` for a restarted process (`fedkernel.peers.key_file`).
 
     Raises InputError if there are no data for the run, if they cannot be read, or if the node and the run contradict
     each other.
@@ -172,7 +169,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
-    """Return the site with its own file, and what its operator allows."""
+    """Return the site with its own file, and its operator's rules."""
     if "out" not in node:
         raise TellableError(
             f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
@@ -190,7 +187,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         own = read_own_data(node) if run.prepare is None else own_raw(*own_file(node), run.prepare)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
-        if run.pair is not None:  # which is among them: another's could answer the plan's requests, and otherwise
+        if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
             pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
@@ -242,9 +239,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         guards=approved_guards(policy.guards, out, study),
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
-        noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
+        noise_key=derived(secret, "noise"),  # the same for all runs, or their mean would remove the noise
         threads=min(site.threads, os.cpu_count() or 1),
-        path=str(data),  # as error texts have it
+        path=str(data),  # as in error texts
         table=partial(
             content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
         ),
@@ -256,9 +253,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
-    """Return the site with its new rows, and of its table the rows that an earlier run worked on, which it checked.
+    """Return the site with its new rows and the earlier run's rows of its table.
 
-    Where that run prepared its tables, both are prepared by what the site kept then.
+    If the earlier run prepared its tables, both get the preparation that the site kept.
     """
     out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
@@ -274,10 +271,10 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 
 
-def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
+def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
 ) -> None:
-    """Hold the rows of a run, and what stands in them, to those of earlier runs."""
+    """Check a run's rows, and their contents, against those of earlier runs."""
     if least:
         values = row_contents(own.X, positions, secret)
         check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
@@ -286,7 +283,7 @@ def _check_apart(  # noqa: PLR0917 - the last two are what a site is asked
 
 @contextmanager
 def _for_its_log(who: str, what: str) -> Iterator[None]:
-    """Keep the text of an error, which names a site's files, for its log; the coordinator hears only what failed."""
+    """Replace an error about a site's files by an outline for the coordinator; the details are logged."""
     try:
         yield
     except (InputError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What a site keeps: arrays of its runs, sheets of its rows, and which rows a run worked on, for later ones."""
+"""Files of results that a site stores for itself after a run."""
 
 import itertools
 import logging
@@ -19,19 +19,20 @@ from fedkernel.wire import Projecting
 log = logging.getLogger(__name__)
 
 SHEET = 50
-"""Columns of an array, at most, that a site keeps as CSV, too."""
+"""Columns of an array that a site also keeps as CSV, at most."""
 
 RUN = "(run)"
-"""What the array is called, among those that a site keeps, that tells their run from others of its id."""
+"""Name of the array that identifies the run among others of the same id."""
 
 EARLIER = "earlier"
-"""The folder in a site's own for what it has kept of other runs of an id."""
+"""Subfolder for files of other runs of the same id."""
 
 
 def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Callable[[dict[str, AnyArray]], object]:
-    """Return what stores a site's named arrays in a file, and labels and coordinates as a sheet; with None, nowhere.
+    """Return a function that stores a site's arrays in a file, and labels and coordinates as CSV.
 
-    With a key, which tells the run from others of its id, nothing is replaced that is of another one: see `EARLIER`.
+    `path` None: nothing is stored. `key`: identifies the run; files of another run of the same id are moved to
+    `EARLIER`.
     """
 
     def keep(outputs: dict[str, AnyArray]) -> None:
@@ -48,7 +49,7 @@ def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Calla
 
 
 def _set_aside(files: Sequence[Path], key: str) -> None:
-    """Move files into the folder `EARLIER`, where they replace none, unless the first is of the run with this key."""
+    """Move files into the folder `EARLIER` under new names, unless the first is of this run."""
     present = [path for path in files if path.exists()]
     with suppress(FileNotFoundError, InputError, KeyError), open_npz(files[0]) as file:
         if str(file[RUN]) == key:
@@ -64,12 +65,9 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
 
 @dataclass(frozen=True)
 class RunRows:
-    """Which rows of a site's file a run worked on, in its order: noted at the site, for runs that project onto it.
+    """The rows of a site's file in a run, in its order, noted for runs that project.
 
-    - `order`: see `fedkernel.wire.order_of`.
-    - `positions` (N,): in the file.
-    - `ids` (N,): texts.
-    - `sha256`: of the file.
+    `order`: see `fedkernel.wire.order_of`. `positions` (N,): in the file. `ids` (N,): texts. `sha256`: of the file.
     """
 
     order: int
@@ -86,19 +84,19 @@ class RunRows:
         sha256: str,
         used: Positions | None = None,
     ) -> "RunRows":
-        """Return those at these positions, None: all, of the rows with these ids, which a file has at `used`."""
+        """Return the rows at these positions (None: all) among a file's `used` ones, which have these ids."""
         places = np.arange(len(ids)) if positions is None else positions
         return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
 
     def save(self, folder: Path, run: str) -> None:
-        """Write it as npz, for the site's owner only."""
+        """Write the rows as .npz, readable for the site's owner only."""
         arrays = {name: np.array(getattr(self, name)) for name in ("order", "positions", "ids", "sha256")}
         path = _noted(folder, run)
         write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
 
     @classmethod
     def load(cls, folder: Path, run: str) -> "RunRows":
-        """Read what is noted of a run; InputError if nothing is."""
+        """Read a run's rows; InputError if none are noted."""
         path = _noted(folder, run)
         try:
             with open_npz(path) as file:
@@ -110,25 +108,16 @@ class RunRows:
             ) from None
 
     def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
-        """Return the rows that the earlier run worked on, (N, d_m), from the site's table.
-
-        `sha256`: of the file that the table is from. `what`: how error texts call it. Raises InputError: as
-        `check_for`.
-        """
+        """Return the earlier run's rows (N, d_m) of the site's table; InputError like `check_for`."""
         self.check_for(project, sha256, what)
         return as_table(own.X, what).take(self.positions)
 
     def used_of(self, table: TableToPrepare) -> Positions:
-        """Return where the rows are among those that are used of a raw table, which is the file's."""
+        """Return the positions of the rows among the usable ones of the file's raw table."""
         return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
 
     def check_for(self, project: Projecting, sha256: str, what: str) -> None:
-        """Check that these are the rows of the run that is meant, and still those of the file.
-
-        Parameters are those of `rows_for`.
-
-        Raises InputError if the file was changed since, or if the run was begun again with rows in another order.
-        """
+        """Raise InputError if the file's hash is not this one, or the run has another order since."""
         if self.order != project.order:
             raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
         if self.sha256 != sha256:
@@ -138,28 +127,24 @@ class RunRows:
 
 
 def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
-    """Return what a site's table was when a run began, and note what it is now if the run begins only now.
+    """Return the table's fingerprint at a run's start, and note the present one, `now`, at a new start.
 
-    A process that was restarted within a run is asked everything again, from the same beginning; what it has noted says
-    whether the table is still what the answers before were of.
-
-    `folder`: what the site keeps. `beginning`: what the coordinator tells this beginning of the run from others by;
-    empty: by nothing, and none is like it. `now`: by what the table is known.
+    A process that was restarted within a run gets all requests again, from the same start. The note detects a table
+    changed since the earlier answers. `beginning`: the coordinator's id of this start; empty: always a new start.
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():
-        known, _, then = path.read_text(encoding="utf-8").partition(" ")
-        if known == beginning:
-            return then
+        noted_beginning, _, fingerprint = path.read_text(encoding="utf-8").partition(" ")
+        if noted_beginning == beginning:
+            return fingerprint
     write_whole(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
     return now
 
 
 def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
-    """Return how a site's table was prepared in an earlier run; None: it was not.
+    """Return the preparation of a site's table in an earlier run; None: not prepared.
 
-    `folder`: what the site keeps. `prepare`: what is said to have been done. Raises InputError if something else was
-    done, or nothing is kept of it.
+    Raises InputError unless the stored preparation is the expected one, `prepare`.
     """
     path, preparation = folder / f"{run}.npz", None
     try:

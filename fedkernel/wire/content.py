@@ -1,4 +1,4 @@
-"""A request or a reply as the content of one of Flower's messages."""
+"""Conversion of requests and replies to and from the content of Flower messages."""
 
 import hashlib
 import json
@@ -14,24 +14,24 @@ from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, w
 from fedkernel.wire import flower
 
 RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
-"""What a message's content has, and nothing else."""
+"""The records of a message's content; others are refused."""
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
-    """Return what carries a message, and beside it a header of scalars, which may say what arrays travel as."""
+    """Return the content of a message, with a header of scalars that may set the arrays' precision."""
     header = header or {}
     arrays, scalars = encode(message, wire_of(header))
     return flower.content_of(arrays, {**header, **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
-    """Return what a message is besides its arrays, as JSON: type, version, names of arrays, scalars, salt."""
+    """Return the type, version, array names, scalars and salt of a message as JSON."""
     names = ("message", "version", "arrays", "fields", "salt")
     return json.dumps([scalars.get(name) for name in names], default=repr)
 
 
 def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
-    """Return the SHA-256 of a message, by `identity_of` it and its arrays: the same at both ends."""
+    """Return the SHA-256 of a message's `identity_of` and arrays, the same at both ends."""
     sha256 = hashlib.sha256(identity.encode())
     for array in arrays:
         sha256.update(f"{array.dtype.str}{array.shape}".encode())
@@ -40,7 +40,7 @@ def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
 
 
 def content_digest(content: RecordDict) -> str:
-    """Return the SHA-256 of all that a message's content has: the same wherever and whenever it is the same."""
+    """Return the SHA-256 of a message's whole content."""
     sha256 = hashlib.sha256()
     for name, record in sorted(content.items()):
         if isinstance(record, ArrayRecord):
@@ -54,10 +54,7 @@ def content_digest(content: RecordDict) -> str:
 
 
 def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
-    """Return the two records that a message's content has.
-
-    Raises ProtocolError if one is missing, of another kind, or not alone with the other.
-    """
+    """Return the two records of a message's content; ProtocolError if one is missing, wrong or too many."""
     records = dict(content.items())
     for name, kind in RECORDS.items():
         if name not in records:
@@ -71,14 +68,11 @@ def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
 
 
 HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
-"""What stands beside every request."""
+"""Scalars that every request has beside its fields."""
 
 
 def header_of(message: FlowerMessage) -> dict[str, Any]:
-    """Return the scalars of a request, among them whom it is for, and of which run it is.
-
-    Raises ProtocolError if one of these is missing, or of another type.
-    """
+    """Return the scalars of a request; ProtocolError if one in `HEADER` is missing or of another type."""
     if not message.has_content():
         raise ProtocolError("the request has nothing in it")
     try:
@@ -92,11 +86,11 @@ def header_of(message: FlowerMessage) -> dict[str, Any]:
 
 
 VARYING = {"salt", "seconds"}
-"""Scalars of a reply that differ where it is made again."""
+"""Scalars of a reply that differ when the reply is computed again."""
 
 
 def answer_hash(content: RecordDict) -> str:
-    """Return the SHA-256 of what a reply says, which is the same where it is made again."""
+    """Return the SHA-256 of a reply without its `VARYING` scalars."""
     lasting = RecordDict()
     for name, record in content.items():
         if isinstance(record, ConfigRecord):
@@ -107,9 +101,9 @@ def answer_hash(content: RecordDict) -> str:
 
 
 def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
-    """Rebuild a message of the given kind, whose arrays travelled as the run says, and check everything about it.
+    """Rebuild and validate a message of the given kind from its content.
 
-    Raises ProtocolError: one sentence on the first thing that is wrong.
+    `wire`: the precision in which the run sends arrays. Raises ProtocolError, in one sentence, on the first fault.
     """
     try:
         arrays, scalars = records_of(content)

@@ -1,22 +1,22 @@
-"""Error codes of replies: who could not do what. Flower's own, which are below 100, stand beside them."""
+"""Error codes that a site or an engine puts into a failed reply; Flower's own are below 100."""
 
 REFUSED = 101
-"""A site does not answer the request."""
+"""The site refuses the request."""
 
 FAILED = 102
-"""A site's code broke."""
+"""The site's code raised an unexpected error."""
 
 GONE = 103
-"""In place of a reply: the site is no longer connected."""
+"""The site is no longer connected."""
 
 UNFIT = 104
-"""In place of a reply: the site sent something else."""
+"""The site sent something that is no valid reply."""
 
 UNFIT_TABLE = 105
-"""A site's table, or a file beside it, does not fit the run; with another it may."""
+"""The site's table, or a file beside it, does not fit the run; another one may."""
 
 UNFIT_LETTER = 106
-"""A site does not take the letter of another, or lacks it."""
+"""The site refuses another site's letter, or lacks it."""
 
 CARRIERS = (GONE, UNFIT)
-"""Of who carries messages, which no site can send."""
+"""Codes that only an engine may set, never a site."""

@@ -1,7 +1,4 @@
-"""Every touch of Flower that is not part of its public interface, so that a new release is met in one place.
-
-Tested on flwr 1.41.
-"""
+"""Wrappers around Flower's private functions, kept in one file and tested on flwr 1.41."""
 
 import copy
 import io
@@ -64,29 +61,28 @@ PartT = TypeVar("PartT", bound=Sized)
 RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 
 SCALARS = (str, int, float, bool, bytes)
-"""What stands beside the arrays of a message."""
-
+"""Types of the scalars in a message."""
 
 SHORT = 100
-"""Characters of what is remembered of messages, which somebody else may have written."""
+"""Characters of a cached name or text at most, so that a sender cannot fill the cache."""
 
 _AS_MADE: dict[type, dict[str, Any]] = {
     **{kind: vars(kind()) for kind in (RecordDict, ArrayRecord, ConfigRecord)},
     Array: {name: value for name, value in vars(Array("", (), "", b"")).items() if name.startswith("_")},
 }
-"""What Flower's own objects have as they are made, whose contents are then put in place unchecked."""
+"""Attributes of new Flower objects, copied to build records without Flower's checks."""
 
 _numbers = itertools.count(1)
 
 
 @cache
 def _name_of_process(pid: int) -> str:
-    """Return the beginning of a process' message ids; one that was forked off draws its own."""
+    """Return the random prefix of a process' message ids; a forked process gets its own."""
     return str(uuid.uuid4())[:-12]
 
 
 def ensure_task_identity() -> None:
-    """Give this process the identity without which Flower builds no messages; one that is set already stays."""
+    """Set the task identity that Flower needs to build messages, unless it is set."""
     for name in ("task_id", "run_id", "node_id"):
         try:
             getattr(TaskIdentity, name)
@@ -95,12 +91,12 @@ def ensure_task_identity() -> None:
 
 
 def empty_run() -> Run:
-    """Return a run without an app bundle, as an in-process grid has it."""
+    """Return a run without an app bundle, for an in-process grid."""
     return Run.create_empty(run_id=1)
 
 
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
-    """Return the context in which one client (or the server, node 0) lives for a whole run."""
+    """Return the Context of one client, or of the server (node 0), for a whole run."""
     return Context(
         run_id=1,
         node_id=node_id,
@@ -111,22 +107,22 @@ def new_context(node_id: int, node_config: dict[str, int | str], run_config: dic
 
 
 def polls_slowly(grid: Grid) -> bool:
-    """Tell whether a grid sleeps for seconds between two questions for replies, as a SuperLink's does."""
-    # not imported, which takes half a second and is for the coordinator only: whoever has such a grid has imported it
+    """Return whether a grid sleeps for seconds between polls for replies, like a SuperLink's."""
+    # not imported here, which takes half a second: a process with such a grid has imported it
     module = sys.modules.get("flwr.superlink.grid.http_grid")
     return module is not None and isinstance(grid, module.HttpGrid)
 
 
 def stamp(message: Message) -> str:
-    """Give a message an id as a SuperLink would: no other has it, of this process or of another."""
-    # not a random one each: drawing it has threads wait for each other
+    """Set a globally unique id on a message, like a SuperLink."""
+    # a prefix and a counter: random ids would make threads wait for each other
     message_id = f"{_name_of_process(os.getpid())}{next(_numbers):012x}"
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
 
 
 def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
-    """Return a message of another type and content, which comes as another one came; ProtocolError if none can."""
+    """Return a copy of a message with another type and content; ProtocolError if the type is unknown."""
     metadata = copy.copy(message.metadata)
     try:
         metadata.message_type = kind
@@ -136,7 +132,7 @@ def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
 
 
 def reply_to(message: Message, content: RecordDict) -> Message:
-    """Return what Flower's ``Message(content, reply_to=message)`` is, whose arguments need not be looked at."""
+    """Return a reply like Flower's ``Message(content, reply_to=message)``, without Flower's argument checks."""
     request, now = message.metadata.__dict__, time.time()
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(
@@ -155,7 +151,7 @@ def reply_to(message: Message, content: RecordDict) -> Message:
 
 
 def for_node(message: Message, node: int, content: RecordDict) -> Message:
-    """Return a message as another that has no id yet, to another node and with another content."""
+    """Return a copy of an unsent message for another node, with another content."""
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node)
     return _message(metadata, content)
@@ -168,20 +164,17 @@ def _message(metadata: Metadata, content: RecordDict) -> Message:
 
 
 def readdress(message: Message, node: int) -> None:
-    """Have a message be from another node than it says."""
+    """Set the source node of a message."""
     message.metadata.__dict__["_src_node_id"] = node
 
 
 def to_bytes(message: Message) -> bytes:
-    """Serialise a message as it travels between Flower's processes."""
+    """Serialise a message for transfer between Flower's processes."""
     return b"".join(to_parts(message))
 
 
 def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
-    """Serialise a message in parts, of which the arrays' are not copied, which Flower does five times.
-
-    `content`: its content's `content_to_parts`, where they are known.
-    """
+    """Serialise a message in parts, without a copy of its arrays (Flower makes five), or with known content parts."""
     if not message.has_content():
         return (message_to_proto(message).SerializeToString(),)
     head = metadata_to_proto(message.metadata).SerializeToString()
@@ -189,17 +182,17 @@ def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[
 
 
 def content_to_parts(content: RecordDict) -> list[bytes]:
-    """Serialise a message's content in parts, of which the arrays' are not copied."""
+    """Serialise a message's content in parts, without a copy of its arrays."""
     return _parts(content, lambda array: array.entries if isinstance(array, HeldArray) else array.data)
 
 
 def content_from_bytes(data: bytes) -> RecordDict:
-    """Rebuild a content from the bytes of its `content_to_parts`, which are our own."""
+    """Rebuild a content from the trusted bytes of `content_to_parts`."""
     return _content(RecordDictProto.FromString(data))
 
 
 def _content(proto: RecordDictProto) -> RecordDict:
-    """Rebuild a content from what protobuf has parsed, and checked the types of: Flower would check them once more."""
+    """Rebuild a content from a parsed protobuf message, without Flower's second type check."""
     return _filled(RecordDict, {item.key: _record(item) for item in proto.items})
 
 
@@ -228,8 +221,7 @@ def _value(proto: Any) -> Any:
 def from_bytes(data: bytes | bytearray) -> Message:
     """Rebuild a message from `to_bytes`.
 
-    Raises ProtocolError if the bytes are no message of Flower's with an answer or an error in it, or have too much
-    beside arrays.
+    Raises ProtocolError if the bytes are no Flower message with a content or an error, or have too much beside arrays.
     """
     check_weight(data)
     try:
@@ -239,7 +231,7 @@ def from_bytes(data: bytes | bytearray) -> Message:
             message.metadata.delivered_at = ""
         else:
             message = message_from_proto(proto)
-    except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks
+    except Exception as error:  # a forged message can fail anywhere in Flower's checks
         raise ProtocolError(f"it is no message of Flower's ({type(error).__name__})") from None
     if not (message.has_content() or message.has_error()):
         raise ProtocolError("it is a message of Flower's with nothing in it")
@@ -247,7 +239,7 @@ def from_bytes(data: bytes | bytearray) -> Message:
 
 
 def mismatch(request: Message, reply: Message) -> str | None:
-    """Return what is wrong about whom a reply is from and what it answers; None: nothing."""
+    """Return the first metadata field of a reply that does not fit its request; None: all fit."""
     sent, answered = request.metadata, reply.metadata
     expected = {
         "src_node_id": sent.dst_node_id,
@@ -268,12 +260,11 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class HeldArray(Array):
-    """One of Flower's arrays that is held as NumPy's while its process lives; whoever serialises it gets its bytes.
+    """Flower Array backed by a NumPy array, serialised on demand only.
 
-    `values`: a copy is held, read-only, but for entries that nobody changes: an array made of Python's bytes is held
-    itself, and one that is read-only and whose entries are its own (`fedkernel.ground.frozen`). `passing`: whether an
-    empty array, of shape (0,), is `serialised` in its place. `order`: whether the copy is row after row in memory, or
-    column after column. Raises ValueError if there are Python objects among the entries, which have no bytes.
+    `values`: copied and made read-only. Not copied: an array over Python bytes, and a read-only array that owns its
+    entries (`fedkernel.ground.frozen`). `passing`: serialise an empty array, of shape (0,), instead. `order`: memory
+    order of the copy. Raises ValueError if the entries are Python objects.
     """
 
     values: NDArray[Any]
@@ -285,7 +276,7 @@ class HeldArray(Array):
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
         serialised = np.empty(0) if passing else array
-        # not one by one, which has Flower's look each time whether it was another before
+        # at once, since Flower's __setattr__ checks each assignment
         self.__dict__.update(
             _AS_MADE[Array],
             values=array,
@@ -297,30 +288,30 @@ class HeldArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
-        """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
+        """The array as an .npy file, written anew at each access: engines read it once, if at all."""
         return self.header + self.entries
 
     @property
     def entries(self) -> bytes:
-        """The entries as they stand in the .npy file."""
+        """The entries in the order of the .npy file."""
         return self.serialised.tobytes(order="A")
 
     @property
     def header(self) -> bytes:
-        """What comes before the entries in the .npy file."""
+        """The header of the .npy file."""
         return header_of(self.dtype, self.shape, bool(self.serialised.flags.fnc))
 
     def deflate(self) -> bytes:
-        """Return what a SuperLink is given of it, which has the name of its class: that of one of Flower's own."""
+        """Return the serialised form for a SuperLink, which contains the class name: Flower's Array."""
         return Array(self.dtype, self.shape, self.stype, self.data).deflate()
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
-        """Leave the process as one of Flower's own."""
+        """Pickle as one of Flower's own arrays."""
         return Array, (self.dtype, self.shape, self.stype, self.data)
 
 
 def _of_bytes(values: ArrayLike) -> TypeGuard[NDArray[Any]]:
-    """Tell whether something is an array whose entries stand in Python's bytes in their order, as sealed letters do."""
+    """Return whether a value is a C-ordered array over a bytes object, like a sealed letter."""
     return isinstance(values, np.ndarray) and isinstance(values.base, bytes) and values.flags.c_contiguous
 
 
@@ -332,12 +323,11 @@ def _is_frozen(values: ArrayLike, order: Literal["C", "F"]) -> TypeGuard[NDArray
 
 
 def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
-    """Return the array that one of Flower's arrays carries, in the form of an .npy file.
+    """Return the NumPy array in one of Flower's arrays, an .npy file.
 
-    `copy`: whether to return one that may be changed; else it is read-only, and what Flower's holds, as one that is
-    held and made of Python's bytes always is. Raises ProtocolError if it carries none, or entries that are neither
-    numbers nor text, or of no size, or if the header promises another number of bytes than there are: it is checked
-    before anything of that size is allocated.
+    `copy`: return a writable copy; else a read-only view. An array held over Python bytes is never copied. Raises
+    ProtocolError if there is no array, or one whose entries are neither numbers nor text, or have no bytes. Also if the
+    header announces another number of bytes than there are, which is checked before anything of that size is allocated.
     """
     if isinstance(array, HeldArray):
         return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values
@@ -356,7 +346,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
         ValueError,
         OverflowError,
     ):
-        # too many dimensions, ones that are no whole numbers, or too large a one beside one of 0
+        # too many dimensions, a fractional one, or a huge one beside a 0
         raise ProtocolError(f"an array announces {header}, which no array can have") from None
     return values.copy(order="K") if copy else values
 
@@ -367,36 +357,37 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
 
 
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
-    """Return a content of arrays, named by their places, and scalars; no array is serialised before an engine does it.
+    """Return a message content of arrays, named by position, and scalars.
 
-    Raises TypeError if a scalar is none. Raises ValueError if an integer has more than 64 bits.
+    Arrays are serialised on demand only. Raises TypeError if a scalar is none. Raises ValueError if an integer has more
+    than 64 bits.
     """
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise TypeError(f"{name} = {value!r} is no {', '.join(kind.__name__ for kind in SCALARS)}")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
             raise ValueError(f"{name} = {value} does not fit a message's 64 bits: from -2^63 to 2^64 - 1")
-    # in the order in memory that an .npy file would have: products of it then have the same bits
+    # in an .npy file's memory order, so that products have the same bits
     held = {str(n): HeldArray(array, order="F" if array.flags.fnc else "C") for n, array in enumerate(arrays)}
-    # entry by entry each would be checked three times, which takes longer than all else that sends a small message
+    # unchecked: Flower's three checks per entry would dominate the time of small messages
     records = {"arrays": _filled(ArrayRecord, held), "config": _filled(ConfigRecord, dict(scalars))}
     return _filled(RecordDict, records)
 
 
 def _filled(kind: type[RecordT], entries: dict[str, Any]) -> RecordT:
-    """Return a record of entries that are right."""
+    """Return a record of entries that are known to be valid."""
     record = kind.__new__(kind)
     record.__dict__.update(_AS_MADE[kind], _data=entries)
     return record
 
 
 def content_bytes(content: RecordDict) -> int:
-    """Return the serialised size of a message's content, of which no array is serialised for that."""
+    """Return the serialised size of a message's content without serialising an array."""
     return sum(map(len, _parts(content, lambda array: range(_entries(array)))))
 
 
 def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes | PartT]:
-    """Serialise a message's content in parts, with what is given in place of the arrays' entries."""
+    """Serialise a content in parts; `entries` supplies the part for each array's entries."""
     parts: list[bytes | PartT] = []
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
@@ -411,7 +402,7 @@ def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes
 
 
 def _before(key: str, array: Array) -> bytes:
-    """Return what an array of a record has before its entries, which is the same in most rounds."""
+    """Return the serialised bytes of a record's array before its entries, cached if short."""
     kind = array.dtype, array.shape, array.stype
     header = array.header if isinstance(array, HeldArray) else b""
     is_short = len(key) + sum(map(len, kind)) < SHORT
@@ -419,7 +410,7 @@ def _before(key: str, array: Array) -> bytes:
 
 
 def _beginning(key: str, kind: tuple[str, tuple[int, ...], str], header: bytes, entries: int) -> bytes:
-    """Return an array of a record up to its entries, of which there are so many bytes."""
+    """Return the serialised bytes of an array before its entries; `entries`: their number of bytes."""
     dtype, shape, stype = kind
     beginning: bytes = ArrayProto(dtype=dtype, shape=shape, stype=stype).SerializeToString()
     if header or entries:
@@ -432,15 +423,15 @@ _short_beginning = lru_cache(maxsize=256)(_beginning)
 
 
 def _entries(array: Array) -> int:
-    """Return of how many bytes the entries of an array are: of one that is not held, with all that is before them."""
+    """Return the size in bytes of an array's entries, plus the header unless the array is held."""
     return array.serialised.nbytes if isinstance(array, HeldArray) else len(array.data)
 
 
 def _item(key: str, value: Any) -> bytes:
-    """Return a scalar under its name, which is the same in most rounds where it is short."""
+    """Return a named scalar, serialised; cached if short."""
     kind = type(value)
     if len(key) <= SHORT:
-        if kind is float:  # eight bytes at the end
+        if kind is float:  # the last eight bytes
             return _short_item(key, 0.0)[:-8] + struct.pack("<d", value)
         if kind is int or kind is bool or (kind is str and len(value) <= SHORT):
             return _short_item(key, value)
@@ -455,7 +446,7 @@ _short_item = lru_cache(maxsize=1024, typed=True)(_item_of)  # True is no 1
 
 
 def _scalar(value: Any) -> bytes:
-    """Return a scalar as one of the fields of Flower's ConfigRecordValue; integers have 64 bits, see `content_of`."""
+    """Return a scalar as a field of Flower's ConfigRecordValue; see `content_of` for the range of integers."""
     match value:
         case str():
             return b"".join(_field(5, value.encode()))
@@ -472,12 +463,12 @@ def _scalar(value: Any) -> bytes:
 
 
 def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
-    """Return a field of bytes or text, which is left out where it is empty."""
+    """Return a protobuf field of bytes or text; nothing if empty."""
     return _field(number, value) if value else []
 
 
 def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
-    """Return a field of protobuf's wire format, of this number and with this content: tag, length, content."""
+    """Return a length-delimited protobuf field: tag, length, content."""
     return [_tag(number, sum(map(len, parts))), *parts]
 
 
@@ -487,7 +478,7 @@ def _tag(number: int, length: int) -> bytes:
 
 
 def _digits(number: int) -> list[int]:
-    """Return a number of protobuf's wire format, seven bits to a byte."""
+    """Return a number as a protobuf varint."""
     digits = []
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)

@@ -1,7 +1,4 @@
-"""What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string.
-
-With runs of named sites goes the study that they belong to, which each site approves, by its hash, before it answers.
-"""
+"""The list of runs and the study handed to the coordinator, as plain data in one JSON string."""
 
 import hashlib
 import json
@@ -34,13 +31,13 @@ from fedkernel.wire.row_ids import Missing
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a strategy's parameters, or those of a strategy inside, say ``share_rows``."""
+    """Return whether a strategy's parameters, or those of a nested strategy, set ``share_rows``."""
     inner = (value for value in parameters.values() if isinstance(value, Mapping))
     return parameters.get("share_rows") is True or any(map(shares_rows, inner))
 
 
 def _absolute(path: str) -> str:
-    """Return a path that means the same in every process, also one that works in another folder."""
+    """Return an absolute path, valid in processes with another working folder."""
     return os.path.abspath(Path(path).expanduser())
 
 
@@ -50,24 +47,23 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
-
 UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
-"""What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
+"""Fields that a job's JSON leaves out if unset, for sites with older versions."""
 
 MOST_SITES = 10_000
-"""Sites of a run that are named."""
+"""Named sites of a run, at most."""
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
-"""What a run is called: a part of the names of files at the sites, and so no path."""
+"""Id of a run; a part of file names at the sites, and so without slashes."""
 
 
 class Projecting(pydantic.BaseModel):
-    """That a run projects rows that are new at its sites, in place of fitting a model: onto what an earlier run found.
+    """Projection of new rows onto the model of an earlier run, in place of fitting.
 
-    - `of`: the earlier run's id. Each site takes the rows that it worked on, in its order, from what it noted then.
-    - `order`: by what that order is known, see `fedkernel.wire.order_of`.
+    - `of`: the earlier run's id. Each site takes that run's rows, in their order, from its own notes.
+    - `order`: the id of that order, see `fedkernel.wire.order_of`.
     - `model`: SHA-256 of the model's file, which stays with the coordinator.
-    - `coordinates`: who gets them: the coordinator, which computes them, or also every site.
+    - `coordinates`: who gets them: only the coordinator, which computes them, or also every site.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -81,31 +77,28 @@ class Projecting(pydantic.BaseModel):
 class RunSpec(pydantic.BaseModel):
     """One strategy on one partition of one data set with one seed.
 
-    - `id`: names the run's folder and files; 240 characters at most, since a record that cut it took two runs for one.
-    - `strategy`: its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
-    - `pair`: the client that answers it, in the same way: without it, a site that holds its own data answers nothing.
-    - `parameters`: its hyper-parameters, as a TOML table gives them.
-    - `data`, `partition`: where simulated sites take their part from; ``partition.clients`` None means as many as there
-      are nodes.
-    - `shards`: instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
-      scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
-    - `labels`: beside `shards`, for clients that need labels: .npy files of those of each site's rows.
-    - `sites`: instead of these: the names of the sites in the order of the clients; each has data of its own, which the
-      configuration of its node names (see `fedkernel.site.site_of_job`).
-    - `clients`: how many clients take part; None: all sites, or all nodes there are.
-    - `missing`: of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left
-      out everywhere, or the run is refused.
-    - `evaluate`: measure the model on the clients by a round or two more, where the method has such a measure.
-    - `align`: whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
-    - `plan`: what the strategy will ask of each client.
-    - `joint_seed`: whether named sites draw the seed together (`fedkernel.wire.seeding`); `seed` then only tells runs
-      apart.
-    - `prepare`: what is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
-      With `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
+    - `id`: names the run's folder and files; 240 characters at most.
+    - `strategy`: its address, ``package.module:Name``, or a short name.
+    - `pair`: address or short name of its client; without it, a site with data of its own answers nothing.
+    - `parameters`: hyper-parameters, as in a TOML table.
+    - `data`, `partition`: source of simulated sites' parts; ``partition.clients`` None means one per node.
+    - `shards`: instead of these, one file per site: .npy, .npz (arrays ``X`` and maybe ``new``, or written by
+      scipy.sparse.save_npz) or .parquet; or a `SiteFile`.
+    - `labels`: beside `shards`, .npy files of each site's labels, for clients that need them.
+    - `sites`: instead of these, the names of the sites in client order, each with data of its own (see
+      `fedkernel.site.site_of_job`).
+    - `clients`: number of clients; None: all sites, or all nodes.
+    - `missing`: for sites that hold columns and know rows by ids: drop rows that a site lacks, or refuse the run.
+    - `evaluate`: measure the model on the clients in a round or two more, if the method has such a measure.
+    - `align`: whether the sites' rows may be compared by ids; with a horizontal partition no method needs that.
+    - `plan`: the strategy's requests to each client.
+    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.seeding`); `seed` then only tells runs apart.
+    - `prepare`: preparation of the sites' raw tables, whose requests begin `plan`. With `project`, the preparation of
+      the earlier run, kept by each site, without requests.
     - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.
-    - `compare`: with `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters
-      the sites compare those of this one.
-    - `wire`: what arrays of the method's messages travel as, up and down.
+    - `compare`: with `evaluate`, the id of an earlier run of the same method with another seed; the sites compare
+      clusters.
+    - `wire`: precision of the arrays in the method's messages, up and down.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -139,7 +132,7 @@ class RunSpec(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _all_sites(cls, table: Any) -> Any:
-        """Have as many clients as there are sites, unless the table says otherwise."""
+        """Set the number of clients to that of the sites, unless the table sets another."""
         if isinstance(table, dict) and isinstance(table.get("sites"), list) and table.get("clients") is None:
             return table | {"clients": len(table["sites"]) or None}
         return table
@@ -161,27 +154,24 @@ class RunSpec(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out labels, which only simulated sites have, no other run, the usual wire.
-
-        None of these is then a part of what sites approve and draw their seeds from.
-        """
+        """Leave out labels, compare and wire at their defaults, which then change no study's hash."""
         table: dict[str, Any] = plain(self)
         defaults = {"labels": None, "compare": None, "wire": "float64"}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property
     def key(self) -> str:
-        """SHA-256 of all that it says: another run has another."""
+        """SHA-256 of all fields."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def prepares(self) -> Prepare | None:
-        """What the run begins with; None where the sites' tables are not prepared, or are as they were before."""
+        """Preparation at the start of the run; None: tables stay raw, or an earlier run's preparation is reused."""
         return self.prepare if self.project is None else None
 
     @property
     def shares_rows(self) -> bool:
-        """Whether the strategy says that rows may leave the clients."""
+        """True if the strategy's parameters let rows leave the clients."""
         return shares_rows(self.parameters)
 
 
@@ -199,10 +189,10 @@ def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception
 
 
 class Study(pydantic.BaseModel):
-    """What sites are asked to take part in: everything that will be asked of them, before it is.
+    """An experiment's runs, for the sites' approval before the first request.
 
-    `name`: the experiment's. `runs`: all of its runs, each with all parameters, seed, sites and plan. `versions`: of
-    fedkernel at the coordinator, and of the messages.
+    `runs`: with all parameters, seeds, sites and plans. `versions`: of fedkernel at the coordinator, and of the
+    messages.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -215,7 +205,7 @@ class Study(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="after")
     def _is_one_thing(self) -> "Study":
-        """Refuse runs of the same id, and numbers that JSON does not have."""
+        """Refuse duplicate ids of runs, and numbers outside JSON."""
         if len({run.id for run in self.runs}) < len(self.runs):
             raise ValueError("two of its runs have the same id")
         try:
@@ -231,16 +221,16 @@ class Study(pydantic.BaseModel):
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of `text`, 64 hexadecimal digits: another study has another."""
+        """SHA-256 of `text`, 64 hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @classmethod
     def from_json(cls, text: str, what: str = "the study") -> "Study":
-        """Read a study, with errors as one sentence that begins with what it is called."""
+        """Read a study; `what` begins error texts."""
         return _from_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
-        """Raise TellableError unless a run is, to the letter, one of the study's."""
+        """Raise TellableError unless a run is equal, as JSON, to one of the study's."""
         if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
             raise TellableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
 
@@ -250,7 +240,7 @@ SHORT = 12
 
 
 class Apps(pydantic.BaseModel):
-    """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``."""
+    """Addresses, ``package.module:name``, of the two Flower apps that carry out a job."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -263,23 +253,20 @@ class Job(pydantic.BaseModel):
 
     - `study`: that they belong to; it may have more runs.
     - `signatures`: of the study, see `fedkernel.site.sign`.
-    - `apps`: what an engine starts; None: nothing is to be started, since the job comes to apps that are there.
-    - `out`: folder for the results, made absolute as all paths are; None: they are only logged.
-    - `mark`: name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another
-      machine's folder; results then come through the log (see `fedkernel.run.result_log`), and simulated sites keep
-      nothing.
-    - `models`: files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
-    - `deadline`: seconds that a round may take.
+    - `apps`: for an engine to start; None: the job goes to running apps.
+    - `out`: folder for the results, made absolute; None: they are only logged.
+    - `mark`: name of a file in `out`, for apps that may run elsewhere. Without that file, `out` is another machine's
+      folder: results then come through the log (see `fedkernel.run.result_log`), and simulated sites keep nothing.
+    - `models`: model files that runs project onto, by the run's id; not sent to sites, nor is `out`.
+    - `deadline`: seconds of a round, at most.
     - `deadlines`: by phase, seconds in place of the `deadline`.
-    - `quorum`: how many clients must remain, or which fraction, see `fedkernel.wire.quorum`.
-    - `threads`: BLAS threads of each client and of the coordinator; part of the configuration since it decides the last
-      bits.
-    - `journals`: write each run's replies down in its folder, and go on with a run that was stopped
-      (`fedkernel.run.journal`); whoever says so removes them once he has the result. Nothing that sites are told.
-    - `go_on`: whether a run that fails ends the job, or is told of (`fedkernel.run.failed_run`) and the next begins.
-      Nothing that sites are told.
-    - `whole`: write coresets down too, where sites are simulated and `out` is read at once and removed. Nothing that
-      sites are told.
+    - `quorum`: number or fraction of clients that must remain, see `fedkernel.wire.quorum`.
+    - `threads`: BLAS threads of each client and of the coordinator, set here since they decide the last bits.
+    - `journals`: write each run's replies to its folder and resume a stopped run (`fedkernel.run.journal`); the caller
+      removes them once it has the result. Not sent to sites.
+    - `go_on`: continue with the next run after a failed one, which is reported (`fedkernel.run.failed_run`). Not sent
+      to sites.
+    - `whole`: write coresets too, if sites are simulated and `out` is read at once and removed. Not sent to sites.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -301,18 +288,18 @@ class Job(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_sites_are_not_told(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what sites are not told, and who does not know it could not read."""
+        """Leave out the `UNTOLD` fields that are unset."""
         table: dict[str, Any] = plain(self)
         return {name: value for name, value in table.items() if value or name not in UNTOLD}
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        """Read a job, with errors as one sentence."""
+        """Read a job; TellableError, in one sentence, if it is not valid."""
         return _from_json(cls, text, "the job", TellableError)
 
     @property
     def folder(self) -> Path | None:
-        """Where this process can write results; None: nowhere."""
+        """Result folder that this process can write to; None: there is none."""
         if self.out is None or self.mark is None:
             return None if self.out is None else Path(self.out)
         here = os.access(Path(self.out) / self.mark, os.R_OK) and os.access(self.out, os.W_OK)
@@ -320,7 +307,7 @@ class Job(pydantic.BaseModel):
 
     @property
     def work(self) -> str:
-        """What the job asks of a site, in words for its operator."""
+        """Summary of the job's strategies and clients, for a site's operator."""
         work = dict.fromkeys(
             f"{short(run.strategy, 'pairs')} ({short(run.pair, 'clients') if run.pair else 'of no client named'})"
             + (", for which rows leave the site as they are" if run.shares_rows else "")
@@ -330,16 +317,16 @@ class Job(pydantic.BaseModel):
 
     @property
     def packages(self) -> set[str]:
-        """The packages in which the runs' strategies, clients, kernels and data loaders are, and our own pairs."""
+        """Packages of the runs' strategies, clients, kernels and data loaders, and of fedkernel's own pairs."""
         groups: dict[Group, list[str]] = {
             "pairs": [run.strategy for run in self.runs],
             "clients": [run.pair for run in self.runs if run.pair is not None],
             "kernels": [table["type"] for run in self.runs for table in kernel_tables(run.parameters)],
             "datasets": [run.data.name for run in self.runs if run.data is not None],
         }
-        wholes = {names(group).get(name, name) for group, written in groups.items() for name in written}
-        wholes |= {*own_names("pairs").values(), *own_names("clients").values()}
-        return {whole.partition(":")[0].partition(".")[0] for whole in wholes if ":" in whole} - set(SOURCES)
+        addresses = {names(group).get(name, name) for group, written in groups.items() for name in written}
+        addresses |= {*own_names("pairs").values(), *own_names("clients").values()}
+        return {address.partition(":")[0].partition(".")[0] for address in addresses if ":" in address} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
         """Return the run of that id."""

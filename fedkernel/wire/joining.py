@@ -1,4 +1,4 @@
-"""What a site is asked before the first round: who it is, its share of the seed, and which rows all sites have."""
+"""Requests and replies before the first round: introduction, shares of the seed, common rows."""
 
 from typing import Annotated
 
@@ -13,12 +13,12 @@ Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Introduction(Reply):
-    """A client's number and the size of its table: reveals these, and names where the site and its columns have them.
+    """A client's number and table size, and names of site and columns if any: reveals these.
 
-    - `names`: the columns'; empty: they have none.
-    - `ids`: whether the rows are known by ids.
-    - `commitment`: to its share of the run's seed, where sites draw that together.
-    - `sampled`: how many of the rows may be sampled into a coreset, where a method samples any.
+    - `names`: of the columns; empty: unnamed.
+    - `ids`: whether the rows have ids.
+    - `commitment`: to the site's share of the seed, in a run with a joint seed.
+    - `sampled`: rows that may be sampled into a coreset at most, in a method that samples any.
     """
 
     client: Size
@@ -39,35 +39,35 @@ class Introduction(Reply):
 
 
 BEGINNING = "beginning"
-"""Stands beside `Introduce`: tells this beginning of the run from others, and is the same where that is resumed."""
+"""Scalar beside `Introduce` that identifies a start of the run; a resumed run repeats it."""
 
 
 class Introduce(Request[Introduction]):
-    """Begins a run, and asks who this is."""
+    """Request that begins a run and asks for an `Introduction`."""
 
 
 class Share(Reply):
-    """The site's share of a seed that all sites draw together: reveals nothing else."""
+    """The site's share of a joint seed; reveals nothing else."""
 
     share: Digits
 
 
 class ShowShare(Request[Share]):
-    """Asks for the site's share of the run's seed, with all sites' commitments to theirs, in the clients' order."""
+    """Request for the site's share of the seed, with all sites' commitments in client order."""
 
     commitments: Annotated[tuple[Digits, ...], FailFast()]
 
 
 class TakeShares(Request[Receipt]):
-    """Tells the shares of all sites, in the clients' order, from which the run's seed follows."""
+    """Request that delivers all sites' shares of the seed, in client order."""
 
     shares: Annotated[tuple[Digits, ...], FailFast()]
 
 
 class HashedIds(Reply):
-    """Hashes of the ids of a site's rows: reveals how many there are, and to who has the key which.
+    """Hashes (n_m, 16) of a site's row ids: reveals their number, and the ids to a key holder.
 
-    `hashes` (n_m, 16). `key_check` (16,): the same at sites with the same key.
+    `key_check` (16,): the same at sites with the same key.
     """
 
     hashes: Annotated[Hashes, Shape("n_m", "size", dtype="uint8")]
@@ -75,7 +75,7 @@ class HashedIds(Reply):
 
 
 class HashIds(Request[HashedIds]):
-    """Asks for the hashes of the rows' ids."""
+    """Request for the hashes of the rows' ids."""
 
     def known_dimensions(self) -> dict[str, int]:
         """Return the size of a hash."""
@@ -83,17 +83,17 @@ class HashIds(Request[HashedIds]):
 
 
 class CommonRows(Reply):
-    """How many rows a site works on from now on: reveals nothing that was not asked."""
+    """The number of common rows that a site now works on; reveals nothing new."""
 
     rows: Size
 
 
 class TakeRows(Request[CommonRows]):
-    """Tells the hashes of the rows that all sites have, in the order that they have from now on."""
+    """Request that delivers the hashes of the common rows, in their common order."""
 
     hashes: Annotated[Hashes, Shape("n", "size", dtype="uint8")]
 
     def check_reply(self, reply: CommonRows) -> None:
-        """Raise ValueError if these are not as many rows."""
+        """Raise ValueError if the reply has another number of rows."""
         if reply.rows != len(self.hashes):
             raise ValueError(f"it works on {reply.rows} of the {len(self.hashes)} rows")

@@ -1,7 +1,7 @@
-"""What of a serialised message is entries of arrays, and what is not: told before anything of it is parsed.
+"""Limit on the bytes of a serialised message that are not array entries, checked before parsing.
 
-A parser makes of a name, a number or a record many times the bytes that these have on the wire, of an array's entries
-no more than a copy. So all but the entries is bounded, and with it what a message can take beyond twice its size.
+A parser makes many times the bytes on the wire of a name, a number or a record, but at most one copy of an array's
+entries. The limit thus bounds the memory of a message beyond twice its size.
 """
 
 from collections.abc import Iterator
@@ -9,23 +9,20 @@ from collections.abc import Iterator
 from fedkernel.ground import ProtocolError
 
 MOST_BESIDE = 1 << 21
-"""Bytes of a message that are no entries of arrays: names, numbers, texts, records. 100,000 columns' names fit."""
+"""Bytes of a message that are no array entries, at most: enough for the names of 100,000 columns."""
 
 MOST_FIELDS = 10_000
-"""Fields of protobuf that are looked at: more than a thousand arrays have."""
+"""Protobuf fields that are read, at most: enough for more than a thousand arrays."""
 
 SMALL = min(MOST_BESIDE, 2 * MOST_FIELDS)
-"""Bytes of a message that cannot have too much of anything: a field has two at least."""
+"""Bytes of a message that cannot exceed either limit: a field has at least two."""
 
 ENTRIES = (2, 1, 2, 1, 2, 4)
-"""Where entries are: a message's content, its items, their arrays by name, these arrays' items, the array, its data."""
+"""Protobuf field path to the entries: content, items, arrays by name, their items, array, data."""
 
 
 def check_weight(data: bytes | bytearray) -> None:
-    """Refuse a serialised message of Flower's that is not as large as it is for the sake of its arrays.
-
-    Raises ProtocolError if it has too much beside their entries, too many parts, or is cut off.
-    """
+    """Raise ProtocolError if a serialised message has too much beside array entries, or is cut off."""
     if len(data) <= SMALL:
         return
     fields_to_go = [MOST_FIELDS]
@@ -40,7 +37,7 @@ def check_weight(data: bytes | bytearray) -> None:
 
 
 def _entries(message: memoryview, path: tuple[int, ...], fields_to_go: list[int]) -> int:
-    """Return how many bytes lie at the end of a path of fields."""
+    """Return the total bytes of the fields at the end of a path."""
     if not path:
         return len(message)
     total = 0
@@ -51,7 +48,7 @@ def _entries(message: memoryview, path: tuple[int, ...], fields_to_go: list[int]
 
 
 def _fields(message: memoryview, fields_to_go: list[int]) -> Iterator[tuple[int, memoryview]]:
-    """Yield number and content of the fields of a message that have one, as long as there are some left."""
+    """Yield number and content of a message's length-delimited fields, while `fields_to_go` lasts."""
     place = 0
     while place < len(message) and fields_to_go[0] > 0:
         fields_to_go[0] -= 1
@@ -72,7 +69,7 @@ def _fields(message: memoryview, fields_to_go: list[int]) -> Iterator[tuple[int,
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a varint and the position after it."""
     value = shift = 0
     while True:
         byte = message[place]

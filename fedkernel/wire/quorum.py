@@ -1,4 +1,4 @@
-"""Whether a run goes on without a client that fails or keeps silent: what a strategy declares, and what a run asks."""
+"""Quorum rules: rounds with tolerated losses of clients, and clients that must remain."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fedkernel.ground import InputError
 
 
 def check_quorum(quorum: float | None) -> float | None:
-    """Return it, or raise InputError unless it is None, a number of clients, or a fraction of them."""
+    """Return a quorum: None, a number of clients, or a fraction of them; InputError otherwise."""
     if quorum is None:
         return None
     if isinstance(quorum, bool) or not (0 < quorum <= 1 or (1 < quorum < math.inf and quorum == int(quorum))):
@@ -29,7 +29,7 @@ EVERYWHERE = "what the method makes of the replies that are left"
 
 
 def needed(quorum: float, clients: int) -> int:
-    """Return how many of so many clients a quorum asks for; 1.0 are all of them, and 1 is one."""
+    """Return the number of clients that a quorum requires; 1.0 means all, and 1 means one."""
     if isinstance(quorum, int) or quorum > 1:
         return int(quorum)
     return math.ceil(round(quorum * clients, 9))  # 0.28 * 25 is 7.000000000000001
@@ -37,14 +37,12 @@ def needed(quorum: float, clients: int) -> int:
 
 @dataclass(frozen=True)
 class Losses:
-    """In which rounds of a protocol a client may be lost.
+    """Rounds of a protocol with tolerated losses of clients, among `clients` at the start.
 
-    - `everywhere`: in every one, whose replies are not summed, whatever the answer then means; also without a quorum.
-    - `first`: with a quorum in the first, before anything of any client was used: the answer is that of the others.
-    - `handing_out`: with a quorum in these phases, which ask for nothing any more: the answer is there, and of all
-      clients.
+    - `everywhere`: all rounds without summed replies, also without a quorum; the meaning of the answer may change.
+    - `first`: the first round, with a quorum, before any client's data were used: the answer is that of the others.
+    - `handing_out`: these phases, with a quorum: the answer is complete, and nothing is asked any more.
     - `quorum`: how many clients must remain, see `needed`.
-    - `clients`: that began the run.
     """
 
     everywhere: bool = False
@@ -54,7 +52,7 @@ class Losses:
     clients: int = 0
 
     def meaning(self, number: int, phase: str, *, summed: bool) -> str:
-        """Return what the answer means where a client is lost in a round; empty: the run cannot go on."""
+        """Return the meaning of the answer after a loss in a round; empty: the run fails."""
         if self.quorum is not None and phase in self.handing_out:
             return HANDED_OUT
         if self.quorum is not None and self.first and number == 1 and not summed:
@@ -62,7 +60,7 @@ class Losses:
         return EVERYWHERE if self.everywhere and not summed else ""
 
     def fault(self, number: int, phase: str, left: int, *, summed: bool) -> str | None:
-        """Return what a run needs that fails with so many clients left, for its error to end with; None: it goes on."""
+        """Return the end of the error text of a run with too few clients left; None: it continues."""
         goes_on = self.meaning(number, phase, summed=summed)
         least = 1 if self.quorum is None else max(1, needed(self.quorum, self.clients))
         if goes_on and left >= least:

@@ -1,4 +1,4 @@
-"""Messages that hold many earlier requests of a resumed run, and the site's reply with a hash of each answer."""
+"""Bundles of a resumed run's earlier requests, answered by one hash per reply."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,14 @@ from fedkernel.wire import flower
 from fedkernel.wire.content import answer_hash
 
 AGAIN = "again"
-"""The action of a message that has many requests."""
-
+"""Action of a message that bundles many requests."""
 
 KINDS, ANSWERS = "kinds", "answers"
-"""What a message has of each of these its type, and the reply the answer's hash."""
+"""Names of the list of request types in such a message, and of the list of hashes in its reply."""
 
 
 def bundled(requests: Sequence[tuple[str, RecordDict]]) -> RecordDict:
-    """Return the content of a message that has these requests, each record under its number and its name."""
+    """Return a content that bundles requests, each record under its request's number and its name."""
     content = RecordDict({KINDS: ConfigRecord({KINDS: [kind for kind, _ in requests]})})
     for number, (_, request) in enumerate(requests):
         for name, record in request.items():
@@ -28,7 +27,7 @@ def bundled(requests: Sequence[tuple[str, RecordDict]]) -> RecordDict:
 
 
 def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
-    """Yield the requests that a message has, each with its type; ProtocolError if it is no such message."""
+    """Yield the type and content of each bundled request; ProtocolError if the content is no bundle."""
     kinds = content.config_records.get(KINDS, ConfigRecord()).get(KINDS)
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise ProtocolError("it is asked again, but not what")
@@ -46,10 +45,10 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
 
 
 def answer_again(app: ClientApp, message: Message, context: Context) -> Message:
-    """Answer all requests that a message has, one after the other, each as if it had come alone.
+    """Answer all bundled requests in order, each as a single message.
 
-    Returns what `fedkernel.wire.answer_hash` is of each answer, or the first error in place of one. Raises
-    ProtocolError if the message has something else.
+    Returns the `fedkernel.wire.answer_hash` of each answer, or the first error. Raises ProtocolError if the message is
+    no bundle.
     """
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):

@@ -1,9 +1,8 @@
-"""Keyed hashes of row ids, by which sites find the rows that they have in common.
+"""Keyed hashes of row ids, for sites to find their common rows.
 
-Rows are compared by hashes of their ids: HMAC-SHA256 of the run's salt and the id, under a key that the sites share and
-the coordinator does not know. It learns how many rows each site has and which hashes are at which sites; another run's
-hashes are others. Without a key the function is known to everybody: a coordinator (or whoever reads its messages) that
-can list likely ids, such as all customer numbers, finds out which of them a site has.
+A hash is HMAC-SHA256 of the run's salt and the id, under a key that the sites share and the coordinator does not know.
+The coordinator learns each site's number of rows and which hashes are at which sites. Hashes differ between runs.
+Without a key, a reader of the hashes with a list of likely ids, such as all customer numbers, finds a site's ids.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ SIZE = 16
 """Bytes of a hash: among 10^9 ids, two have the same one with probability 10^-21."""
 
 Missing = Literal["drop", "refuse"]
-"""What becomes of rows that are missing at a site: they are left out everywhere, or the run is refused."""
+"""Treatment of rows that a site lacks: drop them everywhere, or refuse the run."""
 
 Hashes = npt.NDArray[np.uint8]
 
@@ -26,7 +25,7 @@ Hashes = npt.NDArray[np.uint8]
 def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
     """Return the hashes of ids in a run, of shape (n, 16).
 
-    The salt follows from the run's id and seed, so that a run that is repeated sends the same bytes.
+    The salt follows from the run's id and seed, so that a repeated run sends the same bytes.
     """
     salt = hashlib.sha256(f"fedkernel, ids of run {run}, seed {seed}".encode()).digest()
     hashes = b"".join(hmac.digest(key, salt + row_id.encode(), "sha256")[:SIZE] for row_id in ids)
@@ -34,13 +33,13 @@ def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
 
 
 def key_check(key: bytes, run: str, seed: int) -> Hashes:
-    """Return what tells whether two sites have the same key, of shape (16,): the hash of the empty id of no row."""
+    """Return a hash, of shape (16,), that is equal at two sites with the same key."""
     check: Hashes = hash_ids([""], key, run, seed)[0]
     return check
 
 
 def order_of(common: Hashes) -> int:
-    """Return a number from 0 to 2^48 - 1 by which sites and coordinator know the rows agreed on, in their order."""
+    """Return a number, from 0 to 2^48 - 1, that identifies the common rows in their order."""
     return int.from_bytes(hashlib.sha256(common.tobytes()).digest()[:6])
 
 
@@ -50,5 +49,5 @@ def are_hashes(array: npt.NDArray[Any]) -> bool:
 
 
 def as_keys(hashes: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
-    """Return hashes (n, 16) as n keys that numpy compares and sorts, byte after byte."""
+    """Return hashes (n, 16) as n keys that NumPy sorts bytewise."""
     return np.ascontiguousarray(hashes).view(f"S{SIZE}").ravel()

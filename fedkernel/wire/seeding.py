@@ -1,9 +1,8 @@
-"""A run's seed that nobody chooses: every site commits itself to a share before it learns another's.
+"""Joint seed of a run by commit and reveal: every site commits to a share before it learns another's.
 
-The coordinator shows each site all commitments, gets the shares, and shows each site those. A site checks at every step
-what was shown before, so that a seed which suits a coordinator, also one that invented all other sites, would take
-another share of this one. A share follows from a secret of the site, the study and the run: the same run has the same
-seed whenever it begins again.
+The coordinator shows each site all commitments, collects the shares, and shows each site those. A site checks each step
+against the one before. A coordinator thus cannot choose the seed, not even one that invented all other sites. A share
+follows from a secret of the site, the study and the run, so that a restarted run has the same seed.
 """
 
 import hashlib
@@ -16,20 +15,19 @@ RULE = "study.joint_seed"
 
 
 def commitment(share: str) -> str:
-    """Return what binds a site to its share and does not tell it."""
+    """Return the hash that binds a site to its share without revealing the share."""
     return hashlib.sha256(share.encode()).hexdigest()
 
 
 def joint_seed(shares: Sequence[str]) -> int:
-    """Return the seed of all sites' shares, in the order of the clients: below 2^48, which a float holds."""
+    """Return the seed of all sites' shares in client order, below 2^48, exact as a float."""
     return int(hashlib.sha256("".join(shares).encode()).hexdigest()[:12], 16)
 
 
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
-    """Return the digest of all sites' commitments; RefusedError unless they are of so many, this site's in its place.
+    """Return the digest of all sites' commitments, in client order; RefusedError if they do not fit.
 
-    `commitments`: as whoever asks shows them. `sites`, `client`: how many sites the run has, and this one's place.
-    `share`: this site's.
+    `sites`, `client`, `share`: the number of commitments, this site's position and its share.
     """
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(
@@ -39,10 +37,7 @@ def check_commitments(commitments: Any, sites: int, client: int, share: str) -> 
 
 
 def check_shares(shares: Any, sites: int, digest: str) -> int:
-    """Return the seed of all sites' shares; RefusedError unless they are what the sites committed themselves to.
-
-    `digest` is what `check_commitments` returned of the commitments that were shown before.
-    """
+    """Return the seed of all sites' shares; RefusedError if they do not fit the commitments' digest."""
     if not _are_texts(shares, sites) or _digest_of(shares) != digest:
         raise RefusedError(
             RULE, f"the shares of the seed are not those that the sites committed themselves to ({RULE})"
