@@ -26,23 +26,12 @@ from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, S
 class PeerClient(KernelClient):
     """Base of clients that write to each other; also answers the two requests of the key agreement.
 
-    Parameters
-    ----------
-    X, **others
-        As for `KernelClient`.
-    identity : KeyPair, optional
-        The site's long-term key pair; None: one is made for the run.
-    pins : mapping of int to str, optional
-        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
-    names : sequence of str
-        The sites', in the order of the clients' numbers, for errors; empty: they have none.
-    kept : KeptKeys, optional
-        File of the run's keys for a restarted process; None: no file.
-
-    Attributes
-    ----------
-    mail : Mailbox
-        Letters of the pending round; a reply with letters inherits `CarriesLetters`.
+    - `identity`: the site's long-term key pair; None: one is made for the run.
+    - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other
+      keys.
+    - `names`: the sites', in the order of the clients' numbers, for errors; empty: they have none.
+    - `kept`: file of the run's keys for a restarted process; None: no file.
+    - `mail`: letters of the pending round; a reply with letters inherits `CarriesLetters`.
     """
 
     answers: ClassVar[Answers] = (PublishKeys, TakeKeys)

@@ -48,20 +48,9 @@ _DAMAGED = (ParseError, KeyError, OSError, TypeError, ValueError)
 class Topology:
     """Specification of a communication graph, from a ``graph`` table.
 
-    Attributes
-    ----------
-    kind : {"ring", "star", "full", "grid", "random-geometric", "file"}
-        As in this module's docstring.
-    neighbors : int or None
-        Kind "ring": neighbours of every node, even and less than the number of nodes; None: 2.
-    rows, columns : int or None
-        Kind "grid": their product is the number of nodes; a None is computed.
-    radius : float or None
-        Kind "random-geometric", where it is required; points lie in the unit square.
-    seed : int or None
-        Kind "random-geometric": of the points; None: 0.
-    path : str or None
-        Kind "file", where it is required.
+    This module's docstring has the kinds and their parameters. `neighbors` is less than the number of nodes, `rows`
+    times `columns` is that number, with None computed, and `radius` is a distance in the unit square. `radius` and
+    `path` are required by their kinds; `seed` is 0 by default.
     """
 
     kind: Literal["ring", "star", "full", "grid", "random-geometric", "file"] = "ring"

@@ -218,14 +218,9 @@ class _Wire:
     def ask(
         self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
     ) -> tuple[int, dict[int, tuple[ReplyT, RecordDict]]]:
-        """Send a request to `nodes`, named by their values in texts, and return the replies.
+        """Send a request to `nodes`, named by their values in texts.
 
-        Returns
-        -------
-        bytes_down : int
-            Size of the request to each node.
-        replies : dict of int to (Reply, flwr.app.RecordDict)
-            By node, in the order of `nodes`, decoded and as received.
+        Returns the request's size in bytes, and by node, in the order of `nodes`, the replies decoded and as received.
         """
         header = self.settings.header(self.pair)
         if kind == MessageType.QUERY:

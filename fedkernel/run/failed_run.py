@@ -13,10 +13,8 @@ NOT_RUN = "NotRun"
 class FailedRun:
     """Run that ended without a result.
 
-    - `run`: its id.
-    - `kind`: class name of the cause, or `NOT_RUN`.
-    - `text`: the cause, a sentence.
-    - `error`: the cause itself, if raised in this process.
+    `kind`: class name of the cause, or `NOT_RUN`. `text`: the cause, a sentence. `error`: the cause itself, if raised
+    in this process.
     """
 
     run: str

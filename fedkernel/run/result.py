@@ -26,28 +26,16 @@ POINTS = "points.npz"
 class Result(Generic[M]):
     """Outcome of one run; ``Result(model)`` wraps a model without a run.
 
-    Attributes
-    ----------
-    model : M
-        For instance a `fedkernel.models.KernelPCA`.
-    ledger : Ledger
-    history : sequence of dict
-        A row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own figures.
-    outputs : dict of int to dict of str to ndarray
-        Named arrays per client, of simulated sites only: a real site's never leave it.
-    metrics : dict of str to float
-    findings : list of str
-        Choices that the run made by itself, with reasons, and warnings of its evaluation.
-    seconds : float
-        Wall-clock time of the run, joining included.
-    columns : tuple of str
-        Names of the columns that the model was fitted on, where rows are divided and their columns have names.
-    preparation : Preparation, optional
-        Applied to the raw columns before; where columns are divided, each site has its own and keeps it.
-    strategy : str
-        Address of the strategy's class; empty if unknown.
-    wire : {"float64", "float32"}
-        Precision of the sent arrays: the ledger's floats are the same, its bytes as sent.
+    - `model`: for instance a `fedkernel.models.KernelPCA`.
+    - `history`: a row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own
+      figures.
+    - `outputs`: named arrays per client, of simulated sites only: a real site's never leave it.
+    - `findings`: choices that the run made by itself, with reasons, and warnings of its evaluation.
+    - `seconds`: wall-clock time of the run, joining included.
+    - `columns`: names of the columns that the model was fitted on, where rows are divided and their columns have names.
+    - `preparation`: applied to the raw columns before; where columns are divided, each site has its own and keeps it.
+    - `strategy`: address of the strategy's class; empty if unknown.
+    - `wire`: precision of the sent arrays; the ledger has the bytes as sent.
     """
 
     model: M

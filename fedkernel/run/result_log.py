@@ -22,9 +22,8 @@ FILES = ("model.npz", "points.npz", "result.json")
 class Parcel:
     """Result or failure of a run, as a ServerApp prints it.
 
-    - `run`: its id; empty where the whole job failed.
-    - `files`: the result's files in base64; none where the job's folder has them already.
-    - `error`: class name and text of a failure's cause.
+    `run`: its id; empty where the whole job failed. `files`: the result's in base64; none where the job's folder has
+    them. `error`: class name and text of a failure's cause.
     """
 
     run: str = ""

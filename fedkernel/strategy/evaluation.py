@@ -89,22 +89,16 @@ class Judged(Generic[M]):
     ``central``      the method's answer on the pooled tables               there is no such answer
     ``judge``        metrics of a result, and its errors                    none
     ``judge_steps``  errors of the estimates after each step                none
-    ``for_site``     the method for a single site: `alone` is its           the method unchanged
-                     ``central``
+    ``for_site``     the method for one site: `alone` is its ``central``    the method unchanged
     ``judge_alone``  metrics of the sites' own models                       the mean of ``judge`` over the sites
     ===============  =====================================================  ==================================
 
-    Attributes
-    ----------
-    central_fields : tuple of str, optional
-        Hyper-parameters that `central` depends on, by dotted path, declared by the class of `central`; None: all.
-    counterparts : mapping of str to mapping
-        Names of the unfederated method, as in the baseline ``central KPCA``, each with the parameters for which a
-        baseline's default differs from a run's. Not inherited.
-    places : tuple of str
-        Baselines of the counterparts: ``central``, ``isolated``, and ``pooled`` for a site's rows with its neighbours'.
-    rivals : tuple of type
-        Baselines from the literature.
+    - `central_fields`: hyper-parameters that `central` depends on, by dotted path, declared by its class; None: all.
+    - `counterparts`: names of the unfederated method, as in the baseline ``central KPCA``, each with the parameters for
+      which a baseline's default differs from a run's. Not inherited.
+    - `places`: the counterparts' baselines: ``central``, ``isolated``, and ``pooled`` for a site's rows with its
+      neighbours'.
+    - `rivals`: baselines from the literature.
     """
 
     partition: ClassVar[Divided]  # as `KernelStrategy` says
@@ -164,13 +158,8 @@ class Judged(Generic[M]):
     def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return metrics of a result, computed on the pooled shards.
 
-        Parameters
-        ----------
-        result : Result
-            Of a simulated run; or ``Result(model)``, without the metrics of a run.
-        shards : sequence of tables
-        reference : optional
-            The exact answer, from `central`, for metrics of the result's error.
+        `result`: of a simulated run; or ``Result(model)``, without the metrics of a run. `reference`: the exact answer,
+        from `central`, for metrics of the result's error.
         """
         if reference is not None:
             raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")

@@ -45,19 +45,11 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     ) -> FlowerResult:
         """Run the protocol to its end, with the arguments and result of Flower's strategies.
 
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        initial_arrays, num_rounds
-            Not used: the protocol has its own start and number of rounds.
-        timeout : float
-            Longest time of a round, in seconds.
-        train_config : ConfigRecord, optional
-            ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
-        evaluate_config : ConfigRecord, optional
-            If given, the clients measure the finished model in one more round (see `evaluation`).
-        evaluate_fn : callable, optional
-            Called once, with the number of rounds and the finished model's arrays.
+        - `initial_arrays`, `num_rounds`: not used, since the protocol has its own start and number of rounds.
+        - `timeout`: longest time of a round, in seconds.
+        - `train_config`: ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
+        - `evaluate_config`: if given, the clients measure the finished model in one more round (see `evaluation`).
+        - `evaluate_fn`: called once, with the number of rounds and the finished model's arrays.
         """
         self.summary()
         outcome = FlowerResult()
@@ -84,15 +76,8 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     ) -> Iterable[Message]:
         """Return the messages of the pending round, none after the last; round 1 joins the clients first.
 
-        Parameters
-        ----------
-        server_round : int
-            1 begins a new run.
-        arrays : ArrayRecord
-            Not used: these methods start from the clients' data, not from a model.
-        config : ConfigRecord
-            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
-        grid : Grid
+        `server_round`: 1 begins a new run. `arrays`: not used, since these methods start from the clients' data.
+        `config`: may hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
         """
         if server_round == 1:
             execution, settled = begin(self, grid, RunSettings.from_config(config))
@@ -106,17 +91,9 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Pass the replies to the protocol.
 
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            The model's arrays by name, once the protocol is done.
-        metrics : MetricRecord or None
-            The round's costs; None, like the arrays, for rounds of Flower's loop after the protocol's last.
-
-        Raises
-        ------
-        ProtocolError
-            If a client failed or did not answer, or if its reply does not fit the request.
+        Returns the model's arrays by name, once the protocol is done, and the round's costs; None and None for rounds
+        of Flower's loop after the protocol's last. Raises ProtocolError if a client failed or did not answer, or if its
+        reply does not fit the request.
         """
         training = self._rounds.training
         if training.done:

@@ -194,14 +194,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     ) -> Result[M]:
         """Run the protocol over a grid, and return the model with its costs.
 
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        settings : RunSettings, optional
-        evaluate : bool
-            Measure the model on the clients in one or two more rounds, if the method has such a measure.
-        journal : Journal, optional
-            Recorded replies of a stopped run, which is resumed; new replies are added.
+        `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
+        `journal`: recorded replies of a stopped run, which is resumed; new replies are added.
         """
         began = time.perf_counter()
         execution, settled = begin(self, grid, settings or RunSettings(), journal)

@@ -20,21 +20,13 @@ class Method(Judged[M], ABC, Generic[M]):
 
     An instance is a value: its fields are the method's hyper-parameters; everything of a run is an argument.
 
-    Attributes
-    ----------
-    client : type
-        The `KernelClient` of the pair.
-    partition : {"vertical", "horizontal"}
-        Whether sites hold columns of the same rows, or rows with the same columns.
-    on_missing : {"fail", "continue"}
-        Whether a client that fails or does not answer ends the run, or the run goes on without it.
-    loses_first, hands_out : bool, tuple of str
-        Rounds in which a run with a quorum may lose a client: the first, with the others' answer; and phases that only
-        hand out the answer.
-    needs_all : str
-        Why the other rounds need all clients, in a sentence.
-    tags : Tags
-        Properties of the results, for `fedkernel.testing`.
+    - `client`: the pair's `KernelClient`.
+    - `partition`: whether sites hold columns of the same rows, or rows with the same columns.
+    - `on_missing`: whether a client that fails or does not answer ends the run, or the run goes on without it.
+    - `loses_first`: a run with a quorum may lose a client in the first round; the answer is then the others'.
+    - `hands_out`: phases that only hand out the answer, so that a run with a quorum may lose a client there.
+    - `needs_all`: why the other rounds need all clients, in a sentence.
+    - `tags`: properties of the results, for `fedkernel.testing`.
     """
 
     client: ClassVar[type[KernelClient]]

@@ -11,34 +11,22 @@ class Tags:
     converged. A test of other settings replaces some: ``check_pair(strategy, shards,
     tags=dataclasses.replace(strategy.tags, rotations=False))``.
 
-    Attributes
-    ----------
-    components : str or None
-        Name of the array, with a row for each row of the tables, whose columns span the result: an attribute of the
-        model, or of the sites' outputs (with a horizontal partition of their own rows). None: the result is the model's
-        arrays, entry by entry.
-    orthonormal : bool
-        The components, divided by the roots of the model's ``eigenvalues_`` if it has any, are orthonormal.
-    same_bits : bool
-        Two runs of one seed give the same bits; false where a site protects its rows by noise of its own.
-    order : bool
-        Another order of the clients gives the same; false where their numbers decide who writes to whom.
-    pooled : bool
-        With a horizontal partition: the result does not depend on the client that holds a row.
-    draws : float
-        Where rows are drawn by client and position: largest distance (sin-theta error) between results of different
-        draws. 0: there is no such draw.
-    signs, rotations : bool
-        The result does not depend on columns' signs, or on a rotation of a client's columns (with a horizontal
-        partition, of all clients' alike).
-    repeated : tuple of str
-        Purposes whose random numbers a client reuses in each round, because the method says so.
-    peers : bool
-        Clients write to each other, under keys of their own making.
-    alone : bool
-        With all data at one client, the result is that of `central`.
-    error, best : str, float
-        Metric of the strategy's comparison with `central`, and its value for equal results.
+    - `components`: name of the array, with a row for each row of the tables, whose columns span the result: an
+      attribute of the model, or of the sites' outputs (with a horizontal partition of their own rows). None: the result
+      is the model's arrays, entry by entry.
+    - `orthonormal`: the components, divided by the roots of the model's ``eigenvalues_`` if it has any, are
+      orthonormal.
+    - `same_bits`: two runs of one seed give the same bits; false where a site protects its rows by noise of its own.
+    - `order`: another order of the clients gives the same; false where their numbers decide the edges between them.
+    - `pooled`: with a horizontal partition, the result does not depend on the client that holds a row.
+    - `draws`: where rows are drawn by client and position, the largest distance (sin-theta error) between results of
+      different draws. 0: there is no such draw.
+    - `signs`, `rotations`: the result does not depend on columns' signs, or on a rotation of a client's columns (with a
+      horizontal partition, of all clients' alike).
+    - `repeated`: purposes whose random numbers a client reuses in each round, because the method says so.
+    - `peers`: clients write to each other, under keys of their own making.
+    - `alone`: with all data at one client, the result is that of `central`.
+    - `error`, `best`: metric of the strategy's comparison with `central`, and its value for equal results.
     """
 
     components: str | None = None

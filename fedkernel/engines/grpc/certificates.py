@@ -111,10 +111,7 @@ def issue(
 ) -> bytes:
     """Sign a key's certificate (PEM) with the folder's authority, created if missing, and record its serial.
 
-    - `name`: the certificate's owner.
-    - `hosts`: the server's; sites have none.
-    - `days`: its lifetime.
-    - `write`: write it into the owner's folder.
+    `name`: the owner's. `hosts`: the server's; sites have none. `write`: write it into the owner's folder.
     """
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)

@@ -79,10 +79,8 @@ FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-
 class Welcome(pydantic.BaseModel):
     """Server's first note to a site.
 
-    - `client`, `clients`: the site's number, and the number of sites.
-    - `job`: JSON in Flower's run configuration of every app.
-    - `limit`: bytes of a message.
-    - `files`: names of all files that the server may send to be stored.
+    `client`, `clients`: the site's number, and the number of sites. `job`: JSON in Flower's run configuration of every
+    app. `limit`: bytes of a message. `files`: names of all files that the server may send to be stored.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)

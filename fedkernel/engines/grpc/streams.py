@@ -11,10 +11,8 @@ from fedkernel.engines.grpc.frames import BEAT, Envelope, Inbox, frames
 class Caller:
     """Peer that opens a stream.
 
-    - `metadata`: as the caller sent it.
-    - `peer`: its address, for texts.
-    - `names`: common names of its certificate; empty without a certificate.
-    - `certificates`: PEM.
+    `metadata`: as sent. `peer`: its address, for texts. `names`: common names of its certificate, empty without one.
+    `certificates`: PEM.
     """
 
     metadata: Mapping[str, str]
