@@ -39,4 +39,3 @@ def _superlink(job: "Job") -> "Iterator[str | FailedRun]":
 
 
 ENGINES: dict[str, Engine] = {"local": _local, "ray": _ray, "grpc": _grpc, "superlink": _superlink}
-"""Engines by name."""

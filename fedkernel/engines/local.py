@@ -169,10 +169,7 @@ def sites_here(
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Run a job in this process; yield each run's id once its results are complete.
-
-    Runs are started one by one, since starting costs nothing here and the caller gets each result at once.
-    """
+    """Run a job in this process; yield each run's id once its results are complete."""
 
     def grid(run: RunSpec, text: str) -> AbstractContextManager[LocalGrid]:
         return sites_here({}, site_of_job, clients=run.clients or 1, threads=job.threads, run_config={"job": text})

@@ -112,11 +112,11 @@ def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | Non
 
     A restarted process takes the pairs from its file of keys instead.
     """
-    made = 1 if identity else 2
+    count = 1 if identity else 2
     again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # reused keys would allow replayed letters
     pairs = [] if kept is None or again else kept.load()
-    if len(pairs) != made:
-        pairs = [KeyPair.new() for _ in range(made)]
+    if len(pairs) != count:
+        pairs = [KeyPair.new() for _ in range(count)]
         if kept is not None:
             kept.keep(pairs)
     SharedKeys.forget(memory)

@@ -7,7 +7,6 @@ from typing import Any
 from fedkernel.ground import DiskList
 
 SUMS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up")
-"""Fields that are summed over entries."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,7 @@ class Ledger:
         return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
 
     def floats_by_reader(self) -> dict[int, dict[int | None, int]]:
-        """Return the floats that each client sent, by reader: None for the coordinator, or a peer's number.
-
-        The coordinator forwards letters without reading them.
-        """
+        """Return the floats that each client sent, by reader: None for the coordinator, or a peer's number."""
         sent: dict[int, dict[int | None, int]] = {client: {None: floats} for client, floats in self._sent.items()}
         for (sender, receiver), load in self._edges.items():
             floats = sent.setdefault(sender, {None: 0})

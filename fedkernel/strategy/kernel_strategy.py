@@ -51,48 +51,31 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     ) -> Result[M]:
         """Run the pair on simulated sites.
 
-        Parameters
-        ----------
-        shards : sequence of array-like
-            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Pairs whose client
-            reads its rows block by block also take sparse matrices, files' paths and `Table`s. Frames, as pandas has
-            them, are put in the first one's order: their columns by name with a horizontal partition, their rows by
-            index with a vertical one. That is the order of the model's rows or columns, here and in every method that
-            takes shards; the result has the columns' names.
-        y : sequence of array-like of shape (n_m,), optional
-            Labels of each client's rows, in their order, for pairs whose client needs them; None for a client without.
-        id : str, optional
-            A column of all shards, then frames, that identifies the rows and is not part of the table. `tables` gives
-            the same arrays for the other methods that take shards.
-        engine : {"local", "grpc", "ray"}
-            This process, a process for each client, or Flower's simulation.
-        seed : int
-            Everything random derives from it.
-        deadline : float
-            Longest time of a round, in seconds.
-        quorum : int or float, optional
-            Number or fraction of clients that must remain for the run to go on without one that fails or does not
-            answer, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
-        deadlines : mapping of str to float, optional
-            By phase, seconds in place of the `deadline`.
-        evaluate : bool
-            Measure the model on the clients in one or two more rounds, if the method has such a measure.
-        reference : optional
-            The exact answer, ``self.central(shards)``, for metrics of the result's error. If the run settled another
-            kernel width by rule, the exact answer is computed anew at the run's width, as always with ``"central"``.
-        prepare : Prepare, optional
-            Preparation of the tables, which may then have missing cells (NaN, None) and, as frames, columns of text.
-            The result has the `Preparation`; with a vertical partition each site's outputs have its own.
-        wire : {"float64", "float32"}
-            Precision of the messages' arrays; float32 halves the bytes, at a relative error of 6e-8.
-            docs/experiments.md says which arrays stay exact.
+        - `shards`: sequence of array-like, one table per client: (N, d_m) with a vertical partition, (n_m, d) with a
+          horizontal one. Pairs whose client reads its rows block by block also take sparse matrices, files' paths and
+          `Table`s. Frames, as pandas has them, are put in the first one's order: their columns by name with a
+          horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
+          columns, here and in every method that takes shards; the result has the columns' names.
+        - `y`: labels (n_m,) of each client's rows, in their order, for pairs whose client needs them; None for a client
+          without.
+        - `id`: a column of all shards, then frames, that identifies the rows and is not part of the table. `tables`
+          gives the same arrays for the other methods that take shards.
+        - `engine`: this process ("local"), a process for each client ("grpc"), or Flower's simulation ("ray").
+        - `seed`: everything random derives from it.
+        - `deadline`: longest time of a round, in seconds; `deadlines` replaces it by phase.
+        - `quorum`: number or fraction of clients that must remain for the run to go on without one that fails or does
+          not answer, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
+        - `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
+        - `reference`: the exact answer, ``self.central(shards)``, for metrics of the result's error. If the run settled
+          another kernel width by rule, the exact answer is computed anew at the run's width, as always with
+          ``"central"``.
+        - `prepare`: preparation of the tables, which may then have missing cells (NaN, None) and, as frames, columns of
+          text. The result has the `Preparation`; with a vertical partition each site's outputs have its own.
+        - `wire`: precision of the messages' arrays; float32 halves the bytes, at a relative error of 6e-8.
+          docs/experiments.md says which arrays stay exact.
 
-        Raises
-        ------
-        InputError
-            If the shards or the hyper-parameters do not fit each other.
-        ProtocolError
-            If a client fails or does not answer in time.
+        Raises InputError if the shards or the hyper-parameters do not fit each other. Raises ProtocolError if a client
+        fails or does not answer in time.
         """
         tables: list[Any] = (
             check_tables(self.tables(shards, id=id), "shards", self.client.table)

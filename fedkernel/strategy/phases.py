@@ -38,10 +38,7 @@ SETTLED = "gamma"
 
 
 class Begun(NamedTuple, Generic[MethodT]):
-    """Run that is ready for the method's own protocol.
-
-    `method`: with numbers in place of widths by rule.
-    """
+    """Run that is ready for the method's own protocol; widths by rule are settled."""
 
     execution: Execution
     method: MethodT

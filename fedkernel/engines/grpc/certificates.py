@@ -130,7 +130,7 @@ def issue(
             # one signed before `ca.issued` existed, still valid beside the new one
             before.append(x509.load_pem_x509_certificate(path.read_bytes()))
     with (folder / ISSUED).open("a", encoding="ascii") as file:
-        file.writelines(f"{one.serial_number:x} {name}\n" for one in (*before, signed))
+        file.writelines(f"{listed.serial_number:x} {name}\n" for listed in (*before, signed))
     pem = signed.public_bytes(serialization.Encoding.PEM)
     _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
     if write:

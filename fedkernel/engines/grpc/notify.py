@@ -11,13 +11,13 @@ Tell = Callable[[str], object]
 def heedless(tell: Tell) -> Tell:
     """Wrap a print callback so that a closed terminal raises nothing."""
 
-    def told(text: str) -> None:
+    def tell_safely(text: str) -> None:
         try:
             tell(text)
-        except (Exception, SystemExit):  # some libraries that print end the process where nobody reads
+        except (Exception, SystemExit):  # some libraries exit on a closed output
             log.debug("nobody could be told: %s", text, exc_info=True)
 
-    return told
+    return tell_safely
 
 
 class Seldom:

@@ -11,10 +11,7 @@ from fedkernel.site.client_app import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:
-    """Run the client named like the folder, with its certificate unless over a Unix socket.
-
-    The socket is in a folder that only this user may enter.
-    """
+    """Run the client named like the folder, with its certificate unless over a Unix socket."""
     tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
     with blas_threads(1):  # most runs' number, so that requests need not set and reset it
         Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))

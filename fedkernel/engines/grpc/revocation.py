@@ -24,7 +24,6 @@ from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.ground import InputError, write_whole
 
 LIST = "ca.crl"
-"""The list's file name."""
 
 
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
