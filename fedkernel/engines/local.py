@@ -29,8 +29,6 @@ class LocalGrid(MessageGrid):
     - `serialised`: whether messages are serialised, and checked on reading, as between machines. Else they are passed
       as objects, for apps that leave them unchanged: `fedkernel.site.client_app`'s reads copies of the arrays.
 
-    Notes
-    -----
     One client's requests are executed one after the other, different clients' in parallel on at most as many threads as
     the machine has cores: more would only multiply the memory. Idle cores help the clients that compute
     (`fedkernel.ground.parallel`). A client that hangs keeps its thread, but delays neither its round beyond the

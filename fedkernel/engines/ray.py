@@ -70,7 +70,7 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
 
 
 def _short_folder() -> str | None:
-    """Return the parent of the engine's folder: Ray's sockets in it allow paths of 107 characters."""
+    """Return ``/tmp`` if the default temporary folder's path is too long for Ray's sockets, else None."""
     return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 

@@ -34,11 +34,10 @@ STATUS_TRIES = 10
 def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun]:
     """Run a job on a SuperLink; yield each run's id once its results are in the job's folder.
 
-    A caller that stops iterating early stops Flower's run.
-
-    `connection`: name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
-    Raises EngineError if the SuperLink cannot be reached, refuses the run, or ends it without a result. Raises
-    InputError, ProtocolError: the run's own failure, or an unknown connection.
+    A caller that stops iterating early stops Flower's run. `connection`: name of a connection in the Flower
+    configuration, ``$FLWR_HOME/config.toml``; by default its default. Raises EngineError if the SuperLink cannot be
+    reached, refuses the run, or ends it without a result. Raises InputError, ProtocolError: the run's own failure, or
+    an unknown connection.
     """
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run on a SuperLink")
@@ -81,7 +80,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
 
 
 def find_connection(name: str | None) -> tuple[str, str]:
-    """Return a connection's name and address from the Flower configuration, the default's without a name."""
+    """Return the name and address of a connection, by default the default one, from the Flower configuration."""
     path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
         known = parse_toml(path.read_text(encoding="utf-8"), path).get("superlink", {})

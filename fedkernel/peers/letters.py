@@ -122,7 +122,7 @@ class Sealed(NamedTuple):
 
     @property
     def floats(self) -> int:
-        """Number of its floats."""
+        """Number of floats."""
         return (self.size - OVERHEAD) // 8
 
     @property

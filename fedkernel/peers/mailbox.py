@@ -66,7 +66,7 @@ class Mailbox:
 
     @property
     def opened(self) -> bytes:
-        """Hash of the letters read, for recognising a repeated request; empty if none was read."""
+        """Hash of the contents of the letters read, for the site's gate; empty if none was read."""
         digest = b""
         for content in self._contents:
             sha256 = hashlib.sha256(digest)

@@ -124,7 +124,7 @@ def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
 
 
 def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a TOML file of pins: a line ``name = "fingerprint"``, or with a number, per peer."""
+    """Read a TOML file of pins: a line ``name = "fingerprint"`` per peer, or with its number."""
     try:
         table = parse_toml(Path(path).read_text(), "it")
         if not table:

@@ -70,13 +70,12 @@ def join(
     *,
     journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
-    """Introduce every node, and return the cohort in the order of the clients' numbers, with the run's settings.
+    """Collect every node's introduction; return the members in the clients' order, and the run's settings.
 
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
-    with the same columns must agree on their names; sites whose rows have ids are aligned by these.
-
-    Raises ProtocolError if nodes are missing, have the same number, fail, or speak another wire version. Raises
-    InputError if the sites' columns or ids do not fit together.
+    with the same columns must agree on their names; sites whose rows have ids are aligned by these. The settings have
+    the joint seed, if it is drawn. Raises ProtocolError if nodes are missing, have the same number, fail, or speak
+    another wire version. Raises InputError if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}

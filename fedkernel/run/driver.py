@@ -33,8 +33,7 @@ T = TypeVar("T")
 class Execution:
     """State of one run that its protocols share, once the clients have joined.
 
-    - `name`: the strategy's, for errors.
-    - `pair`: address of the client class that answers.
+    - `name`, `pair`: the strategy's name, for errors, and the name of the client class that answers.
     - `partition`: decides the dimension that all clients' tables share; replies are checked against it.
     - `losses`: rules for going on without clients that fail or do not answer.
     - `run`: members and seed, the protocols' input.
@@ -141,8 +140,8 @@ class Conversation(Generic[T]):
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the pending round's replies, account for them, and advance the protocol; return True once done.
 
-        Returns True once the protocol is done. Raises ProtocolError if a client failed or did not answer (unless the
-        run may go on without it), if a reply does not fit its request, or if replies contradict each other.
+        Raises ProtocolError if a client failed or did not answer (unless the run may go on without it), if a reply does
+        not fit its request, or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}

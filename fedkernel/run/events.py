@@ -26,10 +26,9 @@ KNOWN: Mapping[Happened, tuple[str, ...]] = MappingProxyType(
         "refused": ("cause",),
     }
 )
-"""Fields of each event's records.
+"""Fields of each event's records: `rounds` is the method's forecast, None without one, and `meaning` its kind.
 
-`rounds` is the method's forecast, None without one, and `meaning` its kind (`fedkernel.protocol.forecast.MEANINGS`).
-`asked` are the members that a round addresses. `replayed`: the replies came from a journal. `cause`: of a refusal.
+`asked` are the members that a round addresses, `replayed` says that its replies came from a journal.
 """
 
 
@@ -64,5 +63,5 @@ class Observer(logging.Handler):
         if name and (heed := getattr(self, name, None)) is not None:
             try:
                 heed(record)
-            except Exception:  # whoever observes a run must not end it
+            except Exception:  # an observer must not end the run
                 self.handleError(record)

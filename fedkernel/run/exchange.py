@@ -20,7 +20,7 @@ POLL = 0.2
 
 
 def node_called(grid: Grid, node: int) -> str:
-    """Return a node's name in texts, before its client has joined."""
+    """Return a node's name for texts, before its client has joined."""
     return grid.called(node) if isinstance(grid, ResumableGrid) else f"node {node}"
 
 

@@ -38,7 +38,7 @@ class ResumableGrid(Grid):
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def called(self, node: int) -> str:
-        """Return a node's name in texts, before its client has joined."""
+        """Return a node's name for texts, before its client has joined."""
         return f"node {node}"
 
     def checkpoint(self) -> bytes:

@@ -51,10 +51,8 @@ _HEAD = struct.Struct(">QI32s")
 class Exchange(NamedTuple):
     """Recorded exchange of one round.
 
-    - `requests`: their `requests_hash`.
-    - `nodes`: nodes that answered, in the order of `contents` unless these are summed.
-    - `account`: further values for the reader, as JSON.
-    - `contents`: of the replies, or of their sum.
+    `requests`: their `requests_hash`. `nodes`: those that answered, in the order of `contents` unless these are summed.
+    `account`: further values for the reader, as JSON. `contents`: of the replies, or of their sum.
     """
 
     requests: str
@@ -298,7 +296,7 @@ class Journal:
 
 
 class StrayError(Exception):
-    """A run's request or a node's reply that differs from its record."""
+    """Request or reply of a resumed run that differs from its record."""
 
 
 def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:

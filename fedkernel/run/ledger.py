@@ -60,11 +60,9 @@ class Load:
 class Ledger:
     """Traffic of one run: sums in memory, all entries but the last on disk (`fedkernel.ground.disk_list`).
 
-    - `entries`: round 0 is the clients' joining and the alignment of their rows; its bytes count, but `rounds` leaves
-      it out.
-    - `letters`: from client to client.
-    - `floats_up`, `bytes_up`: from the clients to the coordinator; `floats_down`, `bytes_down`: back.
-    - `rows_up`: rows of their tables that the clients disclosed.
+    Round 0 is the clients' joining and the alignment of their rows: its bytes count, but `rounds` leaves it out. "Up"
+    is from the clients to the coordinator. `letters`: from client to client. `rows_up`: rows of the clients' tables
+    that their replies disclosed.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:

@@ -82,7 +82,7 @@ class CatchingUpGrid(ResumableGrid):
         """The grid's run."""
         return self._grid.run
 
-    # How a run is resumed.
+    # Resume.
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Accept every resume; the nodes are recognised only after the replay, in `catch_up`."""

@@ -1,4 +1,4 @@
-"""Settings of one run, which the coordinator sends with every message."""
+"""Settings of one run, and the header that its requests carry."""
 
 import json
 import math

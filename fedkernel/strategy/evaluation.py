@@ -63,7 +63,7 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
 
 
 class Rival(ABC, Generic[M]):
-    """Baseline from the literature, computed on pooled data, for a strategy's `rivals`.
+    """Centralised baseline of another method, for comparison with a strategy.
 
     Its name is made of the class and the method, as in ``Nystroem kernel k-means``. A subclass is a value object whose
     fields are the baseline's own parameters; its docstring describes the baseline.
@@ -98,7 +98,7 @@ class Judged(Generic[M]):
       which a baseline's default differs from a run's. Not inherited.
     - `places`: the counterparts' baselines: ``central``, ``isolated``, and ``pooled`` for a site's rows with its
       neighbours'.
-    - `rivals`: baselines from the literature.
+    - `rivals`: centralised baselines of other methods.
     """
 
     partition: ClassVar[Divided]  # as `KernelStrategy` says

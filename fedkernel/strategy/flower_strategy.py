@@ -21,12 +21,11 @@ M = TypeVar("M")
 
 
 class FlowerStrategy(Method[M], Strategy, Generic[M]):
-    """Flower's side of a strategy.
+    """Base class with Flower's Strategy interface, for `start` and Flower's own loop.
 
-    It is run by `start`, or by Flower's own loop, for as many rounds as the protocol takes: `configure_train` sends the
-    protocol's pending round, `aggregate_train` passes on the replies. Flower's train configuration carries the settings
-    of a run: ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``, the limit for every step of the
-    protocol.
+    Either runs as many rounds as the protocol takes; in Flower's loop `configure_train` sends the protocol's pending
+    round, and `aggregate_train` passes on the replies. Flower's train configuration carries the settings of a run:
+    ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``, the limit for every step of the protocol.
     """
 
     def summary(self) -> None:

@@ -63,7 +63,7 @@ def serve(
 
     - `job`: its runs name the sites.
     - `sites`: their names, in the order of the clients' numbers; the first run starts when all are connected.
-    - `address`: ``host:port`` to listen at.
+    - `address`: ``host:port`` to listen at; `ready` is called with the port once sites can join.
     - `tls`: None: plaintext, readable and changeable in transit.
     - `patience`: seconds of absence after which a site's pending requests fail.
     - `limit`: bytes of a message.
@@ -71,7 +71,6 @@ def serve(
     - `mend`: seconds to wait for a site that cannot take part.
     - `set_aside`: consecutive failed runs caused by a site after which it is in no further run; 0: never.
     - `tell`: called with a sentence whenever a site comes, goes or is refused.
-    - `ready`: called with the port once sites can join.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)

@@ -45,7 +45,7 @@ OPTIONS = [
 """Options of channel and server: a lost connection is noticed after 40 to 60 s without data.
 
 The keepalive ping follows at the first turn of 20 s without data, 20 to 40 s after the last. The last option is the
-shortest interval of pings that a server accepts; the default would disconnect a site that computes for two minutes.
+shortest interval of pings that a server accepts: by default a site that computes for two minutes would be disconnected.
 """
 
 _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
@@ -65,7 +65,7 @@ class Envelope:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of all parts."""
         return sum(map(len, self.parts))
 
 

@@ -25,9 +25,8 @@ def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[s
     """Report each failed TLS handshake to `tell`, and other lines on descriptor 2 to `pass_on`.
 
     Lines may contain a stranger's text, such as the name by which it calls the server. Both functions may write to
-    `sys.stderr` meanwhile, but not to descriptor 2, which is redirected.
-
-    gRPC prints no failures with GRPC_VERBOSITY=error, which Flower sets unless another value was set before.
+    `sys.stderr` meanwhile, but not to descriptor 2, which is redirected. gRPC prints no failures with
+    GRPC_VERBOSITY=error, which Flower sets unless another value was set before.
     """
     reading, writing = os.pipe()
     stderr, python = os.dup(2), sys.stderr

@@ -65,8 +65,6 @@ class Hub(MessageGrid):
     Two attributes are set by the carrier of the streams: `is_revoked` decides whether a certificate (PEM) is revoked;
     `on_ready` is called, in any thread, when `ready` has streams to return.
 
-    Notes
-    -----
     The hub knows no transport, starts no thread and sleeps only where the engine waits. The carrier
     (`fedkernel.engines.grpc.serving`, or a test's simulated network) admits each stream (`admit`). Whenever `ready`
     returns a stream, it sends the frames of `next_frame`, one after the other. It passes on received frames (`take`),

@@ -16,7 +16,7 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """The metadata's value."""
+        """Value of a call's metadata `STANDS`."""
         return f"{self.run} {self.taken}" if self.run else ""
 
 

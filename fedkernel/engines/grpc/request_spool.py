@@ -63,11 +63,11 @@ class Spool:
         return chain[::-1]
 
     def id_at(self, place: int) -> str:
-        """Return the id of a request."""
+        """Return the id of the request at a place."""
         return self._record(place)[4].decode()
 
     def at(self, place: int) -> Envelope:
-        """Return a request."""
+        """Return the request at a place."""
         _, content, size, head, identifier = self._record(place)
         parts = self._read(place + _RECORD.size, head), self._read(content, size)
         return Envelope(identifier.decode(), parts)
