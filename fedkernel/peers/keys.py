@@ -21,7 +21,7 @@ ClientMemory = MutableMapping[str, npt.NDArray[Any]]
 class PublicKeys(Reply):
     """The site's public keys, which reveal only its identity, if it keeps one from run to run.
 
-    `identity`, `ephemeral` (32,): X25519 keys, long-term and for this run.
+    `identity`, `ephemeral` (32,): X25519 keys, the site's own and one for this run.
     """
 
     identity: Annotated[Bytes, Shape("key", dtype="uint8")]

@@ -39,7 +39,7 @@ ANSWER = 3.0
 """Seconds for a process to answer a heartbeat when another one claims its slot."""
 
 STREAMS = 8
-"""Most streams of a site, most of them over: gRPC ends a stream that reads nothing only with its connection."""
+"""Most streams of a site, including ones that are over: gRPC ends an unread stream only with its connection."""
 
 FAREWELL = 5.0
 """Seconds for streams to end by themselves once nothing is in flight."""

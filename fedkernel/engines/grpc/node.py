@@ -73,7 +73,7 @@ CLOSINGS = 5
 
 @dataclass
 class Node:
-    """One site's process.
+    """Process of one site: connects to a server and answers its requests.
 
     - `name`: the site's.
     - `config`: Flower's node configuration, such as the paths of the site's data.

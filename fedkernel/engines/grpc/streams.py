@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Stream:
-    """One stream of a site; only its hub calls the methods.
+    """Stream of a site, with its queue of messages to send; only its hub calls the methods.
 
     Messages to be sent stay whole in `queue`, where the hub holds them anyway, until the carrier asks for a frame.
 
