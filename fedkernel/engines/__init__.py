@@ -1,4 +1,4 @@
-"""Engines carry a run's messages; every engine runs the same apps and gives the same numbers."""
+"""Engines that carry a run's messages: all run the same apps and give the same numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from fedkernel.wire import Job
 
 Engine = Callable[["Job"], Iterator["str | FailedRun"]]
-"""Carries out a job and yields the id of each run whose results are complete in the job's folder.
+"""Function that executes a job and yields the id of each run once its results are in the job's folder.
 
-Of a job that goes on after a run that fails, that is yielded, too; of others it is raised.
+A failed run is yielded if the job goes on after failures, else raised.
 """
 
 
 def _local(job: "Job") -> "Iterator[str | FailedRun]":
-    from fedkernel.engines import local  # noqa: PLC0415 - nobody waits for an engine that he does not use
+    from fedkernel.engines import local  # noqa: PLC0415 - unused engines are not imported
 
     return local.run_job(job)
 
@@ -39,4 +39,3 @@ def _superlink(job: "Job") -> "Iterator[str | FailedRun]":
 
 
 ENGINES: dict[str, Engine] = {"local": _local, "ray": _ray, "grpc": _grpc, "superlink": _superlink}
-"""By name."""

@@ -1,4 +1,4 @@
-"""Flower's two apps: which ones a job needs, how one answers a message, how the other carries out a job."""
+"""Execution of Flower's two apps: a ClientApp's replies, and a ServerApp's runs."""
 
 import os
 import sys
@@ -16,23 +16,23 @@ from fedkernel.wire import Apps, Job, RunSpec, flower
 
 
 def apps_of(job: Job) -> Apps:
-    """Return where the apps are that a job needs, or an InputError if it does not say so."""
+    """Return the addresses of a job's apps; InputError if the job has none."""
     if job.apps is None:
         raise InputError("apps = None, but whoever makes a job for an engine says where its server and client apps are")
     return job.apps
 
 
 def import_paths() -> dict[str, str]:
-    """Return the environment in which processes of this machine import what this one can, a script's folder too."""
+    """Return environment variables that let subprocesses import everything that this process can."""
     entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> Message:
-    """Return the reply of a client app; an app that raises replies with its error."""
+    """Return the reply of a client app; an exception becomes an error reply."""
     try:
         reply = app(message, context)
-    except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
+    except Exception as error:  # a third-party app may raise anything: the caller must get it
         reason = logged(error) if "data" in context.node_config else f"{type(error).__name__}: {error}"
         reply = Message(Error(0, reason), reply_to=message)
     flower.stamp(reply)
@@ -40,12 +40,10 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Carry out a job's runs one by one over grids of this process; yields each run's id when its results are there.
+    """Execute a job's runs over grids of this process; yield each id once its results are complete.
 
-    Where the job goes on after a run that fails, that is yielded, too.
-
-    `grid`: opens the grid for a run, given also the run as the JSON of a job of its own. Raises InputError if the job
-    does not say where a ServerApp is that carries it out.
+    A failed run is yielded if the job goes on after failures, else raised. `grid`: opens the grid for a run, from the
+    run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
     """
     where = apps_of(job).server
     server = find(where, object, "pairs", "apps.server")

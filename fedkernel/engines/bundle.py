@@ -1,4 +1,4 @@
-"""The Flower app bundle of a job, and the cause that its ServerApp leaves where it fails."""
+"""Flower app bundle of a job, and the cause of its ServerApp's failure."""
 
 import importlib.util
 import json
@@ -13,9 +13,9 @@ from fedkernel.wire import Job
 
 
 def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
-    """Write an app bundle of the framework and what the job names, as they are imported here, with it in its config.
+    """Write an app bundle of the framework, the job's packages and, in its config, the job.
 
-    What a pair of somebody else's imports from further packages must be installed where the bundle runs.
+    Further packages that a third-party pair imports must be installed where the bundle runs.
     """
     apps = apps_of(job)
     packages = ["fedkernel", *sorted(job.packages - {"fedkernel"})]
@@ -60,11 +60,11 @@ job = {quoted(job.model_dump_json())}
 
 
 def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
-    """Return what of a folder is no Python code, and so no part of a bundle."""
+    """Return the entries of a folder that are not Python code, which bundles leave out."""
     return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | {"__pycache__"}
 
 
 def cause(error: Mapping[str, str]) -> FedkernelError:
-    """Return the error that a ServerApp told of: its kind and its text."""
+    """Rebuild the error that a failed ServerApp reported, from its kind and text."""
     kinds = {kind.__name__: kind for kind in (InputError, ProtocolError, QuorumError)}
     return kinds.get(error["kind"], EngineError)(error["text"])

@@ -1,4 +1,4 @@
-"""Flower's command ``flwr``: it is run, and what it prints is read as JSON."""
+"""Calls of Flower's command ``flwr``, with its JSON output parsed."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from fedkernel.ground import EngineError
 Flwr = Callable[..., dict[str, Any]]
 
 SCRIPTS = Path(sys.executable).parent
-"""Where Flower's commands are: beside the Python that runs this."""
+"""Folder of Flower's commands: that of the running Python."""
 
 QUIET = {
     "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', '')}",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
 }
-"""Of the environment of Flower's commands."""
+"""Environment of Flower's commands."""
 
 
 def flwr_in(folder: Path | None = None, environment: Mapping[str, str] | None = None) -> Flwr:
-    """Return what runs ``flwr`` in a folder, in an environment, and returns what it prints."""
+    """Return a function that calls ``flwr`` in a folder and an environment, and parses its output."""
 
     def flwr(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - our own executable and arguments
@@ -44,7 +44,7 @@ def flwr_in(folder: Path | None = None, environment: Mapping[str, str] | None = 
 
 
 def submit(flwr: Flwr, app: Path, connection: str, *options: str) -> str:
-    """Submit an app bundle to a SuperLink and return the id of Flower's run."""
+    """Submit an app bundle to a SuperLink, and return the id of Flower's run."""
     answer = flwr("run", str(app), connection, *options, "--format", "json")
     if not answer.get("success"):
         raise EngineError(f"flwr run was refused: {_one_line(answer)}")
@@ -52,7 +52,7 @@ def submit(flwr: Flwr, app: Path, connection: str, *options: str) -> str:
 
 
 def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
-    """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
+    """Return a run's status, such as ``finished:completed``, and its details."""
     answer = flwr("list", connection, "--run-id", run_id, "--format", "json")
     if not answer.get("success", True):
         raise EngineError(f"flwr list failed: {_one_line(answer)}")
@@ -61,6 +61,6 @@ def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
 
 
 def _one_line(answer: Mapping[str, Any]) -> str:
-    """Return the error that flwr tells, which may begin with lines that are none."""
+    """Return the error in flwr's output: the last line, since log lines may precede it."""
     lines = str(answer.get("error-message") or answer).strip().splitlines()
     return lines[-1]

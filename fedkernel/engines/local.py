@@ -1,4 +1,4 @@
-"""The engine in one process: Flower's apps and messages, without the waiting, and where asked, without the bytes."""
+"""Engine in one process: Flower's apps and messages without waiting and, optionally, without serialisation."""
 
 import os
 import queue
@@ -22,26 +22,17 @@ from fedkernel.wire import UNFIT, Job, RunSpec, flower
 
 
 class LocalGrid(MessageGrid):
-    """A Flower Grid whose nodes are contexts in this process, served by a few daemon threads.
+    """Flower Grid of contexts in this process, served by a few daemon threads.
 
-    Parameters
-    ----------
-    client_app : ClientApp
-    clients : int
-    threads : int
-        BLAS threads while clients compute.
-    run_config : dict of str to str, optional
-        What Flower hands to every app of a run.
-    serialised : bool
-        Whether messages are serialised, and checked when they are read, as between machines. Else they are handed over
-        as they are, for apps that leave them as they come: `fedkernel.site.client_app`'s reads copies of the arrays.
+    - `threads`: BLAS threads while clients compute.
+    - `run_config`: Flower's run configuration for every app.
+    - `serialised`: whether messages are serialised, and checked on reading, as between machines. Else they are passed
+      as objects, for apps that leave them unchanged: `fedkernel.site.client_app`'s reads copies of the arrays.
 
-    Notes
-    -----
-    One client's requests are carried out one after the other, different clients' side by side on as many threads as
-    the machine has cores: more would only multiply the memory. Idle cores help those clients that are at work
-    (`fedkernel.ground.parallel`). A client that hangs keeps its thread, but neither its round beyond the deadline nor
-    the process at its end; as many hanging clients as threads keep the others waiting.
+    One client's requests are executed one after the other, different clients' in parallel on at most as many threads as
+    the machine has cores: more would only multiply the memory. Idle cores help the clients that compute
+    (`fedkernel.ground.parallel`). A client that hangs keeps its thread, but delays neither its round beyond the
+    deadline nor the process's end; as many hanging clients as threads block the others.
     """
 
     write_every = 1.0
@@ -78,16 +69,16 @@ class LocalGrid(MessageGrid):
             self._tasks.put(None)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes: 1 and up."""
+        """Return the nodes' ids: 1 and up."""
         return list(self._contexts)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send messages and wait for the replies, or for those that come before the timeout."""
+        """Send messages and return the replies that arrive before the timeout."""
         with blas_threads(self._threads):
             return super().send_and_receive(messages, timeout=timeout)
 
     def checkpoint(self) -> bytes:
-        """Return what has changed in the clients' memory since the last time; one that hangs is left out."""
+        """Return the changes in the clients' memory since the last call, without clients that compute."""
         changes = RecordDict()
         for node, context in self._contexts.items():
             if not self._locks[node].acquire(blocking=False):
@@ -101,7 +92,7 @@ class LocalGrid(MessageGrid):
         return b"".join(flower.content_to_parts(changes))
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Give the clients the memory that they had."""
+        """Restore the clients' memory from checkpoints; every resume is possible."""
         for checkpoint in checkpoints:
             for place, record in flower.content_from_bytes(checkpoint).items():
                 node, _, name = place.partition(" ")
@@ -115,7 +106,7 @@ class LocalGrid(MessageGrid):
     def _serve(self) -> None:
         if (task := self._tasks.get()) is None:
             return
-        with openmp_threads(self._threads):  # once for all, which each request would set anew
+        with openmp_threads(self._threads):  # once, or each request would set them anew
             while task is not None:
                 self._carry_out(*task)
                 task = self._tasks.get()
@@ -128,7 +119,7 @@ class LocalGrid(MessageGrid):
         if self._serialised:
             try:
                 reply = flower.from_bytes(flower.to_bytes(reply))
-            except ProtocolError as error:  # or this thread would end, and the others wait
+            except ProtocolError as error:  # else this thread would end, and its requests would wait
                 unfit = f"{self.called(node)} cannot be understood: {error}"
                 reply = Message(Error(UNFIT, unfit), reply_to=message)
         self._deliver(node, message_id, reply)
@@ -146,11 +137,11 @@ def sites_here(
 ) -> Iterator[LocalGrid]:
     """Open a grid whose sites are in this process; see `client_app` and `LocalGrid` for the parameters.
 
-    Where a client's code fails, the error that names it tells the text, and shows the client's traceback as its cause:
-    there is one process, and nobody to keep it from.
+    An error in a client's code shows its text, with the client's traceback as its cause: nothing has to be hidden
+    within one process.
     """
     failures: dict[str, Exception] = {}
-    sites: dict[int, tuple[Site, Site]] = {}  # by node, as they were last, without and with `outline`
+    sites: dict[int, tuple[Site, Site]] = {}  # by node: the last site, without and with `outline`
 
     def outline(error: Exception) -> str:
         text = words(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
@@ -176,10 +167,7 @@ def sites_here(
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Carry out a job in this process; yields each run's id when its results are there.
-
-    Runs are started one by one, since starting costs nothing here and the caller hears of each result at once.
-    """
+    """Run a job in this process; yield each run's id once its results are complete."""
 
     def grid(run: RunSpec, text: str) -> AbstractContextManager[LocalGrid]:
         return sites_here({}, site_of_job, clients=run.clients or 1, threads=job.threads, run_config={"job": text})

@@ -1,7 +1,7 @@
-"""The engine that is Flower's own simulation on Ray: started once for a whole job, and stopped afterwards.
+"""Engine on Flower's Ray simulation, started once per job and stopped afterwards.
 
-The job goes through ``flwr run`` to a SuperLink of our own, with its own home and port: the one that ``flwr run``
-starts by itself has a fixed port and may be somebody else's. Starting takes about 10 s, a round 0.1 s with 5 clients.
+``flwr run`` submits the job to a SuperLink of our own, with its own home and port: the one that ``flwr run`` starts by
+itself has a fixed port and may be another user's. Starting takes about 10 s, a round 0.1 s with 5 clients.
 """
 
 import importlib.util
@@ -30,23 +30,23 @@ from fedkernel.run import FailedRun
 from fedkernel.wire import Job
 
 START_SECONDS = 60.0
-"""How long the SuperLink may take until it answers."""
+"""Longest time until the SuperLink answers."""
 
 STOP_SECONDS = {signal.SIGTERM: 3.0, signal.SIGKILL: 15.0}
-"""How long everything may take to end: by itself, as Ray's workers do after 6 s with nothing to lose; and killed."""
+"""Longest time for all processes to end: by themselves, as Ray's idle workers do after 6 s; and killed."""
 
 STATUS_SECONDS = 10.0
-"""How often the run's status is asked for, in case it died without a word: asking costs a core two seconds."""
+"""Seconds between two checks of the run's status, each of which costs a core two seconds."""
 
 CONNECTION = "simulation"
 LOG = "superlink.log"
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Carry out a job in Flower's simulation; yields each run's id when its results are there.
+    """Run a job in Flower's simulation; yield each run's id once its results are complete.
 
-    Raises EngineError if the simulation cannot start or ends without a result. Raises InputError, ProtocolError: what
-    the run itself failed with.
+    Raises EngineError if the simulation cannot start or ends without a result. Raises InputError, ProtocolError: the
+    run's own failure.
     """
     if importlib.util.find_spec("ray") is None:
         raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
@@ -55,7 +55,7 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
     clients = max(run.clients or 1 for run in job.runs)
     with superlink() as (flwr, folder):
         for failed in (Path(job.out) / run.id / "error.json" for run in job.runs):
-            failed.unlink(missing_ok=True)  # of an earlier try
+            failed.unlink(missing_ok=True)  # from an earlier try
         app = write_app(folder / "app", job, ["flwr[simulation]==" + version("flwr")])
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
         run = submit(flwr, app, CONNECTION, "--federation-config", size)
@@ -70,12 +70,12 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
 
 
 def _short_folder() -> str | None:
-    """Return where the engine's folder goes: Ray keeps sockets in it, whose paths may have 107 characters."""
+    """Return ``/tmp`` if the default temporary folder's path is too long for Ray's sockets, else None."""
     return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 
 def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str | FailedRun]:
-    """Yield the runs in order as their results or failures appear, until all are there or the simulation has ended."""
+    """Yield the runs in order as results or failures appear, until the job or the simulation ends."""
     waiting, checked = [run.id for run in job.runs], time.monotonic()
     ended = False
     while waiting:
@@ -102,8 +102,7 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 def superlink() -> Iterator[tuple[Flwr, Path]]:
     """Run a SuperLink for simulations with a home and a port of its own.
 
-    Yields `flwr`: calls the command ``flwr`` against it and returns what it prints, read as JSON; `folder`: the
-    SuperLink's own, gone afterwards.
+    Yields a function that calls ``flwr`` against it and parses its output, and the SuperLink's temporary folder.
     """
     with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -125,7 +124,7 @@ def _superlink_in(folder: Path) -> Iterator[Flwr]:
         "RAY_TMPDIR": str(folder),
     }
     if sets := os.environ.get(FOLDER_VARIABLE):
-        own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # it is looked for from another folder there
+        own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
     log = folder / LOG
     with log.open("wb") as sink:
         command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
@@ -156,7 +155,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
 
 
 def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
-    """End the SuperLink and everything it started, politely first, and wait until all of it is gone."""
+    """Terminate, then kill, the SuperLink and its descendants, and wait for their ends."""
     family: dict[int, str] = {}
     for how, seconds in STOP_SECONDS.items():
         family = _descendants(home, family)
@@ -172,10 +171,10 @@ def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
 
 
 def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
-    """Return the living processes that a SuperLink has started, with the times of their starts.
+    """Return the living descendants of a SuperLink, with their start times.
 
-    Ray's outlive their parents, and some write their title over their environment. So a process belongs to the family
-    if its environment names our private home, if its parent belongs, or if it was known before.
+    Ray's processes outlive their parents, and some overwrite their environment with a title. So a process counts if its
+    environment names our private home, if its parent counts, or if it was known before.
     """
     marker = f"FLWR_HOME={home}".encode()
     parents: dict[int, int] = {}

@@ -1,11 +1,10 @@
-"""The engine of Flower's deployment: a SuperLink that runs somewhere, and a SuperNode at each site.
+"""Engine on a Flower deployment: a running SuperLink, and a SuperNode at each site.
 
-The job goes through ``flwr run`` to a connection of the user's own Flower configuration. Starting takes about 10 s, a
-round about 5 s: Flower's SuperNodes ask for work every 3 s and start a process for each message.
+``flwr run`` submits the job to a connection of the user's Flower configuration. Starting takes about 10 s, a round
+about 5 s: Flower's SuperNodes poll for work every 3 s and start a process for each message.
 
-Results come back through the log of Flower's run, which its users can read wherever they are: the SuperLink and whoever
-may ask it for that log see the models. Where simulated sites share a file system with this process, as on one machine,
-results and what the sites keep go to the job's folder instead.
+Results come back through the log of Flower's run, so the SuperLink and everyone who may read that log see the models.
+If simulated sites share a file system with this process, results and the sites' files go to the job's folder instead.
 """
 
 import os
@@ -26,20 +25,19 @@ from fedkernel.run import FailedRun, result_log
 from fedkernel.wire import Job
 
 STATUS_SECONDS = 3.0
-"""How long to wait before a log that broke off is read again, or a SuperLink is asked that did not answer."""
+"""Seconds before an interrupted log is read again, or a silent SuperLink is called again."""
 
 STATUS_TRIES = 10
-"""How often a status is asked for in vain before the SuperLink counts as gone."""
+"""Failed status calls after which the SuperLink counts as gone."""
 
 
 def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun]:
-    """Carry out a job on a SuperLink; yields each run's id when its results are in the job's folder.
+    """Run a job on a SuperLink; yield each run's id once its results are in the job's folder.
 
-    A caller that does not wait for the last one stops Flower's run.
-
-    `connection`: name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
-    Raises EngineError if the SuperLink cannot be reached, refuses the run, or ends it without a result. Raises
-    InputError, ProtocolError: what the run itself failed with; a connection that is not in the configuration.
+    A caller that stops iterating early stops Flower's run. `connection`: name of a connection in the Flower
+    configuration, ``$FLWR_HOME/config.toml``; by default its default. Raises EngineError if the SuperLink cannot be
+    reached, refuses the run, or ends it without a result. Raises InputError, ProtocolError: the run's own failure, or
+    an unknown connection.
     """
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run on a SuperLink")
@@ -60,7 +58,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
                         if parcel.error and not parcel.run:
                             ended = True
                             raise cause(parcel.error)
-                        # a log that broke off is read from its beginning
+                        # after an interruption the log is read from its beginning
                         if parcel.run in waiting:
                             waiting.remove(parcel.run)
                             if parcel.error:
@@ -82,7 +80,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
 
 
 def find_connection(name: str | None) -> tuple[str, str]:
-    """Return a connection's name and address as the Flower configuration has them, the default without a name."""
+    """Return the name and address of a connection, by default the default one, from the Flower configuration."""
     path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
         known = parse_toml(path.read_text(encoding="utf-8"), path).get("superlink", {})
@@ -101,7 +99,7 @@ def find_connection(name: str | None) -> tuple[str, str]:
 
 @contextmanager
 def _marked(job: Job) -> Iterator[Job]:
-    """Mark the job's folder for whoever shares the file system; sites that hold their data are not told of it."""
+    """Mark the job's folder for processes on this file system; the folder is hidden from real sites."""
     out, mark = Path(str(job.out)), f".fedkernel-{uuid.uuid4().hex}"
     shared = all(run.sites is None for run in job.runs)
     out.mkdir(parents=True, exist_ok=True)
@@ -114,7 +112,7 @@ def _marked(job: Job) -> Iterator[Job]:
 
 @contextmanager
 def _log(run: str, connection: str) -> Iterator[Iterator[str]]:
-    """Yield the lines of a run's log as they come, from its beginning until it ends or breaks off."""
+    """Open a run's log: its lines from the beginning until it ends or breaks off."""
     process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
         [str(SCRIPTS / "flwr"), "log", run, connection, "--stream"],
         env={**os.environ, **QUIET, "PYTHONUNBUFFERED": "1"},
@@ -132,7 +130,7 @@ def _log(run: str, connection: str) -> Iterator[Iterator[str]]:
 
 
 def _patient_status(run: str, connection: str, where: str) -> tuple[str, str]:
-    """Return a run's status, even if the way to the SuperLink is interrupted for some seconds."""
+    """Return a run's status, with retries while the SuperLink is unreachable."""
     tries = 0
     while True:
         try:
@@ -145,6 +143,6 @@ def _patient_status(run: str, connection: str, where: str) -> tuple[str, str]:
 
 
 def _dependencies() -> list[str]:
-    """Return what the app needs, for a SuperLink that installs it."""
+    """Return the app's requirements, for a SuperLink that installs them."""
     needed = [line for line in requires("fedkernel") or [] if "extra ==" not in line]
     return [f"flwr=={version('flwr')}" if re.match(r"flwr\b", line) else line for line in needed]

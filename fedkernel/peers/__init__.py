@@ -1,4 +1,4 @@
-"""Clients that write to each other: sealed letters, their keys, and who talks to whom."""
+"""Sealed letters between clients, with their keys and the graph of neighbours."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Clients that write to each other.
+"""Base class of clients that write letters to each other.
 
 A pair whose clients are peers derives its client from `PeerClient` and runs `agree_keys` first. While answering, the
 client uses ``self.mail``::
@@ -8,7 +8,7 @@ client uses ``self.mail``::
     for peer in self.mail.neighbours:
         self.mail.write(peer, Estimate(values=...))  # leaves with the reply
 
-`fedkernel.peers.mailbox` says what is refused.
+`fedkernel.peers.mailbox` lists the letters that are refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,25 +24,14 @@ from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, S
 
 
 class PeerClient(KernelClient):
-    """Base of clients that write to each other; answers also the two requests by which they agree on keys.
+    """Base of clients that write to each other; also answers the two requests of the key agreement.
 
-    Parameters
-    ----------
-    X, **others
-        As for `KernelClient`.
-    identity : KeyPair, optional
-        What the site is known by to its peers; None: one is made for the run.
-    pins : mapping of int to str, optional
-        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
-    names : sequence of str
-        The sites', in the order of the clients' numbers, for errors; empty: they have none.
-    kept : KeptKeys, optional
-        Where the keys of a run are kept for a process that is started again; None: nowhere.
-
-    Attributes
-    ----------
-    mail : Mailbox
-        The letters of the round under way; a reply that is to post some inherits `CarriesLetters`.
+    - `identity`: the site's long-term key pair; None: one is made for the run.
+    - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other
+      keys.
+    - `names`: the sites', in the order of the clients' numbers, for errors; empty: they have none.
+    - `kept`: file of the run's keys for a restarted process; None: no file.
+    - `mail`: letters of the pending round; a reply with letters inherits `CarriesLetters`.
     """
 
     answers: ClassVar[Answers] = (PublishKeys, TakeKeys)
@@ -65,11 +54,11 @@ class PeerClient(KernelClient):
         self.names, self.kept = names, kept
 
     def publish_keys(self, ask: PublishKeys) -> PublicKeys:
-        """Show the site's identity and a key for this run."""
+        """Return the site's identity and a key for this run."""
         return publish(self.memory, self.identity, self.kept)
 
     def take_keys(self, ask: TakeKeys) -> Receipt:
-        """Agree on keys with the neighbours, if they are those that the site has pinned."""
+        """Agree on keys with the neighbours, after a check of their pins."""
         try:
             check_pinned(ask, self.pins, self.names)
             make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)

@@ -1,4 +1,4 @@
-"""Who talks to whom: connected, undirected graphs of the nodes 0 to n - 1, made by networkx or read from a file.
+"""Communication graphs: connected, undirected, of nodes 0 to n - 1, from networkx or a file.
 
 | kind | edges | parameters |
 |---|---|---|
@@ -27,9 +27,9 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 from fedkernel.ground import InputError, check_at_most, value_object
 
 Neighbours: TypeAlias = Sequence[Sequence[int]]
-"""For each node those that it talks to, in order, without itself."""
+"""Neighbours of each node, in order, without the node itself."""
 
-# a parameter that its kind would ignore is refused: it would be recorded with the run and mislead its reader
+# a parameter ignored by its kind is refused: recorded with the run, it would mislead readers
 _USED_BY: Mapping[str, str] = MappingProxyType(
     {
         "neighbors": "ring",
@@ -46,22 +46,11 @@ _DAMAGED = (ParseError, KeyError, OSError, TypeError, ValueError)
 
 @value_object()
 class Topology:
-    """Which graph: what a ``graph`` table says.
+    """Specification of a communication graph, from a ``graph`` table.
 
-    Attributes
-    ----------
-    kind : {"ring", "star", "full", "grid", "random-geometric", "file"}
-        As in this module's docstring.
-    neighbors : int or None
-        Kind "ring": neighbours of every node, even and less than the number of nodes; None: 2.
-    rows, columns : int or None
-        Kind "grid": their product is the number of nodes; what is None follows.
-    radius : float or None
-        Kind "random-geometric", where it is required; points lie in the unit square.
-    seed : int or None
-        Kind "random-geometric": of the points; None: 0.
-    path : str or None
-        Kind "file", where it is required.
+    This module's docstring has the kinds and their parameters. `neighbors` is less than the number of nodes, `rows`
+    times `columns` is that number, with None computed, and `radius` is a distance in the unit square. `radius` and
+    `path` are required by their kinds; `seed` is 0 by default.
     """
 
     kind: Literal["ring", "star", "full", "grid", "random-geometric", "file"] = "ring"
@@ -93,8 +82,8 @@ Graph: TypeAlias = Annotated[Topology, BeforeValidator(_from_kind)]
 def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
     """Return the neighbours of each of n nodes, sorted, without the node itself; a single node has none.
 
-    Raises InputError if the graph cannot have n nodes,
-    is not connected, or if its file is missing, damaged or no such graph.
+    Raises InputError if the graph cannot have n nodes, is not connected, or if its file is missing, damaged or no such
+    graph.
     """
     if n < 1:
         raise InputError(f"a graph of {n} nodes was asked for, but it must have at least 1")
@@ -110,9 +99,9 @@ def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
 def spanning_tree(
     adjacent: Neighbours, weights: Mapping[tuple[int, int], float] | None = None, root: int = 0
 ) -> list[list[tuple[int, int]]]:
-    """Return the edges (parent, child) of a tree from its root, a list per distance from it.
+    """Return the edges (parent, child) of a spanning tree from its root, a list per depth.
 
-    Without weights it is the breadth-first tree; with a weight for every edge (j, l), j < l, that of the largest sum,
+    Without weights it is the breadth-first tree; with a weight for every edge (j, l), j < l, the maximum spanning tree,
     whose smallest weight is no smaller than any other tree's.
     """
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
@@ -132,7 +121,7 @@ def spanning_tree(
 
 
 def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
-    """Return how many edges lie between each two of n nodes, of shape (n, n)."""
+    """Return the numbers of edges between each two of n nodes, of shape (n, n)."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     lengths = dict(nx.all_pairs_shortest_path_length(_graph(adjacent)))
@@ -140,7 +129,7 @@ def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
 
 
 def centre(adjacent: Neighbours) -> int:
-    """Return the first of the nodes from which the farthest node is nearest."""
+    """Return the first node of least eccentricity."""
     return int(distances(adjacent).max(axis=1).argmin())
 
 
@@ -189,7 +178,7 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
 
 
 def _read(path: str, n: int) -> Any:
-    """Read a graph from a file and check that it is one of the nodes 0 to n - 1."""
+    """Read a graph from a file, with a check that its nodes are 0 to n - 1."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     try:
@@ -219,7 +208,7 @@ def _edge_list(path: str) -> Any:
 
     lines = [line.split("#")[0] for line in Path(path).read_text().splitlines()]
     edges = [line for line in lines if line.strip()]
-    # networkx passes lines over that it does not understand
+    # networkx skips invalid lines
     if any(len(line.split()) != 2 for line in edges):
         raise ValueError("a line of an edge list must have two numbers")
     return nx.parse_edgelist(edges, nodetype=int)

@@ -1,12 +1,12 @@
-"""The keys of a run under way, in a sealed file of the site's, so that a process that is started again has them.
+"""Sealed file of a site's keys for the current run, for a restarted process.
 
-A site that was restarted is asked again for all of the run. Its peers' letters are sealed for the keys that it had
-made, so with others it could open none of them, and nothing would bring its memory back. The file goes as the run ends,
-as another begins, or as this one begins again at a site that lives.
+A restarted site is sent all of the run's requests again. Its peers' letters are sealed for the keys that it had made,
+so with other keys it could not open them, nor restore its memory. The file is removed as the run ends, as another
+begins, or as this one begins again at a running site.
 
-What that costs: while a run lasts, who takes the site's folder and its identity with it can open the letters of that
-run that he has recorded. He would have the table, too, which lies beside, and everything that the site could say of the
-letters. Once the file is gone there is no such key any more, but for what a disk keeps of files that were removed.
+The cost: during a run, a thief of the site's folder and its identity can open that run's letters, if he has recorded
+them. He would also have the table beside it, and with it everything in the site's letters. After the file is removed
+the key is gone, but for remains of removed files on the disk.
 """
 
 import os
@@ -24,17 +24,17 @@ from fedkernel.ground import OwnFileError, write_whole
 from fedkernel.peers.sealing import KEY, SEALING, KeyPair
 
 FOLDER = "letter-keys"
-"""Of a site's folder: a file for the run under way."""
+"""Subfolder of a site's folder, with a file for the current run."""
 
 _FORM = b"fedkernel kept keys 1"
 
 
 @dataclass(frozen=True)
 class KeptKeys:
-    """The file of one run.
+    """File of one run's keys.
 
-    `folder`: the site's. `run`: what tells the run from all others, 64 hexadecimal digits. `secret`: the site's own, of
-    which the file's key follows.
+    `folder`: the site's. `run`: the run's id, 64 hexadecimal digits. `secret`: the site's own, from which the file's
+    key is derived.
     """
 
     folder: Path
@@ -42,11 +42,11 @@ class KeptKeys:
     secret: bytes = field(repr=False)
 
     def begin(self, *, restarted: bool) -> None:
-        """Forget the keys of other runs, and of this one unless this process knows nothing of it yet."""
+        """Remove the keys of other runs, and this run's unless the process was `restarted`."""
         forget_keys(self.folder, self.run if restarted else "")
 
     def keep(self, pairs: Sequence[KeyPair]) -> None:
-        """Write key pairs down, for good, before the public ones leave; OwnFileError where that fails."""
+        """Write key pairs to disk before the public keys leave; OwnFileError if that fails."""
         path, content = self._path, b"".join(pair.private for pair in pairs)
         sealed = self._cipher.encrypt(content, [_FORM, self.run.encode()])
 
@@ -62,9 +62,9 @@ class KeptKeys:
             raise OwnFileError(outline, f"{path} cannot be written: {error.strerror}") from None
 
     def load(self) -> list[KeyPair]:
-        """Return the key pairs that were kept; none where there is no file.
+        """Return the stored key pairs; empty without a file.
 
-        Raises OwnFileError if the file cannot be opened with the secret: then this is not the site that wrote it.
+        Raises OwnFileError if the secret does not open the file: then another site wrote it.
         """
         try:
             opened = self._cipher.decrypt(self._path.read_bytes(), [_FORM, self.run.encode()])
@@ -90,7 +90,7 @@ class KeptKeys:
 
 
 def forget_keys(folder: Path, but: str = "") -> None:
-    """Remove what a site's folder has of the keys of runs, except of one."""
+    """Remove the keys of runs from a site's folder, except one run's."""
     for path in (folder / FOLDER).glob("*"):
         if path.name != but:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Keys for letters: how clients that write to each other agree on them, and what each remembers of that."""
+"""Agreement on keys for letters, and the keys in each client's memory."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ ClientMemory = MutableMapping[str, npt.NDArray[Any]]
 
 
 class PublicKeys(Reply):
-    """The site's public keys, which reveal nothing but who it is, if it keeps its identity from run to run.
+    """The site's public keys, which reveal only its identity, if it keeps one from run to run.
 
-    `identity`, `ephemeral` (32,): X25519: the site's own, and one made for this run.
+    `identity`, `ephemeral` (32,): X25519 keys, the site's own and one for this run.
     """
 
     identity: Annotated[Bytes, Shape("key", dtype="uint8")]
@@ -29,15 +29,15 @@ class PublicKeys(Reply):
 
 
 class PublishKeys(Request[PublicKeys]):
-    """Asks for the site's public keys, and to forget what was agreed on before."""
+    """Request for the site's public keys, and to discard keys shared before."""
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle the length of a key."""
+        """Add the length of a key."""
         return super().known_dimensions() | {"key": KEY}
 
 
 class TakeKeys(Request[Receipt]):
-    """Hands the keys of the site's neighbours over, from which it makes those that the two share.
+    """Public keys of the site's neighbours, for computing the keys shared with each.
 
     `peers` (p,): the neighbours' numbers. `identities`, `ephemerals` (p, 32).
     """
@@ -48,12 +48,10 @@ class TakeKeys(Request[Receipt]):
 
 
 def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
-    """Let every two neighbours agree on keys for their letters: two rounds, none where nobody has a neighbour.
+    """Let every two neighbours agree on keys for their letters, in two rounds.
 
-    Returns
-    -------
-    list of str
-        The fingerprints of the clients' identities, in their order, as they sent them to the coordinator.
+    Nothing is sent if nobody has a neighbour. Returns the fingerprints of the clients' identities, in their order, as
+    they sent them to the coordinator.
     """
     if not any(neighbours):
         return []
@@ -69,35 +67,35 @@ def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
 
 
 def key_agreement(neighbours: Neighbours) -> Forecast:
-    """Return what `agree_keys` takes; keys are no floats."""
+    """Return the forecast of `agree_keys`; keys are not floats."""
     return Forecast(2 if any(neighbours) else 0)
 
 
 def keys_plan(neighbours: Neighbours) -> Plan:
-    """Return what `agree_keys` asks."""
+    """Return the plan of `agree_keys`."""
     return (once(PublishKeys), once(TakeKeys, {"p_m": max(map(len, neighbours))})) if any(neighbours) else ()
 
 
 @dataclass(frozen=True)
 class OwnIdentity(State):
-    """The private key that stands for the site in this run, (32,), where it has no identity from run to run."""
+    """Private key (32,) of the site's identity for this run only, if it has no permanent one."""
 
     private: Bytes
 
 
 @dataclass(frozen=True)
 class OwnEphemeral(State):
-    """The private key of this run, (32,), until those of the peers have come."""
+    """Private key (32,) of the site for this run, until the peers' public keys have arrived."""
 
     private: Bytes
 
 
 @dataclass(frozen=True)
 class SharedKeys(State):
-    """What was agreed on with the peers, in order.
+    """Keys shared with the peers, in the order of their numbers.
 
-    `peers` (p,). `keys` (p, 2, 64): for the letters to each peer (`WRITTEN`) and from it (`READ`). `counts` (p, 2): how
-    many of either there were.
+    `peers` (p,). `keys` (p, 2, 64): for the letters to each peer (`WRITTEN`) and from it (`READ`). `counts` (p, 2):
+    numbers of letters.
     """
 
     peers: Numbers
@@ -110,15 +108,15 @@ WRITTEN, READ = 0, 1
 
 
 def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | None = None) -> PublicKeys:
-    """Make a key pair for this run, and one more if the site has no identity; forget what was agreed on.
+    """Make a key pair for this run, and another if the site has no identity; discard shared keys.
 
-    Those that a process has kept which was restarted since are taken again.
+    A restarted process takes the pairs from its file of keys instead.
     """
-    made = 1 if identity else 2
-    again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # the same keys twice would let letters be repeated
+    count = 1 if identity else 2
+    again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # reused keys would allow replayed letters
     pairs = [] if kept is None or again else kept.load()
-    if len(pairs) != made:
-        pairs = [KeyPair.new() for _ in range(made)]
+    if len(pairs) != count:
+        pairs = [KeyPair.new() for _ in range(count)]
         if kept is not None:
             kept.keep(pairs)
     SharedKeys.forget(memory)
@@ -131,12 +129,12 @@ def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | Non
 
 
 def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
-    """Make the keys shared with each peer.
+    """Compute the keys shared with each peer.
 
-    Raises ProtocolError if no keys were made for this run, or if the peers or their keys are not what they must be.
+    Raises ProtocolError if no own keys were made for this run, or if the peers or their keys are invalid.
     """
     if not OwnEphemeral.known(memory):
-        # Keys are made once: with the same ones again, letters would be numbered and sealed alike again.
+        # Each pair of keys is used once: with it again, letters would repeat numbers and keys.
         raise ProtocolError("keys of peers came, but its own were not asked for before")
     order = np.argsort(ask.peers)
     peers: list[int] = ask.peers[order].tolist()
@@ -148,12 +146,12 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
     for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
         shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
         keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
-    OwnEphemeral.forget(memory)  # without it and what is kept, nobody opens the letters of this run later on
+    OwnEphemeral.forget(memory)  # without it and the key file, nobody can open this run's letters later
     SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
 
 
 def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
-    """Raise ProtocolError if a peer is not who the site knows it to be; with no pins, it knows none.
+    """Raise ProtocolError if a peer's key differs from its pin, or has none; no pins accept all.
 
     `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
     """

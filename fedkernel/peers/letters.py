@@ -1,16 +1,16 @@
-"""Letters: what clients write to each other, and how messages carry it, sealed, through the coordinator.
+"""Letters between clients, and the messages that carry them, sealed, through the coordinator.
 
-A pair declares its letters as it declares messages::
+A pair declares its letters like its messages::
 
     class Estimate(Letter):
         values: Annotated[FloatArray, Shape("d")]
 
-and lets the replies that post letters and the requests that deliver them inherit `CarriesLetters`. In its protocol,
-`Mail` takes the letters out of one round's replies and puts them into the next round's requests.
+Replies that post letters and requests that deliver them inherit `CarriesLetters`. In the protocol, `Mail` moves the
+letters of one round's replies into the next round's requests.
 
-A letter's form is fixed: its length (uint32), the clear header (16 bytes), the tag (16), then encrypted: which letter
-it is (4), the sizes of the axes (`AXES` times 4), the float64 entries. So it is always 8 bytes per float and
-`OVERHEAD`, from which anybody can tell how many floats a sealed letter has, but not their shape.
+A letter's format is fixed: its length (uint32), the clear header (16 bytes), the tag (16), then encrypted: a code of
+its class (4), the sizes of the axes (`AXES` times 4), the float64 entries. So it has 8 bytes per float and `OVERHEAD`:
+anybody can compute the number of floats in a sealed letter, but not their shape.
 """
 
 import itertools
@@ -32,27 +32,27 @@ from fedkernel.protocol import Message, MessageT, Protocol, Reply, ReplyT, Reque
 Bytes = npt.NDArray[np.uint8]
 
 AXES = 10
-"""Axes that the arrays of a letter have at most, all together."""
+"""Most axes of a letter's arrays, all together."""
 
 _LENGTH = struct.Struct("<I")
 _SIZES = struct.Struct(f"<{AXES}I")
 _KIND = struct.Struct("<I")
 _NOTHING = 2**32 - 1
-"""In place of the sizes of an array that is not set."""
+"""Placeholder for the sizes of an array that is not set."""
 
 OVERHEAD = _LENGTH.size + HEADER + _KIND.size + _SIZES.size + TAG
-"""Bytes that a letter has beside its floats."""
+"""Bytes of a letter without its floats."""
 
 
 class Letter(Message):
-    """Base of what a client writes to another: float64 arrays and nothing else.
+    """Base of letters from client to client: float64 arrays and nothing else.
 
-    The docstring of every subclass says what it reveals to the client that receives it.
+    The docstring of every subclass says what it reveals to its receiver.
     """
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a declaration that has no such form."""
+        """Refuse a declaration that does not fit the format."""
         shapes = cls.shapes()
         if set(shapes) != set(cls.model_fields) or any(shape.dtype != np.float64 for shape in shapes.values()):
             raise TypeError(f"{cls.__name__}: the fields of a letter must be float64 arrays with a Shape")
@@ -70,7 +70,7 @@ def _kind(kind: type[Letter]) -> bytes:
 
 
 def letter_to_bytes(letter: Letter) -> bytes:
-    """Return a letter's content as bytes, before it is sealed."""
+    """Serialise a letter's content, before it is sealed."""
     arrays = letter.arrays()
     sizes: list[int] = []
     for name, shape in letter.shapes().items():
@@ -81,7 +81,7 @@ def letter_to_bytes(letter: Letter) -> bytes:
 
 
 def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
-    """Rebuild a letter of a kind from `letter_to_bytes` and check everything about it, with a ProtocolError."""
+    """Rebuild a letter from `letter_to_bytes`, fully checked; ProtocolError if it is invalid."""
     start = _KIND.size + _SIZES.size
     if len(content) < start or content[: _KIND.size] != _kind(kind):
         raise ProtocolError(f"it is no {kind.__name__}")
@@ -96,7 +96,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
         raise ProtocolError(
             f"as a {kind.__name__} it should have {floats} floats, but has {len(content) - start} bytes"
         )
-    # in one copy of all, since in the content they do not lie as processors want them
+    # one copy of all, since the entries are not aligned within the content
     entries, first, fields = np.frombuffer(content, "<f8", floats, start).astype(np.float64), 0, {}
     for name, shape in shapes.items():
         last = first + prod(shape)
@@ -112,9 +112,9 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
 
 
 class Sealed(NamedTuple):
-    """A letter on its way, as everybody sees it.
+    """Sealed letter in transit, with its readable header.
 
-    `letter`: its bytes, header included, where the message has them.
+    `letter`: its bytes, header included, as a view of the message.
     """
 
     header: Header
@@ -122,7 +122,7 @@ class Sealed(NamedTuple):
 
     @property
     def floats(self) -> int:
-        """How many floats are in it."""
+        """Number of floats."""
         return (self.size - OVERHEAD) // 8
 
     @property
@@ -132,7 +132,7 @@ class Sealed(NamedTuple):
 
 
 def pack(letters: Sequence[bytes | memoryview]) -> Bytes | None:
-    """Put letters one after the other for a message's field ``letters``; none: None."""
+    """Concatenate letters for a message's field ``letters``; None without letters."""
     if not letters:
         return None
     parts = ((_LENGTH.pack(len(letter)), letter) for letter in letters)
@@ -140,7 +140,7 @@ def pack(letters: Sequence[bytes | memoryview]) -> Bytes | None:
 
 
 def unpack(packed: Bytes | None) -> Iterator[Sealed]:
-    """Take apart what `pack` put together; ValueError if it is not letters one after the other."""
+    """Split the result of `pack`; ValueError if it is not a sequence of letters."""
     if packed is None:
         return
     data, start = np.ascontiguousarray(packed).data.toreadonly(), 0
@@ -157,34 +157,31 @@ def unpack(packed: Bytes | None) -> Iterator[Sealed]:
 class CarriesLetters(Message):
     """Base of replies that post letters and of requests that deliver them.
 
-    Attributes
-    ----------
-    letters : ndarray of shape (bytes,) or None
-        Sealed letters as `pack` puts them together. A client's reply gets its own from its mailbox; a request gets
-        them from `Mail`.
+    `letters`: uint8 array of sealed letters from `pack`, or None. A client's reply gets them from its mailbox, a
+    request from `Mail`.
     """
 
     letters: Annotated[Bytes | None, Shape("letters_m", dtype="uint8")] = None
 
     @cached_property
     def sealed(self) -> tuple[Sealed, ...]:
-        """The letters as everybody sees them."""
+        """The letters with their readable headers."""
         return tuple(unpack(self.letters))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, perhaps with other letters, which are taken apart anew."""
+        """Return a copy, perhaps with other letters, without the cached `sealed`."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("sealed", None)
         return copy
 
     @property
     def floats(self) -> int:
-        """Floats that the arrays carry, those in sealed letters included."""
+        """Number of floats in the arrays, including those in sealed letters."""
         return super().floats + sum(letter.floats for letter in self.sealed)
 
     @property
     def floats_by_reader(self) -> Mapping[int | None, int]:
-        """Floats that each reader gets: the coordinator those outside the letters, a peer those of its letters."""
+        """Numbers of floats by reader: the coordinator's outside the letters, a peer's in its letters."""
         floats: dict[int | None, int] = {None: super().floats}
         for letter in self.sealed:
             floats[letter.header.receiver] = floats.get(letter.header.receiver, 0) + letter.floats
@@ -197,18 +194,18 @@ class CarriesLetters(Message):
 
 
 class Letters(CarriesLetters, Reply):
-    """Nothing but letters: reveals who writes to whom, and how much."""
+    """Sealed letters and nothing else; reveals each letter's sender, receiver and size."""
 
 
 def sealed_in(message: Message) -> Sequence[Sealed]:
-    """Return the letters in a message, which may be one that carries none."""
+    """Return a message's letters, empty for one that cannot carry any."""
     return message.sealed if isinstance(message, CarriesLetters) else ()
 
 
 def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
-    """Return what is to be delivered to each receiver: the field ``letters`` of its next request.
+    """Return the letters by receiver, for the field ``letters`` of its next request.
 
-    Who gets no mail is not in it: ``sort_mail(replies).get(client)`` fits the field in any case.
+    A receiver without letters is missing: ``sort_mail(replies).get(client)`` fits the field in any case.
     """
     mail: dict[int, list[memoryview]] = {}
     for reply in replies:
@@ -218,13 +215,10 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 
 
 class Mail:
-    """The letters under way in a protocol: its rounds deliver those of the round before, and collect new ones.
+    """Letters in transit within a protocol: each round delivers the last one's and collects new ones.
 
-    Parameters
-    ----------
-    clients : int
-        How many there are. A letter that the next of these rounds does not deliver, because its request carries none or
-        is to others, is lost.
+    `clients`: their number. A letter is lost if the next of these rounds does not address its receiver, or with a
+    request that carries none.
     """
 
     def __init__(self, clients: int) -> None:
@@ -232,11 +226,11 @@ class Mail:
         self._due: Mapping[int, Bytes] = {}
 
     def to_all(self, request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
-        """Ask every client the same, each with its letters; the replies come in the order of the clients."""
+        """Send all clients the same request, each with its letters; replies come in the clients' order."""
         return (yield from self.to_each(dict.fromkeys(range(self._clients), request), **values))
 
     def to_each(self, requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
-        """Ask each of the clients named something of its own, with its letters; the replies come in their order."""
+        """Send clients their own requests, each with its letters; replies come in the requests' order."""
         due = self._due
         replies = yield from to_each(
             {client: _delivering(request, due.get(client)) for client, request in requests.items()}, **values

@@ -1,16 +1,16 @@
-"""A client's mailbox, which seals, opens and checks letters.
+"""Mailbox of a client, which seals, opens and checks letters.
 
-A letter that is written in one round is delivered in the next, or not at all; in one round a client writes at most one
-to each peer. A client reads wherever letters are due and does not look whether there are any: that is the coordinator's
-to say, while `Mailbox.read` knows from whom they must come.
+A letter written in one round is delivered in the next, or not at all; in one round a client writes at most one to each
+peer. A client reads wherever letters are due, without a test for them: the coordinator could hide them, so
+`Mailbox.read` has the list of expected senders.
 
-What is refused, the error saying who refused whose letter, in which round and why: a letter that was altered, sealed in
-another run or by other keys; one that is for another client or not from a peer; one that was read before; one that
-comes out of its order or its round; two from one peer; none from a peer that one is expected from; one from a peer that
-none is expected from; letters that nobody reads.
+Refused, with an error that names reader, sender, round and reason: a letter that was altered, or sealed in another run
+or by other keys; one that is for another client or not from a peer; one that was read before; one that is out of order
+or of another round; two from one peer; none from an expected peer; one from an unexpected peer; letters that nobody
+reads.
 
-The coordinator forwards, and decides the graph, the rounds and what is asked in them. What it can see and what it
-cannot, `fedkernel.peers.sealing` says.
+The coordinator forwards letters, and decides the graph, the rounds and the requests. `fedkernel.peers.sealing` says
+what it can see.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ from fedkernel.protocol import Reply, Request
 
 
 class Mailbox:
-    """A client's letters in one round: those that came, and those that are to leave with the reply.
+    """A client's letters in one round: those received, and those that leave with the reply.
 
-    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys`, with how many letters were written
-    and read. A request that fails leaves it as it was. `check_consent`: called with what a letter is and how many rows
-    it shows as they are; raises where these may not leave.
+    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys` with the counts of written and read
+    letters; a request that fails leaves it unchanged. `check_consent`: called with a letter's description and its
+    number of unchanged rows; raises if these may not leave.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Mailbox:
 
     @property
     def opened(self) -> bytes:
-        """A hash of what stood in the letters that were read, by which it is known again; empty: none was."""
+        """Hash of the contents of the letters read, for the site's gate; empty if none was read."""
         digest = b""
         for content in self._contents:
             sha256 = hashlib.sha256(digest)
@@ -76,20 +76,20 @@ class Mailbox:
 
     @cached_property
     def _shared(self) -> SharedKeys:
-        """What was agreed on; its counts are this round's until `send` puts them into the memory."""
+        """Shared keys; their counts are this round's until `send` saves them."""
         shared = SharedKeys.load(self._memory)
         return replace(shared, counts=shared.counts.copy())
 
     @cached_property
     def neighbours(self) -> tuple[int, ...]:
-        """The peers that keys were agreed on with before this round, in order."""
+        """Peers with agreed keys before this round, in order."""
         return tuple(self._shared.peers.tolist()) if SharedKeys.known(self._memory) else ()
 
     def write(self, peer: int, letter: Letter) -> None:
         """Seal a letter to a peer; it leaves with the reply.
 
-        Raises ProtocolError if no keys were agreed on with the peer, or if a letter to it was written already in this
-        round. Raises InputError if the letter shows rows that may not leave.
+        Raises ProtocolError without keys for the peer, or on a second letter to it in this round. Raises InputError if
+        the letter shows rows that may not leave.
         """
         place = self._place(peer)
         if peer in self._written:
@@ -97,7 +97,7 @@ class Mailbox:
         self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
         header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
         self._shared.counts[place, WRITTEN] += 1
-        if letter is not self._last[0]:  # the same one to all neighbours is put into bytes once
+        if letter is not self._last[0]:  # a letter to all neighbours is serialised once
             self._last = letter, letter_to_bytes(letter)
         key = self._shared.keys[place, WRITTEN].tobytes()
         self._written[peer] = seal(key, self.run, header, self._last[1])
@@ -108,17 +108,17 @@ class Mailbox:
             self.write(peer, letter)
 
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
-        """Return the reply with what was written in this round.
+        """Return the reply with this round's letters.
 
-        Raises ProtocolError if it cannot carry letters, or if some came and were not read: the next ones would be taken
-        for others.
+        Raises ProtocolError if it cannot carry letters, or if received ones were not read: the next ones would be taken
+        for these.
         """
         if sealed_in(ask) and not self._read:
             raise self.error(f"letters came with {type(ask).__name__}, but were not read")
         if self._written and not isinstance(reply, CarriesLetters):
             raise self.error(f"letters were written, but a {type(reply).__name__} carries none")
         if self._written or (self._read and self.neighbours):
-            # Before anything leaves: no two letters that do are sealed with the same number.
+            # Before anything leaves, so that no two sent letters have the same number.
             self._shared.save(self._memory)
         if not self._written:
             return reply
@@ -133,11 +133,10 @@ class Mailbox:
     ) -> list[tuple[int, LetterT]]:
         """Open the letters that a request delivers.
 
-        `kind`: the letter that each must be. `senders`: the peers that a letter must have come from; None: all
-        neighbours. No letter may come from others. `**sizes`: what the dimensions of these names must be. Those of the
-        request that do not end in ``_m`` are settled besides, and no two letters may differ in one. Returns sender and
-        letter, in the order of the senders. Raises ProtocolError: on the first letter that is missing or is not what
-        was sent; see this module's docstring.
+        `kind`: expected class of each. `senders`: peers that must have sent one, and no others; None: all neighbours.
+        `**sizes`: expected sizes by dimension name, in addition to the request's (except those ending in ``_m``); no
+        two letters may differ in one. Returns sender and letter, in the order of the senders. Raises ProtocolError on
+        the first letter that is missing or refused; see this module's docstring.
         """
         self._read = True
         expected = self.neighbours if senders is None else tuple(sorted(senders))
@@ -166,11 +165,11 @@ class Mailbox:
         return letters
 
     def error(self, what: str) -> ProtocolError:
-        """Return the error that says where it happened."""
+        """Return an error with pair, round and client."""
         return ProtocolError(f"{self._where}: {what}")
 
     def refusal(self, sender: int, why: str) -> LetterError:
-        """Return the error that says why a peer's letter is refused."""
+        """Return an error with the reason why a peer's letter is refused."""
         return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:

@@ -1,29 +1,28 @@
-"""Seals letters between two clients, so that whoever forwards them can neither read nor change them.
+"""Encryption of letters between two clients, so that their forwarder can neither read nor change them.
 
-Two clients agree on keys as the Noise Protocol Framework's pattern KK does (revision 34, section 7.5): by X25519 of
-each one's key for this run with the other's (ee), of each one's with the other's identity (es, se), and of the two
-identities (ss), mixed one after the other by HKDF-SHA256. What comes of it makes a key for each direction together
-with a hash of all that was agreed on: this form, the run, both clients' numbers and all four public keys. A letter is
-sealed by AES-256-SIV (RFC 5297) under its direction's key; run, round, sender, receiver and sequence are authenticated
-with it.
+Two clients agree on keys by the Noise Protocol Framework's pattern KK (revision 34, section 7.5): X25519 of each one's
+key for this run with the other's (ee), of each one's with the other's identity (es, se), and of the two identities
+(ss), mixed in this order by HKDF-SHA256. The result gives a key for each direction together with a hash of all that was
+agreed on: this format, the run, both clients' numbers and all four public keys. A letter is sealed by AES-256-SIV (RFC
+5297) under its direction's key; run, round, sender, receiver and sequence are authenticated with it.
 
-Of Noise's messages there are no more than the public keys, which the coordinator hands out: no tag confirms them. In
-Noise's terms (section 7.7) every letter has source property 2: only who has the sender's identity, or both the
-receiver's and the receiver's key for the run, could have sealed it, so that who has stolen a site's identity cannot
-write to that site in another's name. A letter has destination property 3 until the site has opened one of that peer's,
-and 5 from then on: then it stays closed also to who steals identities later, and before that unless keys of a
-coordinator's own had been handed out as the peer's for the run.
+Of Noise's messages only the public keys are sent, handed out by the coordinator: no tag confirms them. In Noise's terms
+(section 7.7) every letter has source property 2: only the sender's identity, or both the receiver's identity and key
+for the run, can seal it, so a stolen site identity alone does not let the thief write to that site in another's name. A
+letter has destination property 3 until the site has opened one of that peer's letters, and 5 from then on: it stays
+secret even if identities are stolen later. Before that, this holds unless the coordinator handed out keys of its own as
+the peer's for the run.
 
-Letters are sealed under SIV since a site that was restarted computes what it had written once more, with the same keys
-(`fedkernel.peers.key_file`): the same letter has the same bytes, and another one under the same number tells only that
-it is another. A cipher with nonces would give both away.
+Letters are sealed under SIV since a restarted site writes its letters again with the same keys
+(`fedkernel.peers.key_file`): an equal letter has equal bytes, and a different one under the same number shows only that
+it differs. A cipher with nonces would reveal both contents.
 
-Protected: a letter's contents, also after an identity was stolen later; that it is whole, in its place in the order,
-and goes from the client to the client that it says; with pinned fingerprints on both sides, who these clients are.
+Protected: a letter's contents, even if an identity is stolen later; its integrity, its place in the order, its sender
+and its receiver; with pinned fingerprints on both sides, the identity of both clients.
 
-Not protected: who writes to whom, when, and how much; that letters arrive at all. Without pins a coordinator that
-hands out keys of its own instead of the clients' sits between them and reads everything, and a pin on one side alone
-protects only the letters which that side writes.
+Not protected: the senders, receivers, times and sizes of letters; their delivery. Without pins a coordinator that hands
+out its own keys instead of the clients' reads everything, and a pin on one side alone protects only the letters which
+that side writes.
 """
 
 import os
@@ -51,7 +50,7 @@ from cryptography.hazmat.primitives.serialization import (
 from fedkernel.ground import InputError, ProtocolError, parse_toml, read_secret
 
 KEY, SEALING, TAG = 32, 64, 16
-"""Bytes of an X25519 key, of what letters are sealed with, and of the tag that authenticates one."""
+"""Bytes of an X25519 key, of a letter's AES-SIV key, and of its authentication tag."""
 
 _FORM = b"fedkernel letters 2: KK 25519 AES-256-SIV SHA256"
 
@@ -62,26 +61,26 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class KeyPair:
-    """An X25519 key pair: a site's identity, or what it made for one run.
+    """X25519 key pair: a site's identity, or a key for one run.
 
-    `private`: 32 of them; never leaves the site.
+    `private`: 32 bytes; never leaves the site.
     """
 
     private: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no key."""
+        """Check the key's length."""
         if len(self.private) != KEY:
             raise InputError(f"a private X25519 key has {KEY} bytes, not {len(self.private)}")
 
     @classmethod
     def new(cls) -> "KeyPair":
-        """Make a key pair from the operating system's randomness, never from a run's seed."""
+        """Generate a key pair from the operating system's randomness, never from a run's seed."""
         return cls(X25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "KeyPair":
-        """Read what `write` wrote, or ``openssl genpkey -algorithm x25519``: PKCS#8 as PEM, without a password."""
+        """Read a PKCS#8 PEM file without a password, as from `write` or ``openssl genpkey -algorithm x25519``."""
         try:
             key = load_pem_private_key(read_secret(Path(path)), password=None)
         except FileNotFoundError:
@@ -102,12 +101,12 @@ class KeyPair:
 
     @cached_property
     def public(self) -> bytes:
-        """The public key, 32 bytes."""
+        """Public key, 32 bytes."""
         return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     @property
     def fingerprint(self) -> str:
-        """What another site pins to know this one again."""
+        """Fingerprint of the public key, for other sites' pins."""
         return fingerprint(self.public)
 
 
@@ -117,7 +116,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
-    """Return the pinned fingerprints by client, or raise an InputError that names what is none."""
+    """Return the pinned fingerprints by client; InputError names an invalid one."""
     for client, pin in pins.items():
         if not _FINGERPRINT.fullmatch(pin):
             raise InputError(f"the pin of client {client} is {pin!r}, but a fingerprint is 32 digits from 0-9a-f")
@@ -125,7 +124,7 @@ def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
 
 
 def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a site's pins from a TOML file: a line ``name = "fingerprint"`` per peer, or with its number as name."""
+    """Read a TOML file of pins: a line ``name = "fingerprint"`` per peer, or with its number."""
     try:
         table = parse_toml(Path(path).read_text(), "it")
         if not table:
@@ -140,14 +139,14 @@ def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 class Keys(NamedTuple):
-    """What two clients share: the key for the letters that one writes, and for those that it reads."""
+    """Keys that two clients share: one for the letters that the client writes, one for those it reads."""
 
     writing: bytes
     reading: bytes
 
 
 class Published(NamedTuple):
-    """What a client shows of itself: its number and two public keys."""
+    """Public data of a client: its number and two public keys."""
 
     client: int
     identity: bytes
@@ -155,9 +154,9 @@ class Published(NamedTuple):
 
 
 def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
-    """Compute a client's keys with a peer; the peer computes the same two, the other way round.
+    """Compute a client's keys with a peer; the peer computes the same two in reverse.
 
-    Raises ProtocolError if what the peer is said to have published are no public keys.
+    Raises ProtocolError if the peer's public keys are invalid.
     """
     own = Published(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
@@ -169,7 +168,7 @@ def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, pe
             chain = _expanded(chain, _exchange(pair, public), KEY)
     except ValueError:
         raise ProtocolError(f"what came as the keys of client {peer.client} are no X25519 public keys") from None
-    # every part has a fixed length, but for the run, which stands last
+    # every part has a fixed length except the run, which comes last
     parts = [struct.pack("<I", party.client) + party.identity + party.ephemeral for party in (first, second)]
     agreed = sha256(_FORM + b"".join(parts) + run.encode()).digest()
     keys = _expanded(chain, agreed, 2 * SEALING)
@@ -186,7 +185,7 @@ def _exchange(own: KeyPair, public: bytes) -> bytes:
 
 
 class Header(NamedTuple):
-    """What a letter says in clear: whose it is, whom it is for, when it was written, which one of theirs it is."""
+    """Unencrypted header of a letter: sender, receiver, round, and number of the letter in their sequence."""
 
     sender: int
     receiver: int
@@ -208,7 +207,7 @@ HEADER = _HEADER.size
 
 
 def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
-    """Return the letter: header, tag, encrypted content; the same content under the same header has the same bytes."""
+    """Return header, tag and encrypted content; equal content under an equal header has equal bytes."""
     clear = header.pack()
     return clear + AESSIV(key).encrypt(content, [clear, run.encode()])
 
@@ -216,10 +215,10 @@ def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
 def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
     """Return the content of a letter.
 
-    Raises ProtocolError if it, or its header, is not what was sealed in this run under this key.
+    Raises ProtocolError unless letter and header are as sealed in this run under this key.
     """
     clear = letter[:HEADER]
     try:
         return AESSIV(key).decrypt(letter[HEADER:], [clear, run.encode()])
-    except (InvalidTag, ValueError):  # of what is too short to be one
+    except (InvalidTag, ValueError):  # ValueError: it is too short
         raise ProtocolError("it was altered, or sealed with other keys or in another run") from None

@@ -1,4 +1,4 @@
-"""The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
+"""Joining of a run's clients: introductions, joint seed and alignment of rows, before the first round."""
 
 import logging
 import secrets
@@ -42,14 +42,14 @@ from fedkernel.wire import (
 log = logging.getLogger(__name__)
 
 JOINING = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
-"""What comes before a protocol, as texts say it, and its phase."""
+"""Steps before a protocol, as texts name them, with their phases."""
 
 CONNECT_SECONDS = 60.0
-"""How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
+"""Longest wait for nodes to connect; they start before the run or within seconds."""
 
 
 def reason_of(reply: Message) -> str:
-    """Return why a client could not answer, in its own words or in those of who carries the messages; empty: it has."""
+    """Return a failed reply's error text, from the client or the transport; empty if it succeeded."""
     if not reply.has_error():
         return "" if reply.has_content() else "its reply has nothing in it"
     reason = reply.error.reason or f"error {reply.error.code}"
@@ -57,7 +57,7 @@ def reason_of(reply: Message) -> str:
 
 
 def _is_carriers(reply: Message) -> bool:
-    """Return whether who carries the messages says what went wrong, and so of whom."""
+    """Return whether the transport, not the client, reported the error; its text names the client already."""
     return reply.has_error() and reply.error.code in CARRIERS
 
 
@@ -70,13 +70,12 @@ def join(
     *,
     journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
-    """Ask every node who it is, and return the cohort in the order of the clients' own numbers, and the run's settings.
+    """Collect every node's introduction; return the members in the clients' order, and the run's settings.
 
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
-    with the same columns must agree on the names of these; sites that know their rows by ids agree on the rows.
-
-    Raises ProtocolError if nodes are missing, have the same number, fail, or speak another wire version. Raises
-    InputError if the sites' columns or ids do not fit together.
+    with the same columns must agree on their names; sites whose rows have ids are aligned by these. The settings have
+    the joint seed, if it is drawn. Raises ProtocolError if nodes are missing, have the same number, fail, or speak
+    another wire version. Raises InputError if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
@@ -109,7 +108,7 @@ def join(
 
 
 def unlike(values: Mapping[int, Hashable]) -> list[int]:
-    """Return the nodes that have another value than most have; where no value is that of most, all; none: all agree."""
+    """Return the nodes whose value differs from the majority's: all without a majority, none if all agree."""
     (value, count), *others = Counter(values.values()).most_common()
     if not others:
         return []
@@ -117,7 +116,7 @@ def unlike(values: Mapping[int, Hashable]) -> list[int]:
 
 
 def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
-    """Raise InputError if sites' columns have other names, which lies with those that are unlike most."""
+    """Raise InputError if sites' column names differ, with the minority's nodes as the cause."""
     order = sorted if in_any_order else tuple
     apart = unlike({member.node_id: tuple(order(member.names)) for member in members})
     some_agree = len(apart) < len(members)
@@ -131,7 +130,7 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
 def _draw_seed(
     wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
 ) -> int:
-    """Have the sites draw the run's seed together (`fedkernel.wire.seeding`)."""
+    """Draw the run's seed jointly by the sites' shares (`fedkernel.wire.seeding`)."""
     if without := [member.called for member in members if introductions[member.client].commitment is None]:
         raise ProtocolError(
             f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
@@ -158,7 +157,7 @@ def _draw_seed(
 
 
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:
-    """Have sites that know their rows by ids work on those that all of them have, in one order.
+    """Restrict sites whose rows have ids to the common rows, in one order.
 
     Sites without ids are taken to hold the same rows in the same order.
     """
@@ -208,7 +207,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
 
 @dataclass(frozen=True)
 class _Wire:
-    """Asks nodes what is no request of a protocol."""
+    """Exchange of requests that precede a protocol, with its journal and costs."""
 
     grid: Grid
     settings: RunSettings
@@ -218,14 +217,9 @@ class _Wire:
     def ask(
         self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
     ) -> tuple[int, dict[int, tuple[ReplyT, RecordDict]]]:
-        """Ask nodes, which texts call by these names; one cause where one fails.
+        """Send a request to `nodes`, named by their values in texts.
 
-        Returns
-        -------
-        bytes_down : int
-            Of what was sent to each of them.
-        replies : dict of int to (Reply, flwr.app.RecordDict)
-            By node, in the order of `nodes`, as they came and decoded.
+        Returns the request's size in bytes, and by node, in the order of `nodes`, the replies decoded and as received.
         """
         header = self.settings.header(self.pair)
         if kind == MessageType.QUERY:
@@ -249,7 +243,7 @@ class _Wire:
         return flower.content_bytes(content), decoded
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
-        """Return what the nodes reply, by node."""
+        """Return the nodes' replies by node, or raise the first failure's cause."""
         deadline = self.settings.deadline_of(JOINING[doing])
         replies = send_and_receive(self.grid, messages, deadline)
         try:
@@ -275,13 +269,13 @@ class _Wire:
         return {node: reply.content for node, reply in reply_of.items()}
 
     def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
-        """Return the account of one reply."""
+        """Return the ledger entry of one reply."""
         size = flower.content_bytes(content)
         return Entry(0, phase, client, 0, bytes_down, 0, size, sha256=self.settings.hash_of(content))
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
-    """Wait until as many nodes are connected as the run wants, or one if it takes all there are."""
+    """Wait until `settings.clients` nodes are connected, or at least one if that is None."""
     least, patience = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
     give_up = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < least:

@@ -1,4 +1,4 @@
-"""One run of a strategy over a Flower Grid, and the protocols that it consists of, driven round by round."""
+"""Driver of a run's protocols over a Flower Grid, round by round."""
 
 import logging
 import math
@@ -31,17 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Execution:
-    """One run of a strategy over a grid, whose clients have joined: what the protocols that it consists of share.
+    """State of one run that its protocols share, once the clients have joined.
 
-    - `name`, `pair`: of the strategy, for errors, and of the client class that answers.
-    - `partition`: which size of their tables the clients share, and so is known of every reply.
-    - `losses`: in which rounds it goes on, for good, without clients that fail or keep silent; elsewhere that is an
-      error.
-    - `run`: what its protocols are given.
-    - `account`: rounds are numbered on from what it holds.
-    - `preparation`: what was done to the tables before, where rows are divided.
-    - `warnings`: what was seen of them then that may make the result wrong.
-    - `journal`: has the replies that came before the run was stopped, and is given those that come.
+    - `name`, `pair`: the strategy's name, for errors, and the name of the client class that answers.
+    - `partition`: decides the dimension that all clients' tables share; replies are checked against it.
+    - `losses`: rules for going on without clients that fail or do not answer.
+    - `run`: members and seed, the protocols' input.
+    - `account`: costs so far; rounds are numbered on from these.
+    - `preparation`: applied to the tables before, where rows are divided.
+    - `warnings`: findings of the preparation that may make the result wrong.
+    - `journal`: replies recorded before the run was stopped; new ones are added.
     """
 
     name: str
@@ -57,13 +56,13 @@ class Execution:
     journal: Journal | None = None
 
     def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
-        """Return a protocol under way, whose every step has the threads of the settings."""
+        """Start a protocol; its steps use the settings' number of threads."""
         return Conversation(self, steps_within(self.settings.threads, protocol))
 
     def finish(self, protocol: Protocol[T]) -> T:
-        """Carry a protocol out, round by round, and return its result."""
+        """Run a protocol to its end and return its result."""
         around, deadline = (self.journal, self.grid), self.settings.deadline
-        with blas_threads(self.settings.threads):  # once for all, which each step and each client would set anew
+        with blas_threads(self.settings.threads):  # once, or each step and each client would set them anew
             conversation = self.converse(protocol)
             while not conversation.done:
                 messages = conversation.messages()
@@ -75,9 +74,9 @@ class Execution:
 
 
 class Conversation(Generic[T]):
-    """One protocol of a run under way: what is asked next, whether the answers are in order, what it cost.
+    """Protocol in progress: makes each round's messages, checks the replies and accounts for them.
 
-    `value`: the protocol's result, once done.
+    `value`: the protocol's result, once `done`.
     """
 
     def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
@@ -108,12 +107,12 @@ class Conversation(Generic[T]):
             self._round_number += 1
 
     def messages(self) -> list[Message]:
-        """Return the messages of the pending round, one for each client that is asked."""
+        """Return the messages of the pending round, one per addressed client."""
         self._requests = {}
         self._started = time.perf_counter()
         messages: list[Message] = []
         header = self._execution.settings.header(self._execution.pair)
-        # Most rounds ask everybody the same: it is encoded and measured once.
+        # Most rounds send all clients the same request: it is encoded and measured once.
         encoded: dict[int, tuple[RecordDict, int]] = {}
         for member in self._cohort:
             request = self._pending.of_client(member.client)
@@ -124,7 +123,7 @@ class Conversation(Generic[T]):
                 encoded[id(request)] = content, flower.content_bytes(content)
             content, size = encoded[id(request)]
             self._requests[member.client] = (request, size)
-            # one is made as Flower makes them: the others differ in nothing that it would look at
+            # Flower validates the first message; the others differ in nothing that it validates
             messages.append(
                 flower.for_node(messages[0], member.node_id, content)
                 if messages
@@ -139,10 +138,10 @@ class Conversation(Generic[T]):
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
-        """Check the replies of the pending round, account for them, and move the protocol on.
+        """Check the pending round's replies, account for them, and advance the protocol; return True once done.
 
-        Returns whether the protocol is done. Raises ProtocolError if a client failed or kept silent (unless the run may
-        go on without it), if a reply is not what was asked, or if replies contradict each other.
+        Raises ProtocolError if a client failed or did not answer (unless the run may go on without it), if a reply does
+        not fit its request, or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}
@@ -157,7 +156,7 @@ class Conversation(Generic[T]):
         if failures:
             node_of = {client: node for node, client in client_of.items()}
             codes = {client: reply_of[client].error.code for client in failures if client in reply_of}
-            # whose letter another one refuses is not known from more than words, and who refuses it has not written it
+            # the reader of an unfit letter did not write it, and only the error's text names its writer
             at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
                 self._go_on_without(failures, lost=set(codes.values()) <= {GONE})
@@ -173,14 +172,14 @@ class Conversation(Generic[T]):
             account = {"seconds": seconds, "slowest": slowest, "ledger": costs.to_table()}
             node_of = {member.client: member.node_id for member in self._cohort}
             nodes = [node_of[client] for client in self._requests]
-            what = contents if total is None else [to_content(total)]  # never what was only to be added up
-            write_down(journal, self._execution.grid, nodes, what, account)
+            records = contents if total is None else [to_content(total)]  # a sum's addends are never recorded
+            write_down(journal, self._execution.grid, nodes, records, account)
         self._close(seconds, slowest, costs)
         self._advance(decoded if total is None else total)
         return self.done
 
     def replay(self, record: Exchange) -> None:
-        """Move the protocol on with what was replied to the pending round before the run was stopped."""
+        """Advance the protocol with the recorded replies to the pending round."""
         client_of = {member.node_id: member.client for member in self._cohort}
         answered = [client_of[node] for node in record.nodes]
         self._leave_out(self._requests.keys() - answered)
@@ -191,28 +190,28 @@ class Conversation(Generic[T]):
             self._advance(from_content(self._pending.reply_type, contents[0]))
             return
         kinds = [self._requests[client][0].reply_type for client in answered]
-        wire = self._execution.settings.wire  # which a sum has not crossed
+        wire = self._execution.settings.wire  # a sum never crosses it
         self._advance([from_content(*pair, wire) for pair in zip(kinds, contents, strict=True)])
 
     @property
     def where(self) -> str:
-        """Say for texts which round is pending."""
+        """Number of the pending round, for texts."""
         return f"round {self._round_number}"
 
     @property
     def deadline(self) -> float:
-        """How many seconds the pending round may take."""
+        """Seconds that the pending round may take."""
         return self._execution.settings.deadline_of(self._pending.phase)
 
     def _go_on_without(self, causes: Mapping[int, str], *, lost: bool) -> None:
-        """Go on without clients that were `lost`, or failed for these causes, or raise what the first of them is."""
+        """Drop the clients that failed, or raise the first cause; `lost`: all of these went away."""
         losses, pending, grid = self._execution.losses, self._pending, self._execution.grid
         left = len(self._cohort) - len(causes)
         if len(causes) == len(self._requests) and losses.quorum is None:
             left = 0
         needs = losses.fault(self._round_number, pending.phase, left, summed=pending.summed)
         if needs is not None:
-            absent = grid.absent() if isinstance(grid, MessageGrid) else []  # some answered before they went
+            absent = grid.absent() if isinstance(grid, MessageGrid) else []  # some answered before they left
             away = [member.client for member in self._cohort if member.client in causes or member.node_id in absent]
             first, cause = next(iter(causes.items()))
             of = len(self._execution.run.members)
@@ -225,7 +224,7 @@ class Conversation(Generic[T]):
         self._leave_out(causes)
 
     def _leave_out(self, clients: Iterable[int]) -> None:
-        """Go on without some clients, of which the run's account tells what that means."""
+        """Drop clients from the run, and note in its account how that changes the result."""
         gone, pending = set(clients), self._pending
         meaning = self._execution.losses.meaning(self._round_number, pending.phase, summed=pending.summed)
         for client in sorted(gone):
@@ -235,7 +234,7 @@ class Conversation(Generic[T]):
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
     def _close(self, seconds: float, slowest: float, costs: Ledger, *, replayed: bool = False) -> None:
-        """Account for the pending round."""
+        """Account for the pending round, and log its end."""
         values = self._pending.values
         self._account.close_round(
             *(self._round_number, self._pending.phase, seconds, values, costs), slowest_seconds=slowest
@@ -250,12 +249,12 @@ class Conversation(Generic[T]):
 
     @property
     def _now(self) -> dict[str, Any]:
-        """Which round is pending, for the log."""
+        """Run, round and phase that are pending, for the log."""
         run, number = self._execution.settings.run, self._round_number
         return {"run": run, "round": number, "phase": self._pending.phase}
 
     def _is_letters(self, client: int, code: int | None) -> bool:
-        """Tell whether a client failed of what another one wrote to it, as it can where it was to read letters."""
+        """Return whether a client failed over an unfit letter of another client."""
         return code == UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
 
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
@@ -272,7 +271,7 @@ class Conversation(Generic[T]):
         return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
 
     def _fault_of(self, client: int, what: str) -> ProtocolError:
-        """Return the error of what a client sent, whose cause lies with its node."""
+        """Return the error for an invalid reply, with the client's node as the cause."""
         nodes = [member.node_id for member in self._cohort if member.client == client]
         return ProtocolError(f"{self._where(client)}: {what}").at(nodes)
 
@@ -300,7 +299,7 @@ class Conversation(Generic[T]):
         return reply
 
     def _posted(self, client: int, reply: Reply) -> list[Posted]:
-        """Return the account of a reply's letters, which must say that they are this client's and of this round."""
+        """Return the ledger entries of a reply's letters, after a check of their sender and round."""
         posted: list[Posted] = []
         for sealed in sealed_in(reply):
             sender, receiver, number, _ = sealed.header
@@ -310,7 +309,7 @@ class Conversation(Generic[T]):
         return posted
 
     def _seconds(self, client: int, content: RecordDict) -> float:
-        """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
+        """Return the computing time that a client reports; no protocol depends on it."""
         seconds = records_of(content)[1].get("seconds", 0.0)
         if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
@@ -323,7 +322,7 @@ class Conversation(Generic[T]):
                 if not name.endswith("_m"):
                     sizes_of.setdefault(name, {})[client] = size
         for name, sizes in sizes_of.items():
-            # whose is another than most clients' is the one to name
+            # the error names the client whose size differs from most clients'
             expected = Counter(sizes.values()).most_common(1)[0][0]
             other = next(client for client, size in sizes.items() if size == expected)
             for client, size in sizes.items():
@@ -333,6 +332,6 @@ class Conversation(Generic[T]):
 
 
 def _table_sizes(member: Member, partition: Divided) -> dict[str, int]:
-    """Return the dimensions that are known of whatever a client sends: those of its tables."""
+    """Return the known sizes of a client's tables by dimension name, for checks of its replies."""
     shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
     return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

@@ -1,6 +1,6 @@
-"""What happens in a run, as records of a log: for lines that people read, lines of JSON, and counters.
+"""Events of a run as log records, for log lines, JSON lines and counters.
 
-What a record is about stands in its attribute `happened`, and what is known of that in attributes of its own: names of
+A record has its event's name in the attribute `happened`, and the event's fields in attributes of their own: names of
 runs, phases and sites, and figures, never data.
 """
 
@@ -26,21 +26,22 @@ KNOWN: Mapping[Happened, tuple[str, ...]] = MappingProxyType(
         "refused": ("cause",),
     }
 )
-"""What records know: `rounds` by the method's forecast, None where it has none, and what these mean (see
-`fedkernel.protocol.forecast.MEANINGS`); of a round the members that were `asked`; whether its replies were
-`replayed` from a journal; of what was refused its `cause`, one of few words."""
+"""Fields of each event's records: `rounds` is the method's forecast, None without one, and `meaning` its kind.
+
+`asked` are the members that a round addresses, `replayed` says that its replies came from a journal.
+"""
 
 
 def log_event(happened: Happened, text: str, *values: object, level: int = logging.DEBUG, **known: Any) -> None:
-    """Write a record of what happened; one that nobody else tells of has a `level` that people read."""
+    """Log an event; a `level` above DEBUG is for events without any other log line."""
     if log.isEnabledFor(level):
         log.log(level, text, *values, extra={"happened": happened, **known})
 
 
 class Observer(logging.Handler):
-    """Told what happens as long as it is entered: a subclass has a method for each that it cares for.
+    """Log handler, active as a context manager, with a method for each event that a subclass handles.
 
-    That of a ``"round over"`` is ``round_over(record)``.
+    The method for ``"round over"`` is ``round_over(record)``.
     """
 
     def __init__(self) -> None:
@@ -57,10 +58,10 @@ class Observer(logging.Handler):
         log.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a record to whom it may concern."""
+        """Pass a record to its event's method, if there is one."""
         name = getattr(record, "happened", "").replace(" ", "_")
         if name and (heed := getattr(self, name, None)) is not None:
             try:
                 heed(record)
-            except Exception:  # whoever observes a run must not end it
+            except Exception:  # an observer must not end the run
                 self.handleError(record)

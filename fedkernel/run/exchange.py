@@ -1,4 +1,4 @@
-"""Sending messages over whatever grid there is, and waiting for the replies."""
+"""Sending of messages over any Flower Grid, and the journal's record of the replies."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,23 +16,21 @@ from fedkernel.wire import flower
 __all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
 
 POLL = 0.2
-"""Seconds between two questions for replies."""
+"""Seconds between two polls for replies."""
 
 
 def node_called(grid: Grid, node: int) -> str:
-    """Return what texts call a node before it has said which client it is."""
+    """Return a node's name for texts, before its client has joined."""
     return grid.called(node) if isinstance(grid, ResumableGrid) else f"node {node}"
 
 
 def recorded(
     journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str, deadline: float
 ) -> Exchange | None:
-    """Return what a journal has of the replies to messages; None: these are to be sent, `where` tells in which round.
+    """Return the recorded replies to messages; None if the messages, of the round `where`, must be sent.
 
-    Nodes that do not stand where the journal ends are asked again, and must reply what is recorded: as that is handed
-    out, or when nothing is left of it, as the grid has it.
-
-    Raises StrayError if it has replies to something else, or a node replies something else.
+    A resumable grid brings nodes that lost their state to the journal's end, at the first replay or after the last one.
+    Raises StrayError if the record has other requests, or a node's new reply differs from it.
     """
     if journal is None:
         return None
@@ -53,15 +51,15 @@ def write_down(
     contents: Sequence[RecordDict],
     account: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
+    """Record the exchange last looked up: the nodes that answered, and their replies or the sum."""
     exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
     journal.add(exchange, grid.checkpoint if isinstance(grid, ResumableGrid) else bytes)
 
 
 def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
-    """Return replies by the node that each is from.
+    """Return replies by their nodes.
 
-    Raises ProtocolError if one is from none of the nodes that were asked, or from the same as another.
+    Raises ProtocolError if a reply comes from a node that was sent no request, or from one node twice.
     """
     reply_of: dict[int, Message] = {}
     for reply in replies:
@@ -75,9 +73,9 @@ def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Mes
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
-    """Send messages and wait for the replies, or for those that come before the timeout.
+    """Send messages and return the replies that arrive before the timeout.
 
-    A SuperLink's grid would sleep for three seconds between two questions: about one in a round of five is saved.
+    A SuperLink's grid sleeps for three seconds between polls; polling here saves about one in a round of five.
     """
     if not flower.polls_slowly(grid):
         return list(grid.send_and_receive(messages, timeout=timeout))

@@ -1,4 +1,4 @@
-"""What grids have in common over which runs are resumed, and those of our own, whose messages leave as bytes."""
+"""Base classes of Flower Grids that resume a run or carry serialised messages."""
 
 import threading
 import time
@@ -15,18 +15,18 @@ from fedkernel.run.journal import Exchange
 from fedkernel.wire import flower
 
 LOOK = 0.25
-"""Seconds between two looks at the nodes while replies are waited for."""
+"""Seconds between two checks of the nodes during a wait for replies."""
 
 
 Serialise: TypeAlias = Callable[[], tuple[bytes, ...]]
-"""Returns the parts of a message, serialised."""
+"""Function that returns a message's serialised parts."""
 
 
 class ResumableGrid(Grid):
-    """Base of Flower Grids over which a run goes on where its journal ends, see `fedkernel.run.journal`.
+    """Base of Flower Grids that resume a run from its journal (`fedkernel.run.journal`).
 
-    `write_every`: seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each
-    exchange is written before the next request goes out.
+    `write_every`: seconds between two writes of the journal. With 0, as where nodes outlive this process, each exchange
+    is written before the next request is sent.
     """
 
     write_every = 0.0
@@ -38,38 +38,37 @@ class ResumableGrid(Grid):
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def called(self, node: int) -> str:
-        """Return what texts call a node before it has said which client it is."""
+        """Return a node's name for texts, before its client has joined."""
         return f"node {node}"
 
     def checkpoint(self) -> bytes:
-        """Return what has changed in the memory of nodes that end with this process, since the last time."""
+        """Return the changes, since the last call, in the memory of nodes that end with this process."""
         return b""
 
     @abstractmethod
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Make ready to go on with a run, and return why that cannot be; empty: it can.
+        """Prepare the nodes for a resumed run, and return why that is impossible; empty if it is possible.
 
-        `run`: what `fedkernel.wire.RunSpec.key` is of it. `answered`: how many requests each node has answered.
-        `checkpoints`: what `checkpoint` returned, in order.
+        `run`: `fedkernel.wire.RunSpec.key`. `answered`: number of requests that each node has answered. `checkpoints`:
+        results of `checkpoint`, in order.
         """
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Take note of messages that were answered before this process began, and of what to.
+        """Register messages with their recorded replies; nodes that lost their state compute theirs again.
 
-        Returns whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
-        Raises StrayError if one does not reply what is recorded.
+        Returns True if nodes are sent these again. Raises StrayError if a new reply differs from the recorded one.
         """
 
     def catch_up(self, deadline: float) -> None:
-        """Have all nodes stand where the journal ends: all that is in it was replayed; raises as `replay`."""
+        """Bring all nodes to the journal's end after its last replayed exchange; raises as `replay`."""
 
 
 class MessageGrid(ResumableGrid):
-    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
+    """Base of Flower Grids that carry messages themselves; a subclass sends bytes and delivers replies.
 
-    `behind`: nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is
-    in it.
+    `behind`: nodes, restarted for instance, whose state is older than the journal's end; they are sent its requests
+    again.
     """
 
     behind: frozenset[int] = frozenset()
@@ -81,21 +80,21 @@ class MessageGrid(ResumableGrid):
         self._clock: Callable[[], float] = time.monotonic
         self._replies: dict[str, Any] = {}
         self._awaited: set[str] = set()
-        self._asked: set[str] = set()  # of all that was sent, what a reply is still taken to
+        self._asked: set[str] = set()  # messages whose replies are still accepted
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
-        """Send a message to its node, which may want its parts; whenever the reply comes, `_deliver` is called."""
+        """Send a message, serialised if needed, to its node; each reply is passed to `_deliver`."""
 
     def _posted(self) -> None:
-        """Have the messages that were posted go on their way."""
+        """Flush the posted messages."""
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Have the nodes stand where they stood in a run, all but those that are `behind`."""
+        """Refuse to resume a run; a subclass whose nodes keep or restore their state overrides this."""
         return "its sites remember nothing"
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Take note of messages that were answered before this process began; ask nodes again that are `behind`."""
+        """Register answered messages, send them again to nodes that are `behind`, and compare the replies."""
         self.recall(message for message in messages if message.metadata.dst_node_id not in self.behind)
         forgetful = self.behind.intersection(exchange.nodes)
         again = [message for message in messages if message.metadata.dst_node_id in forgetful]
@@ -107,55 +106,52 @@ class MessageGrid(ResumableGrid):
         return True
 
     def recall(self, messages: Iterable[Message]) -> None:
-        """Take note of messages of the run that were answered before this process began."""
+        """Register messages of the run that were answered before this process started."""
 
     def absent(self) -> list[int]:
-        """Return the nodes that are not connected, where it is known which there should be."""
+        """Return the disconnected nodes, if the grid knows its full list of nodes."""
         return []
 
     def _deliver(self, node: int, message_id: str, reply: Any) -> None:
-        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for.
-
-        One that comes late, or again, is dropped.
-        """
+        """Store a node's reply, in a form that `_open` decodes; late and repeated replies are dropped."""
         with self._arrived:
             if message_id not in self._asked:
                 return
             self._asked.discard(message_id)
             self._replies[message_id] = reply
             self._awaited.discard(message_id)
-            if not self._awaited:  # waking up for each would only keep the others waiting
+            if not self._awaited:  # a wake-up for each reply would only delay the others
                 self._arrived.notify_all()
         log_event("reply came", "a reply has come", node=node)  # not under the lock: it may end on a slow terminal
 
     def _open(self, reply: Any) -> Message:
-        """Return a reply that was delivered, in the thread that asks for it."""
+        """Decode a delivered reply, in the thread that pulls it."""
         message: Message = reply
         return message
 
     def _wait(self, seconds: float) -> None:
-        """Wait until all replies have come that are waited for, or so long; with the lock of `_arrived`."""
+        """Wait until all awaited replies have arrived, at most so long; the lock of `_arrived` is held."""
         self._arrived.wait(seconds)
 
     def _forget(self, ids: Set[str]) -> None:
-        """Take note that nobody waits any more for the replies to these messages."""
+        """Discard messages whose replies are no longer awaited."""
 
     def _look_after(self) -> None:
-        """Look whether all nodes that replies are waited for are still there."""
+        """Check the connections of nodes whose replies are awaited."""
 
     def set_run(self, run: flower.Run) -> None:
-        """Set the run this grid belongs to."""
+        """Set the grid's run."""
         self._run = run
 
     @property
     def run(self) -> flower.Run:
-        """The run this grid belongs to."""
+        """The grid's run."""
         return self._run
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages to their nodes."""
         ids = []
-        # most rounds ask everybody the same: that is serialised once
+        # most rounds send all nodes the same content: it is serialised once
         contents: dict[int, list[bytes]] = {}
 
         def serialise(message: Message) -> tuple[bytes, ...]:
@@ -172,13 +168,13 @@ class MessageGrid(ResumableGrid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come to these messages; each is returned once."""
+        """Return the arrived replies to these messages, each once."""
         with self._arrived:
             replies = [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
         return [self._open(reply) for reply in replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send messages and wait for the replies, or for those that come before the timeout."""
+        """Send messages and return the replies that arrive before the timeout."""
         ids = list(self.push_messages(messages))
         give_up = None if timeout is None else self._clock() + timeout
         with self._arrived:
@@ -189,6 +185,6 @@ class MessageGrid(ResumableGrid):
                     break
                 self._wait(min(left, LOOK))
                 self._look_after()
-            self._asked.difference_update(ids)  # nobody waits for these any more
+            self._asked.difference_update(ids)
             self._forget(self._awaited)
         return self.pull_messages(ids)

@@ -1,18 +1,16 @@
-"""A run's replies as they came, in one file that is only added to, so that the same command goes on where it stopped.
+"""Append-only journal of a run's replies, for resuming a stopped run.
 
-A protocol is pure: given the same run and the same replies it does the same. So a run is resumed by handing its course
-the replies again that are recorded, without asking anybody, and asking from there on: the result has the same bits.
+A protocol is deterministic: the same run and replies give the same requests and result. A resumed run is fed the
+recorded replies without sending anything, and sends requests from there on: the result has the same bits.
 
-Of each exchange it has what was asked, as a hash; what each client replied, as it came, or of a round that is summed
-nothing but the sum; and the ledger's entries. Where sites outlive this process, an exchange is written down and
-synchronised before the next request is computed. Where they end with it, the exchanges of a second are one record, with
-what has changed in the sites' memory until the last of them; what was computed since is computed again.
+An exchange holds the hash of its requests, each client's reply as received (or only the sum, in a summed round), and
+the ledger's entries. Where sites outlive this process, an exchange is written and synchronised before the next request
+is computed. Where they end with it, a second's exchanges form one record, with the changes of the sites' memory up to
+the last of them; later computations are repeated.
 
-Each record has its length and the SHA-256 of itself and of the one before, so a file that was cut off or damaged ends
-at its last whole record. The first says whose journal it is: one of other data, settings or versions is set aside, and
-never used.
-
-What stands in it the coordinator has seen, and no more: addends of a sum are not in it. Only its owner may read it.
+Each record has its length and a SHA-256 over itself and its predecessor's, so a truncated or damaged file ends at its
+last whole record. The first record is the header: a journal of other data, settings or versions is set aside, and never
+used. Only its owner may read the file, which holds nothing that the coordinator has not seen.
 """
 
 import contextlib
@@ -38,25 +36,23 @@ from fedkernel.wire import answer_hash, content_digest, flower
 log = logging.getLogger(__name__)
 
 NAME, ASIDE = "journal", "journal.aside"
-"""The file in a run's folder, and where one is put that does not fit the run."""
+"""The journal's file in a run's folder, and the new name of one that does not fit the run."""
 
 MOST_BYTES = 1 << 32
-"""Of a journal: a run that would write more goes on without one."""
+"""Size limit of a journal; the run goes on without one beyond it."""
 
 MOST_WAITING = 1 << 24
-"""Bytes of replies that wait to be written: with more, they are."""
+"""Bytes of unwritten replies beyond which they are written at once."""
 
 _HEAD = struct.Struct(">QI32s")
-"""Of a record: the bytes that follow, how many of these are its description, and the SHA-256."""
+"""A record's head: bytes that follow, bytes of these that are its description, and the SHA-256."""
 
 
 class Exchange(NamedTuple):
-    """What is written down of one exchange.
+    """Recorded exchange of one round.
 
-    - `requests`: what `requests_hash` is of them.
-    - `nodes`: that answered, in the order of `contents` unless these are summed.
-    - `account`: what else its reader wants to know again, as JSON has it.
-    - `contents`: of replies, or of their sum.
+    `requests`: their `requests_hash`. `nodes`: those that answered, in the order of `contents` unless these are summed.
+    `account`: further values for the reader, as JSON. `contents`: of the replies, or of their sum.
     """
 
     requests: str
@@ -66,15 +62,15 @@ class Exchange(NamedTuple):
 
     @property
     def summed(self) -> bool:
-        """Whether only the sum of the replies is recorded."""
+        """True if only the sum of the replies is recorded."""
         return len(self.contents) < len(self.nodes)
 
     def answer_of(self, node: int) -> str:
-        """Return what `answer_hash` is of what a node has replied; empty: only a sum is known."""
+        """Return the `answer_hash` of a node's reply; empty if only the sum is known."""
         return "" if self.summed else answer_hash(flower.content_from_bytes(self.contents[self.nodes.index(node)]))
 
     def check_again(self, node: int, called: str, reply: Message | None) -> None:
-        """Raise StrayError unless a node that texts call so has answered again what it had answered."""
+        """Raise StrayError unless a restarted node, `called` so in texts, repeats its recorded answer."""
         if reply is None or reply.has_error():
             raise StrayError(f"{called}, which was restarted, does not answer again what it had answered")
         if not self.summed and answer_hash(reply.content) != self.answer_of(node):
@@ -82,18 +78,16 @@ class Exchange(NamedTuple):
 
 
 class Journal:
-    """The journal of one run.
+    """Journal of one run.
 
-    - `answered`: how many requests each node has answered.
-    - `pending`: what `requests_hash` is of the requests that were looked up last; empty: what was replied to these is
-      recorded.
-    - `asked_again`: how many of the exchanges that it has were asked again of sites that did not stand where it ends.
-    - `beginning`: tells this beginning of the run from any other, also after the run was resumed: sites note their
-      tables by it.
-    - `resumed`: from where the run went on, once it has; empty: it did not.
+    - `answered`: number of requests that each node has answered.
+    - `pending`: `requests_hash` of the last looked-up requests; empty once their replies are recorded.
+    - `asked_again`: number of recorded exchanges that restarted sites had to answer again.
+    - `beginning`: random id of this start of the run, kept on resuming; sites note their tables by it.
+    - `resumed`: place from which the run was resumed; empty if it was not.
 
-    `folder`: the run's. `header`: whose journal it is, see `fedkernel.run.journal_header`; another one's is set aside.
-    `every`: seconds from one writing to the next; 0: each exchange is written before the next.
+    `folder`: the run's. `header`: identity of the journal (`fedkernel.run.journal_header`); a file with another one is
+    set aside. `every`: seconds between two writes; 0: each exchange is written before the next.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], every: float = 0.0) -> None:
@@ -106,19 +100,19 @@ class Journal:
         self._read()
 
     def _begin(self) -> None:
-        """Know of no record."""
+        """Reset to an empty journal."""
         self.answered: Counter[int] = Counter()
         self.beginning = secrets.token_hex(16)
         self.pending = self.resumed = ""
         self.asked_again = 0
-        self._count = self._replayed = 0  # exchanges that are known, and those that were handed out again
+        self._count = self._replayed = 0  # numbers of recorded exchanges, and of those replayed
         self._waiting: list[Exchange] = []  # to be written
         self._waiting_bytes, self._written = 0, time.monotonic()
         self._chain, self._end = b"", 0
         self._first = 0  # where the record after the header begins
         self._recorded: Iterator[Exchange] = iter(())
 
-    # --- what is there
+    # --- reading
 
     def _opened(self) -> FileIO:
         file = FileIO(self.path, "a+", opener=owner_only)
@@ -130,7 +124,7 @@ class Journal:
         return file
 
     def _read(self) -> None:
-        """Find the whole records, leave out what comes after them, and see whether they are of this run."""
+        """Find the whole records, truncate the file after them, and compare the header with this run's."""
         size, header = os.fstat(self._file.fileno()).st_size, None
         while (record := self._record_at(self._end, self._chain)) is not None:
             description, chain = record
@@ -157,7 +151,7 @@ class Journal:
         self._recorded = (exchange for exchanges, _ in self._records() for exchange in exchanges)
 
     def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes] | None:
-        """Return the description and the hash of the record at a place; None: there is no whole one."""
+        """Return a record's description and hash; None if no whole record begins there."""
         self._file.seek(place)
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size:
@@ -174,11 +168,11 @@ class Journal:
         return self._count
 
     def checkpoints(self) -> Iterator[bytes]:
-        """Yield what has changed in the memory of sites that end with this process, from one record to the next."""
+        """Yield each record's changes of the memory of sites that end with this process."""
         return (sites for _, sites in self._records())
 
     def _records(self) -> Iterator[tuple[list[Exchange], bytes]]:
-        """Yield of each record its exchanges and what has changed at the sites."""
+        """Yield each record's exchanges and the changes of the sites' memory."""
         place, end = self._first, self._end
         while place < end:
             self._file.seek(place)
@@ -194,12 +188,12 @@ class Journal:
                 exchanges.append(Exchange(contents=contents, **description))
             yield exchanges, body[read:]
 
-    # --- what the course of a run does
+    # --- replay and writing
 
     def next(self, requests: str) -> Exchange | None:
-        """Return what was replied to requests, of which this is the hash; None: they were not sent yet.
+        """Return the recorded exchange for requests with this hash; None at the journal's end.
 
-        Raises StrayError if something else was asked there.
+        Raises StrayError if other requests are recorded there.
         """
         self.pending = requests
         if (exchange := next(self._recorded, None)) is None:
@@ -212,11 +206,11 @@ class Journal:
 
     @property
     def replays(self) -> bool:
-        """Whether what was recorded has been handed out, and nothing was asked since."""
+        """True between the first replayed exchange and the first new request."""
         return self._replayed > 0 and not self.resumed
 
     def note_live(self, where: str) -> None:
-        """Say from where the run goes on, if what came before was recorded and this is the first that is not."""
+        """Log the resume at its first exchange that is not recorded."""
         if self.replays:
             self.resumed = where
             again = f", {self.asked_again} of them asked again of restarted sites" if self.asked_again else ""
@@ -224,9 +218,9 @@ class Journal:
             log.info("%s: resumed at %s, after %d recorded exchanges%s", run, where, count, again)
 
     def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
-        """Write an exchange down, for good, or have it wait to be written with those of the next moments.
+        """Write an exchange to disk, or keep it for the next write.
 
-        `checkpoint` returns what has changed in the memory of sites since it was called last.
+        `checkpoint` returns the changes of the sites' memory since its last call.
         """
         if self._file.closed:
             return
@@ -238,7 +232,7 @@ class Journal:
             self._write_waiting(checkpoint())
 
     def _write_waiting(self, sites: bytes) -> None:
-        """Write the exchanges that wait, as one record."""
+        """Write the waiting exchanges as one record."""
         place = self._end
         if place + self._waiting_bytes + len(sites) > MOST_BYTES:
             log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
@@ -266,7 +260,7 @@ class Journal:
             self._write({**self._header, "beginning": self.beginning}, [])
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
-        synchronise(self.path.parent)  # or the file may be gone after a power cut, with all that is in it
+        synchronise(self.path.parent)  # or a power cut may lose the whole file
         self._first = self._end
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
@@ -280,10 +274,10 @@ class Journal:
         os.fdatasync(self._file.fileno())
         self._chain, self._end = chain, self._end + _HEAD.size + length
 
-    # --- its end
+    # --- end
 
     def set_aside(self, why: str) -> None:
-        """Put it aside, say why, and begin anew."""
+        """Rename the file, log why, and begin a new one."""
         log.warning("%s is set aside as %s, and the run begins anew: %s", self.path, ASIDE, why)
         self.path.replace(self.path.with_name(ASIDE))
         self._file.close()
@@ -292,17 +286,17 @@ class Journal:
         self._write_header()
 
     def close(self) -> None:
-        """Let go of the file, which stays; of exchanges that wait nobody knows any more where the sites stand."""
+        """Close the file, which stays; waiting exchanges are lost, since their checkpoint was not taken."""
         self._file.close()
 
     def remove(self) -> None:
-        """Remove the file, and only then let go of it: nobody else goes on with it meanwhile."""
+        """Remove the file before its lock is released, so that no other process resumes from it."""
         remove_journal(self.path.parent)
         self._file.close()
 
 
 class StrayError(Exception):
-    """A run asks something else than is recorded of it."""
+    """Request or reply of a resumed run that differs from its record."""
 
 
 def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:
@@ -313,20 +307,20 @@ def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:
 
 
 def remove_journal(folder: Path) -> None:
-    """Remove what a run's folder holds of journals: its result is there, or nobody is to go on with it."""
+    """Remove a run's journals, once its result is there or it must not be resumed."""
     for name in (NAME, ASIDE):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
 
 
 def content_to_bytes(content: RecordDict) -> bytes:
-    """Return a reply's content as it is recorded."""
+    """Serialise a reply's content for the journal."""
     return b"".join(flower.content_to_parts(content))
 
 
 def requests_hash(messages: Iterable[Message]) -> str:
-    """Return the SHA-256 of what is asked of nodes."""
-    digests: dict[int, str] = {}  # most rounds ask everybody the same
+    """Return the SHA-256 of a round's requests, with their nodes and kinds."""
+    digests: dict[int, str] = {}  # most rounds send all nodes the same content
     addressed = []
     for message in messages:
         if (content := id(message.content)) not in digests:

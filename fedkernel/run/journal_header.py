@@ -1,4 +1,4 @@
-"""Whose journal a run's is, and where it lies if the run's own folder is on another machine."""
+"""Identity of a run's journal, and its location if the run's folder is on another machine."""
 
 import hashlib
 import json
@@ -13,21 +13,22 @@ from fedkernel.ground import HOME, installed_version
 from fedkernel.wire import Job, RunSpec
 
 FORMAT = 3
-"""Version of a journal's form."""
+"""Version of the journal's format."""
 
 PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
-"""What the bits of a result may depend on: by its version, and by its code."""
+"""Packages that the bits of a result may depend on: compared by version, and by source code."""
 
 
 def folder_here(run: RunSpec) -> Path:
-    """Return the folder for the journal of a run whose own folder is on another machine: Flower's home has it."""
+    """Return the folder, in Flower's home, for the journal of a run whose own folder is on another machine."""
     return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedkernel-journals" / run.key
 
 
 def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
-    """Return whose journal a run's is: all that decides its bits, but the sites' own data.
+    """Return a journal's header: everything that decides the run's bits, except real sites' data.
 
-    Of these speak the introductions, which are the first that is recorded; files of simulated sites are hashed.
+    Changed data show in the sites' introductions, the first recorded exchange; files of simulated sites are hashed
+    here.
     """
     files = [str(file) if isinstance(file, str) else str(file.path) for file in run.shards or ()]
     files += [file for file in run.labels or () if file is not None]
@@ -41,13 +42,13 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
         "threads": job.threads,
         "versions": _versions(),
         "code": _code_of(type(strategy), *([] if (client := getattr(strategy, "client", None)) is None else [client])),
-        # what is missing is said by whoever reads it
+        # a missing file is an error for its reader
         "data": {path: _sha256_of(path, *_state_of(path)) for path in files if Path(path).is_file()},
     }
 
 
 def _code_of(*kinds: type) -> str:
-    """Return the SHA-256 of what computes: fedkernel's packages, and the modules of classes of somebody else's."""
+    """Return the SHA-256 of the code that computes: fedkernel's packages and the modules of other classes."""
     modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
     files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
     hashes = [_sha256_of(file, *_state_of(file)) for file in files if file is not None]

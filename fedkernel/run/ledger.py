@@ -1,4 +1,4 @@
-"""What crossed the wire: floats and bytes, up and down, for every round and client."""
+"""Ledger of a run's traffic: floats and bytes, up and down, for every round and client."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,17 +7,16 @@ from typing import Any
 from fedkernel.ground import DiskList
 
 SUMS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up")
-"""What is added up over entries."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One request and its reply.
+    """Traffic of one request and its reply.
 
-    ``floats`` are the entries of the message's arrays, which is what the papers count; ``bytes`` are the serialised
-    content of Flower's message (arrays, names, parameters), without the envelope that each transport adds. ``rows_up``
-    are the rows of the client's own table that its reply holds as they are. ``sha256`` is that of the reply, which a
-    site's record of what left it has too (`fedkernel.site.outbox`); empty where sites are simulated.
+    ``floats`` are the entries of the message's arrays, as the papers count; ``bytes`` are the serialised content of
+    Flower's message, without the envelope that each transport adds. ``rows_up`` are the rows of the client's own table
+    that its reply holds unchanged. ``sha256`` is the reply's hash, which the site's outbox has too
+    (`fedkernel.site.outbox`); empty where sites are simulated.
     """
 
     round: int
@@ -33,10 +32,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Posted:
-    """One letter from a client to another, when it left its sender.
+    """Traffic of one letter from a client to another, as it leaves its sender.
 
-    Its floats and bytes are also among those of the sender's entry, up, and of the receiver's in the next round, down:
-    the coordinator forwards it. ``bytes`` are the sealed letter's own.
+    The coordinator forwards it, so its floats and bytes are also in the sender's entry, up, and in the receiver's of
+    the next round, down. ``bytes`` are the sealed letter's own.
     """
 
     round: int
@@ -48,7 +47,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Load:
-    """What a wire carries: how many messages, floats and bytes."""
+    """Traffic of a network: numbers of messages, floats and bytes."""
 
     messages: int = 0
     floats: int = 0
@@ -59,22 +58,19 @@ class Load:
 
 
 class Ledger:
-    """The account of one run: its sums in memory, its entries but for the last on disk (`fedkernel.ground.disk_list`).
+    """Traffic of one run: sums in memory, all entries but the last on disk (`fedkernel.ground.disk_list`).
 
-    - `entries`: round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not
-      a round of the protocol.
-    - `letters`: what the clients wrote to each other.
-    - `floats_up`, `floats_down`: from the clients to the coordinator, and back.
-    - `bytes_up`, `bytes_down`: as well.
-    - `rows_up`: rows of their tables that the clients disclosed.
+    Round 0 is the clients' joining and the alignment of their rows: its bytes count, but `rounds` leaves it out. "Up"
+    is from the clients to the coordinator. `letters`: from client to client. `rows_up`: rows of the clients' tables
+    that their replies disclosed.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:
         self.entries: DiskList[Entry] = DiskList((), _values_of, lambda values: Entry(*values))
         self.letters: DiskList[Posted] = DiskList((), _values_of, lambda values: Posted(*values))
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
-        self._through, self._beyond = 0, set[int]()  # rounds 1 to this one, and others that there are
-        self._edges: dict[tuple[int, int], list[int]] = {}  # what a `Load` has, to be added to
+        self._through, self._beyond = 0, set[int]()  # rounds 1 to `_through`, and later ones out of sequence
+        self._edges: dict[tuple[int, int], list[int]] = {}  # a `Load`'s fields, mutable
         self._sent: dict[int, int] = {}  # floats up of each client
         for entry in entries:
             self.add(entry)
@@ -89,13 +85,13 @@ class Ledger:
             return NotImplemented
         return self.entries == other.entries and self.letters == other.letters
 
-    __hash__ = None  # type: ignore[assignment] # as of whatever is added to
+    __hash__ = None  # type: ignore[assignment] # mutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (list(self.entries), list(self.letters))
 
     def add(self, entry: Entry) -> None:
-        """Write one exchange down."""
+        """Add one exchange."""
         self.entries.append(entry)
         self.floats_up += entry.floats_up  # one by one: a loop over `SUMS` takes five times as long
         self.floats_down += entry.floats_down
@@ -110,7 +106,7 @@ class Ledger:
                 self._beyond.remove(self._through)
 
     def post(self, letter: Posted) -> None:
-        """Write a letter down."""
+        """Add a letter."""
         self.letters.append(letter)
         load = self._edges.setdefault((letter.sender, letter.receiver), [0, 0, 0])
         load[0] += 1
@@ -118,7 +114,7 @@ class Ledger:
         load[2] += letter.bytes
 
     def take(self, part: "Ledger") -> None:
-        """Write down what another ledger has."""
+        """Add all entries and letters of another ledger."""
         for entry in part.entries:
             self.add(entry)
         for letter in part.letters:
@@ -126,19 +122,16 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """Rounds of the protocol: the messages that had to follow one another."""
+        """Number of the protocol's rounds."""
         return self._through + len(self._beyond)
 
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
-        """What each client wrote to each other one, by (sender, receiver); an edge of the graph has two directions."""
+        """Letters' traffic by (sender, receiver); an edge of the graph has two directions."""
         return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
 
     def floats_by_reader(self) -> dict[int, dict[int | None, int]]:
-        """Return the floats that each client sent, by who reads them: the coordinator, None, or the peers it wrote to.
-
-        The coordinator forwards letters and does not read them.
-        """
+        """Return the floats that each client sent, by reader: None for the coordinator, or a peer's number."""
         sent: dict[int, dict[int | None, int]] = {client: {None: floats} for client, floats in self._sent.items()}
         for (sender, receiver), load in self._edges.items():
             floats = sent.setdefault(sender, {None: 0})
@@ -148,12 +141,12 @@ class Ledger:
 
     @property
     def peer_to_peer(self) -> Load:
-        """What a network without a coordinator would carry: each letter once, from its sender to its receiver."""
+        """Traffic of a network without a coordinator: each letter once, from its sender to its receiver."""
         return sum(self.edges.values(), Load())
 
     @property
     def star(self) -> Load:
-        """What the coordinator's network carried, up and down: requests and replies, with the letters in them."""
+        """Traffic through the coordinator: requests and replies, with the letters in them."""
         floats, size = self.floats_up + self.floats_down, self.bytes_up + self.bytes_down
         return Load(2 * len(self.entries), floats, size)
 
@@ -162,14 +155,14 @@ class Ledger:
         return {"rounds": self.rounds, **{name: getattr(self, name) for name in SUMS}}
 
     def of_client(self, client: int) -> "Ledger":
-        """Return the part of the account that concerns one client; of the letters those that it wrote."""
+        """Return one client's entries, and the letters that it wrote."""
         return Ledger(
             [entry for entry in self.entries if entry.client == client],
             [letter for letter in self.letters if letter.sender == client],
         )
 
     def of_round(self, number: int) -> "Ledger":
-        """Return the part of the account that concerns one round."""
+        """Return one round's entries and letters."""
         return Ledger(
             [entry for entry in self.entries if entry.round == number],
             [letter for letter in self.letters if letter.round == number],
@@ -198,7 +191,7 @@ def _values_of(row: Entry | Posted) -> list[Any]:
 
 @dataclass
 class Account:
-    """What a run cost: the ledger, a row per round with its wall-clock seconds, and which clients were lost."""
+    """Costs of a run: its ledger, a history with a row per round, and notes on lost clients."""
 
     ledger: Ledger = field(default_factory=Ledger)
     history: DiskList[dict[str, Any]] = field(default_factory=DiskList)
@@ -214,9 +207,9 @@ class Account:
         *,
         slowest_seconds: float = 0.0,
     ) -> None:
-        """Write down a finished round, of which `costs` is the account.
+        """Add a finished round's `costs` and its row of the history.
 
-        `seconds` are the round's on the clock, `slowest_seconds` those that the slowest client computed.
+        `seconds` are the round's wall-clock time, `slowest_seconds` the computing time of its slowest client.
         """
         self.ledger.take(costs)
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
@@ -225,7 +218,7 @@ class Account:
         self.history.append(row | totals | ({"values": dict(values)} if values else {}))
 
     def note(self, values: Mapping[str, float]) -> None:
-        """Write figures that a protocol came to beside those of its last round."""
+        """Add a protocol's figures to the history's last row."""
         if values:
             row = self.history[-1]
             row["values"] = {**row.get("values", {}), **values}

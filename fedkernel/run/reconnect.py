@@ -1,8 +1,8 @@
-"""Going on with a run over a grid of Flower's, whose nodes remember nothing of it, under other ids than before.
+"""Resume of a run over Flower nodes that lost its state and changed their ids.
 
-Of each node only its requests are lost, and what is recorded of the run makes these again. So the nodes are asked who
-they are, and then for all the rest at once: in two rounds, however many were recorded, each site computes again what it
-had computed. What leaves it is a hash of each answer, which must be that of the answer on record.
+The journal's record makes all earlier requests again. The nodes introduce themselves again, and then answer all the
+rest at once: in two rounds, however many were recorded, each site repeats its computations. Each sends only a hash of
+every answer, which must match the recorded answer's.
 """
 
 import math
@@ -19,11 +19,11 @@ from fedkernel.run.journal import Exchange, StrayError
 from fedkernel.wire import AGAIN, ANSWERS, answer_hash, bundled, flower
 
 MOST_BYTES = 1 << 26
-"""Of requests in one message, but for a single larger one."""
+"""Size limit for the requests in one message, unless a single one is larger."""
 
 
 class _Answered(NamedTuple):
-    """A request that a node has answered, and what `fedkernel.run.journal.Exchange.answer_of` is of the answer."""
+    """An answered request, with its answer's hash (`fedkernel.run.journal.Exchange.answer_of`)."""
 
     kind: str
     content: RecordDict
@@ -31,7 +31,7 @@ class _Answered(NamedTuple):
 
 
 class CatchingUpGrid(ResumableGrid):
-    """A grid of Flower's whose nodes have small numbers, the same ones when a run is resumed, when their ids differ."""
+    """Grid over Flower's that numbers its nodes from 1 and keeps the numbers when ids change."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -40,7 +40,7 @@ class CatchingUpGrid(ResumableGrid):
         self._replayed: list[tuple[Sequence[Message], Exchange]] = []
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the numbers of the nodes that are connected; which is which is settled by the first message."""
+        """Return the connected nodes' numbers, which are fixed from the first message on."""
         ids = set(self._grid.get_node_ids())
         if not self._settled:
             self._ids = sorted(ids)
@@ -52,11 +52,11 @@ class CatchingUpGrid(ResumableGrid):
         return self._grid.push_messages([self._to_node(message) for message in messages])
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that have come to messages."""
+        """Return the arrived replies to messages."""
         return [self._from_node(reply) for reply in self._grid.pull_messages(message_ids)]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send messages and wait for the replies, or for those that come before the timeout."""
+        """Send messages and return the replies that arrive before the timeout."""
         self._settled = True
         addressed = [self._to_node(message) for message in messages]
         replies = send_and_receive(self._grid, addressed, math.inf if timeout is None else timeout)
@@ -74,29 +74,29 @@ class CatchingUpGrid(ResumableGrid):
         return reply
 
     def set_run(self, run: flower.Run) -> None:
-        """Set the run this grid belongs to."""
+        """Set the grid's run."""
         self._grid.set_run(run)
 
     @property
     def run(self) -> flower.Run:
-        """The run this grid belongs to."""
+        """The grid's run."""
         return self._grid.run
 
-    # How a run is resumed.
+    # Resume.
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Find nothing that keeps the run from going on: which nodes these are is asked once all is replayed."""
+        """Accept every resume; the nodes are recognised only after the replay, in `catch_up`."""
         return ""
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Take note of messages that were answered before this process began."""
+        """Store an answered exchange for `catch_up`."""
         self._replayed.append((messages, exchange))
         return True
 
     def catch_up(self, deadline: float) -> None:
-        """Ask the nodes who they are, and then again for all that they were asked.
+        """Recognise the nodes, and have them answer all recorded requests again.
 
-        Nobody is waited for longer than the rounds took that are made up for, and a deadline.
+        The wait is limited to the recorded rounds' seconds plus the deadline.
         """
         (introductions, exchange), *rest = self._replayed
         self._replayed = []
@@ -113,7 +113,7 @@ class CatchingUpGrid(ResumableGrid):
             self._ask_again({node: parts[place] for node, parts in bundles.items() if place < len(parts)}, deadline)
 
     def _recognise(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> None:
-        """Find out which node is which by what each said of itself, which tells its client's number."""
+        """Match the nodes' ids to their numbers by their introductions, which hold the clients' numbers."""
         replies = self.send_and_receive(messages, timeout=deadline)
         id_of = {
             answer_hash(reply.content): self._ids[reply.metadata.src_node_id - 1]
@@ -124,7 +124,7 @@ class CatchingUpGrid(ResumableGrid):
         for number, answer in answers.items():
             if answer not in id_of:
                 raise StrayError(f"{self.called(number)} does not say again who it is, as it is recorded")
-        # of all or of none: the run begins anew with these nodes where one is not known again
+        # only now, since one unknown node makes the run start anew with the present ids
         for number, answer in answers.items():
             self._ids[number - 1] = id_of[answer]
 

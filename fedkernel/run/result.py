@@ -1,4 +1,4 @@
-"""What a run hands back: the model, each site's own outputs, what it cost, how well it did."""
+"""Result of a run: the model, the sites' outputs, costs and metrics."""
 
 import json
 import os
@@ -19,36 +19,23 @@ from fedkernel.run.ledger import Ledger
 M = TypeVar("M")
 
 POINTS = "points.npz"
-"""All of a coreset, in the folder of a simulated run that is read at once and removed."""
+"""File with a simulated run's whole coreset; its folder is read at once and removed."""
 
 
 @dataclass
 class Result(Generic[M]):
-    """The outcome of one run; ``Result(model)`` is that of none, for what takes results and is to take a model.
+    """Outcome of one run; ``Result(model)`` wraps a model without a run.
 
-    Attributes
-    ----------
-    model : M
-        For instance a `fedkernel.models.KernelPCA`.
-    ledger : Ledger
-        ``rounds, floats_up, floats_down, bytes_up, bytes_down``, and the entries behind them.
-    history : sequence of dict
-        A row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own figures.
-    outputs : dict of int to dict of str to ndarray
-        Named arrays per client that never left its site; here only because the sites are simulated.
-    metrics : dict of str to float
-    findings : list of str
-        What the run chose by itself and why; what the measurement of its model warns of.
-    seconds : float
-        Wall-clock time of the run, joining included.
-    columns : tuple of str
-        Names of the columns that the model was fitted on, where rows are divided and their columns have names.
-    preparation : Preparation, optional
-        What was done to the raw columns before; where columns are divided, each site has its own and keeps it.
-    strategy : str
-        The address of the strategy that found it; empty: it is not known.
-    wire : {"float64", "float32"}
-        What arrays travelled as: the ledger counts the same floats, and the bytes as they were.
+    - `model`: for instance a `fedkernel.models.KernelPCA`.
+    - `history`: a row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own
+      figures.
+    - `outputs`: named arrays per client, of simulated sites only: a real site's never leave it.
+    - `findings`: choices that the run made by itself, with reasons, and warnings of its evaluation.
+    - `seconds`: wall-clock time of the run, joining included.
+    - `columns`: names of the columns that the model was fitted on, where rows are divided and their columns have names.
+    - `preparation`: applied to the raw columns before; where columns are divided, each site has its own and keeps it.
+    - `strategy`: address of the strategy's class; empty if unknown.
+    - `wire`: precision of the sent arrays; the ledger has the bytes as sent.
     """
 
     model: M
@@ -67,7 +54,7 @@ class Result(Generic[M]):
 
     @property
     def fitted(self) -> FittedModel:
-        """The model with what it was fitted on, by which it is applied to raw tables."""
+        """Model with its columns, preparation and strategy, for raw tables."""
         return FittedModel(self.model, self.columns, self.preparation, self.strategy)
 
     def __str__(self) -> str:
@@ -77,15 +64,10 @@ class Result(Generic[M]):
         return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
 
     def save(self, folder: str | os.PathLike[str], *, whole: bool = False) -> None:
-        """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
+        """Write ``model.npz``, and last ``result.json``, which marks the folder complete.
 
-        The sites' outputs are not written: each site stores its own. The points that centres were found from,
-        coordinates of rows, are written with `whole` only.
-
-        Raises
-        ------
-        InputError
-            If what was found is nothing that `fedkernel.models.save_model` can write.
+        Sites store their outputs themselves. `whole` also writes the coreset that centres were found from: coordinates
+        of rows. Raises InputError for a model that `fedkernel.models.save_model` cannot write.
         """
         folder = Path(folder)
         self.fitted.save(folder / "model.npz")
@@ -106,7 +88,7 @@ class Result(Generic[M]):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Result[Any]":
-        """Read what `save` and the sites wrote into the run's folder."""
+        """Read a run's folder, with the arrays that simulated sites wrote there."""
         folder = Path(folder)
         account = json.loads((folder / "result.json").read_text())
         outputs = {}
@@ -136,10 +118,7 @@ class Result(Generic[M]):
 
 
 def read_ledger(folder: str | os.PathLike[str]) -> Ledger:
-    """Read what a run cost, and nothing else, from the run's folder; InputError if it is not there.
-
-    Whoever reads it need not know the model's class.
-    """
+    """Read only the ledger from a run's folder, without the model's class; InputError if it is not there."""
     path = Path(folder) / "result.json"
     try:
         return Ledger.from_table(json.loads(path.read_text())["ledger"])

@@ -1,4 +1,4 @@
-"""A run's result as a line in the log of its ServerApp, which is what Flower brings from a SuperLink to its users."""
+"""Transport of results over Flower's log: one printed line per run of a ServerApp."""
 
 import base64
 import binascii
@@ -15,15 +15,15 @@ from fedkernel.ground import SMALL, TIMES, EngineError, write_whole
 
 PREFIX = "fedkernel-parcel "
 FILES = ("model.npz", "points.npz", "result.json")
-"""What is taken from a run's folder, and nothing else is written into one; the last says that it is complete."""
+"""Files taken from a run's folder; no others are written into one, and the last marks it complete."""
 
 
 @dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
-    """What a ServerApp tells of a run.
+    """Result or failure of a run, as a ServerApp prints it.
 
-    `run`: its id; empty where the whole job failed. `files`: the result's files, base64; none where they are in the
-    job's folder already. `error`: of a run that failed, or a job, the kind and the text of the cause.
+    `run`: its id; empty where the whole job failed. `files`: the result's in base64; none where the job's folder has
+    them. `error`: class name and text of a failure's cause.
     """
 
     run: str = ""
@@ -35,7 +35,7 @@ PARCELS = pydantic.TypeAdapter(Parcel)
 
 
 def from_folder(run: str, folder: Path) -> Parcel:
-    """Take a run's result from its folder."""
+    """Pack a run's result from its folder."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
     return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()})
 
@@ -54,13 +54,13 @@ def into_folder(parcel: Parcel, folder: Path) -> None:
 def tell(parcel: Parcel) -> None:
     """Print a parcel as one line."""
     packed = base64.b64encode(zlib.compress(json.dumps(asdict(parcel)).encode())).decode()
-    # in one piece, so that no other thread's output comes between
+    # in a single write, so that no other thread's output comes between
     sys.stdout.write(f"{PREFIX}{packed}\n")
     sys.stdout.flush()
 
 
 def read(line: str) -> Parcel | None:
-    """Return the parcel that a line of a log is; None for any other line."""
+    """Parse a log's line into its parcel; None for any other line."""
     if not line.startswith(PREFIX):
         return None
     try:

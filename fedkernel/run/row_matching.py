@@ -1,4 +1,4 @@
-"""Rows that all sites have in common, by hashes of their ids, and whether their columns are the same."""
+"""Intersection of the sites' rows by hashed ids, and comparison of their columns."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
-    """Return the hashes that all sites have, of shape (n, 16), in their own order, which is the rows' from now on.
+    """Return the hashes common to all sites, of shape (n, 16), in the aligned rows' order.
 
-    `hashed` (n_m, 16): the sites' hashes, by what error texts call them. `run`: for the log. Raises InputError if no
-    row is common to all, or if one is not and that is refused. Raises ProtocolError if a site sent no hashes, or one
-    twice.
+    `hashed` (n_m, 16): the sites' hashes, by the sites' names in error texts. `run`: for the log. Raises InputError if
+    no row is common to all, or if `missing` refuses one that is not. Raises ProtocolError if a site sent no hashes, or
+    one twice.
     """
     keys = {}
     for site, hashes in hashed.items():
@@ -41,7 +41,7 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
 
 
 def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
-    """Return the one site of three or more without which the others have rows in common; None: there is no such one."""
+    """Return the one site whose removal leaves common rows, of three or more; None if not unique."""
     if len(hashed) < 3:
         return None
     keys = {site: as_keys(hashes) for site, hashes in hashed.items()}
@@ -51,9 +51,9 @@ def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
 
 
 def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
-    """Raise InputError if sites' columns, by what error texts call the sites, have other names.
+    """Raise InputError if sites' columns, by the sites' names in error texts, differ.
 
-    So does another order, unless the run puts them in the first site's, which is logged then.
+    A different order is an error too, unless `in_any_order`: then the run uses the first site's order, and logs that.
     """
     (first, expected), *others = columns.items()
     for site, names in others:

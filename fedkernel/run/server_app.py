@@ -1,4 +1,4 @@
-"""The Flower ServerApp that carries out a job."""
+"""Flower ServerApp that executes a job's runs."""
 
 import hashlib
 import json
@@ -27,15 +27,15 @@ from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec
 
 ERROR = "error.json"
-"""The cause of a failure, for a process that waits for results."""
+"""File with a failure's cause, for the process that waits for results."""
 
 log = logging.getLogger("flwr")
-"""Flower's own log: what `flwr run --stream` shows."""
+"""Flower's own log, as `flwr run --stream` prints it."""
 
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Strategy as the ServerApp runs it; `fedkernel.strategy.KernelStrategy` has these methods."""
+    """Interface of a strategy for the ServerApp; `fedkernel.strategy.KernelStrategy` implements it."""
 
     def run(self, grid: Grid, settings: RunSettings, *, evaluate: bool, journal: Journal | None) -> Result[Any]:
         """Run the protocol over a grid."""
@@ -47,11 +47,11 @@ class Strategy(Protocol):
 
 
 def server_app() -> ServerApp:
-    """Build the ServerApp that carries out the job in Flower's run configuration, run by run.
+    """Build the ServerApp that executes the job in Flower's run configuration, run by run.
 
-    Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job, or
-    where that goes on itself alone: its one-sentence cause is left in ``error.json``, of the job's folder or the run's,
-    for whoever waits for the results.
+    Every run's result appears as a whole in its own folder under the job's ``out``. A failed run ends the job, unless
+    the job goes on with the next one. The failure's cause, one sentence, is written to ``error.json`` in the folder of
+    the job, or of the run if the job goes on.
     """
     app = ServerApp()
 
@@ -65,7 +65,7 @@ def server_app() -> ServerApp:
                 strategy = kind(**run.parameters)
                 with _journal_of(job, run, strategy, grid) as (resumable, journal):
                     _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
-                    if job.folder is None and journal is not None:  # of which only this process knows
+                    if job.folder is None and journal is not None:  # only this process knows its folder
                         journal.remove()
             except Exception as error:
                 goes_on = job.go_on and is_of_a_run(error)
@@ -79,7 +79,7 @@ def server_app() -> ServerApp:
 
 
 def _leave(error: Exception, run: str, job: Job) -> None:
-    """Leave the cause of a run's failure, or of the job's if `run` is empty, where the job wants it."""
+    """Write or print the cause of a run's failure, or of the job's if `run` is empty."""
     failure = {"kind": type(error).__name__, "text": text_of(error)}
     if job.mark is not None:
         tell(Parcel(run, error=failure))
@@ -89,7 +89,7 @@ def _leave(error: Exception, run: str, job: Job) -> None:
 
 @contextmanager
 def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Iterator[tuple[Grid, Journal | None]]:
-    """Open a run's journal, and a grid whose sites will stand where it ends; None where there is to be none."""
+    """Open a run's journal and a grid that can resume the run; the journal is None without `job.journals`."""
     if not job.journals:
         yield grid, None
         return
@@ -102,13 +102,13 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
         yield resumable, journal
     except Exception as error:
         joining = isinstance(error, FedkernelError) and error.joining
-        if is_of_a_run(error) and (joining or not journal.pending):  # tried again, it would fail by what is recorded
+        if is_of_a_run(error) and (joining or not journal.pending):  # its record would make a new try fail again
             journal.remove()
         raise
     finally:
         journal.close()
         if job.folder is None:
-            with suppress(OSError):  # where something is left of it
+            with suppress(OSError):  # if the folder is not empty
                 folder.rmdir()
 
 
@@ -119,7 +119,7 @@ def _carried_out(
     grid: Grid,
     journal: Journal | None,
 ) -> Result[Any]:
-    """Carry a run out, or on; anew if its journal turns out to be of another."""
+    """Execute or resume a run; start anew if its journal turns out to be another run's."""
     settings = RunSettings(
         run=run.id,
         seed=run.seed,
@@ -129,7 +129,7 @@ def _carried_out(
         quorum=job.quorum,
         missing=run.missing,
         threads=job.threads,
-        hashes=run.sites is not None,  # whose sites write down what leaves them
+        hashes=run.sites is not None,  # real sites have an outbox
         joint_seed=run.joint_seed,
         prepare=run.prepares,
         compare=run.compare,
@@ -148,7 +148,7 @@ def _carried_out(
 
 
 def _earlier_model(job: Job, run: RunSpec) -> Any:
-    """Return the model that a run projects onto, which must be the one of the study."""
+    """Load the model that a run projects onto, after a check of its hash against the study."""
     path = Path(job.models[run.id])
     with readable(path, "the model of an earlier run"):
         content = path.read_bytes()
@@ -158,7 +158,7 @@ def _earlier_model(job: Job, run: RunSpec) -> Any:
 
 
 def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
-    """Write a result where the job wants it, and say so or what it is in the log where the job asks for that."""
+    """Save a result to the job's folder, or else print it as a parcel, or log its summary."""
     folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
         result.save(folder / run.id, whole=job.whole)

@@ -1,4 +1,4 @@
-"""Settings of one run, which the coordinator sends with every message."""
+"""Settings of one run, and the header that its requests carry."""
 
 import json
 import math
@@ -16,16 +16,18 @@ from fedkernel.wire import Missing, check_quorum, digest, flower, identity_of, r
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
+    """Settings of one run: its id, seed, clients, deadlines, and options of its protocols.
 
-    With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
-    protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
-    `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
-    tables are raw, and are prepared first. With `project`, it is the clients' new rows that are compared by their ids.
-    What measures the model ends with a comparison with the clusters of the run `compare`, where there is one. With a
-    `quorum`, a number of clients or a fraction, a strategy that may go on without a client does while so many are left.
-    Phases that `deadlines` names have these in place of the `deadline`. Arrays of the method's messages travel as
-    `wire`, with float32 in half of the bytes: at the other end each entry is off by 6e-8 of itself.
+    - `missing`: drops rows that a site lacks, or refuses the run, where columns are divided and rows have ids.
+    - `threads`: BLAS threads of the protocol's own steps.
+    - `hashes`: adds every reply's hash to the ledger.
+    - `joint_seed`: the clients draw the seed in two more rounds; the history has it.
+    - `prepare`: preparation of the sites' raw tables, run first.
+    - `project`: aligns the clients' new rows by ids, instead of the rows fitted on.
+    - `compare`: id of the run whose clusters the evaluation compares with.
+    - `quorum`: number or fraction of clients that must remain where a strategy may lose one.
+    - `deadlines`: seconds by phase, in place of `deadline`.
+    - `wire`: precision of arrays in the method's messages; float32 halves the bytes, at a relative error of 6e-8.
     """
 
     run: str = "run"
@@ -44,7 +46,7 @@ class RunSettings:
     wire: Precision = "float64"
 
     def __post_init__(self) -> None:
-        """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
+        """Check ranges here, since a bad seed would only fail at the clients."""
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
         if not 0 < self.deadline < math.inf:
@@ -61,23 +63,23 @@ class RunSettings:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
 
     def deadline_of(self, phase: str) -> float:
-        """Return how many seconds a round of a phase may take."""
+        """Return the seconds that a round of a phase may take."""
         return self.deadlines.get(phase, self.deadline)
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
-        """Return what stands beside every request to clients of a class."""
+        """Return the header of every request to clients of the class `pair`."""
         header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
         return header if self.wire == "float64" else header | {"wire": self.wire}
 
     def hash_of(self, content: RecordDict) -> str:
-        """Return a reply's hash, where the ledger is to have it."""
+        """Return a reply's hash for the ledger; empty without `hashes`."""
         return _hash(content) if self.hashes else ""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """Return what a Flower configuration says of a run, which may say other things, too."""
+        """Read settings from a Flower configuration, and ignore its other keys."""
         named = {setting.name: config[setting.name] for setting in fields(cls) if setting.name in config}
-        if isinstance(named.get("prepare"), str):  # as JSON, since Flower's has no tables
+        if isinstance(named.get("prepare"), str):  # as JSON, since Flower's configuration has no tables
             named["prepare"] = Prepare(**json.loads(named["prepare"]))
         if isinstance(named.get("deadlines"), str):
             named["deadlines"] = json.loads(named["deadlines"])

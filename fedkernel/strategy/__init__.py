@@ -1,4 +1,4 @@
-"""Base classes of a pair's strategy, with the user's `fit` and `run`."""
+"""Base classes of strategies, with `fit` on simulated sites and `run` over any grid."""
 
 from typing import TYPE_CHECKING
 

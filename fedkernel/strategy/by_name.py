@@ -1,4 +1,4 @@
-"""Strategies by their name or address."""
+"""Construction of strategies by their name or address."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fedkernel.strategy.kernel_strategy import KernelStrategy
 
 
 def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
-    """Build the strategy of a name or address from a table, importing what both name.
+    """Build a strategy from its name or address and a table of parameters, importing both.
 
     Raises InputError if there is no such strategy, called `what` in the text, or if it refuses the parameters.
     """

@@ -1,4 +1,4 @@
-"""What can be said of a method and of its results where all tables are in one place."""
+"""Comparison of a method's results with its exact answer on the pooled tables."""
 
 import functools
 import inspect
@@ -25,14 +25,10 @@ ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
 
 
 class Measures(dict[str, float]):
-    """Figures of a model that the clients measured, by name, and what they say in words.
+    """Figures of a model, measured by the clients, with warnings.
 
-    Attributes
-    ----------
-    details : dict of str to float
-        More of them, that no table of results is to show: they stand in the history's last round.
-    warnings : list of str
-        Sentences.
+    - `details`: further figures, for the history's last round instead of the tables of results.
+    - `warnings`: sentences.
     """
 
     def __init__(
@@ -43,14 +39,14 @@ class Measures(dict[str, float]):
 
 
 def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Give a method arrays in place of frames, and kernels whose widths by rule are settled on all rows.
+    """Wrap a method to take frames as arrays, with width rules settled on all rows.
 
-    A reference of another kernel than the model's is refused, and figures that flatter are left out. The base class has
-    ``shards`` among its arguments.
+    A reference with another kernel than the model's is refused, and flattering figures are left out. The base class's
+    method has an argument ``shards``.
     """
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
-    names = list(signature.parameters)  # a subclass may call them otherwise
+    names = list(signature.parameters)  # a subclass may use other names
     shards = names[place]
 
     @functools.wraps(method)
@@ -67,15 +63,15 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
 
 
 class Rival(ABC, Generic[M]):
-    """What somebody else computes where all data are in one place, to compare a strategy's `rivals` with it.
+    """Centralised baseline of another method, for comparison with a strategy.
 
-    The baseline is named by the class and the method, as in ``Nystroem kernel k-means``. A subclass is a value object
-    whose fields are parameters of the baseline beside the strategy's; its docstring says what the baseline is.
+    Its name is made of the class and the method, as in ``Nystroem kernel k-means``. A subclass is a value object whose
+    fields are the baseline's own parameters; its docstring describes the baseline.
     """
 
     @abstractmethod
     def check(self, strategy: Any, rows: int) -> None:
-        """Raise InputError if it cannot be had of so many rows: before `find` would."""
+        """Raise InputError if the baseline cannot be computed from so many rows: before `find` would."""
 
     @abstractmethod
     def find(self, strategy: Any, shards: Sequence[Any], seed: int) -> M:
@@ -83,32 +79,26 @@ class Rival(ABC, Generic[M]):
 
 
 class Judged(Generic[M]):
-    """The part of a strategy that knows its exact answer, and how far off a result is; nothing of it is needed to run.
+    """Exact answer of a strategy and errors of its results; a run needs none of this.
 
-    `central` and `judge` say it all for most methods; the others follow from these unless a method knows better:
+    Most methods define `central` and `judge`; the others have defaults based on these:
 
     ===============  =====================================================  ==================================
-    ``central``      what the method finds with all tables in one place     there is no such answer
-    ``judge``        what a result is worth, and how far off it is          nothing is said
-    ``judge_steps``  how far off the estimates of its steps are             there are none
-    ``for_site``     what a site can use by itself: `alone` is its          the method as it is
-                     ``central``
-    ``judge_alone``  what that is worth                                     the mean of ``judge`` over the sites
+    method           returns                                                by default
+    ===============  =====================================================  ==================================
+    ``central``      the method's answer on the pooled tables               there is no such answer
+    ``judge``        metrics of a result, and its errors                    none
+    ``judge_steps``  errors of the estimates after each step                none
+    ``for_site``     the method for one site: `alone` is its ``central``    the method unchanged
+    ``judge_alone``  metrics of the sites' own models                       the mean of ``judge`` over the sites
     ===============  =====================================================  ==================================
 
-    Attributes
-    ----------
-    central_fields : tuple of str, optional
-        The hyper-parameters that `central` depends on, by dotted path, declared by the class that defines `central`;
-        None: all of them.
-    counterparts : mapping of str to mapping
-        What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
-        the parameters that a baseline has by default otherwise than a run. Not inherited.
-    places : tuple of str
-        The baselines that there are of these: ``central``, ``isolated``, and ``pooled`` for what a site finds in its
-        rows and its neighbours'.
-    rivals : tuple of type
-        And those that somebody else computes.
+    - `central_fields`: hyper-parameters that `central` depends on, by dotted path, declared by its class; None: all.
+    - `counterparts`: names of the unfederated method, as in the baseline ``central KPCA``, each with the parameters for
+      which a baseline's default differs from a run's. Not inherited.
+    - `places`: the counterparts' baselines: ``central``, ``isolated``, and ``pooled`` for a site's rows with its
+      neighbours'.
+    - `rivals`: centralised baselines of other methods.
     """
 
     partition: ClassVar[Divided]  # as `KernelStrategy` says
@@ -118,33 +108,33 @@ class Judged(Generic[M]):
     rivals: ClassVar[tuple[type[Rival[Any]], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
+        """Wrap the methods that take all tables, so that they accept frames as `fit` does."""
         super().__init_subclass__(**kwargs)
         for name in ON_TABLES:
             if name in vars(cls):
                 setattr(cls, name, _without_frames(name, vars(cls)[name]))
 
     def settled_on(self, shards: Sequence[Any]) -> Self:
-        """Return the method with kernel widths by rule settled on all shards in one place."""
+        """Return the method with kernel widths by rule settled on the pooled shards."""
         if not (kernels := ruled_kernels(self)):
             return self
         X = np.hstack(list(shards)) if self.partition == "vertical" else stack_rows(list(shards))
         return with_kernels(self, {kernel: with_width(kernel, X) for kernel in kernels})
 
     def central(self, shards: Sequence[Any]) -> M:
-        """Return what the method would find if all shards were in one place."""
+        """Return the method's answer on the pooled shards."""
         raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
 
     @property
     def centres(self) -> bool:
-        """Whether the rows' mean is taken off in feature space: as `center` says, where there is such a field."""
+        """True if the rows are centred in feature space, by the field `center`."""
         return getattr(self, "center", False) in (True, "columns")
 
     @property
     def central_key(self) -> str:
-        """What tells central answers apart: strategies with an equal one have the same `central` of the same shards."""
+        """Key of the central answer: strategies with equal keys have equal `central` on equal shards."""
         central = type(self).central
-        # declared for the `central` of a class; that of a subclass with one of its own may depend on more
+        # `central_fields` holds only for its own class's `central`; an overridden one may depend on more fields
         declares = next(cls for cls in type(self).__mro__ if {"central", "central_fields"} & vars(cls).keys())
         names = vars(declares).get("central_fields")
         if names is None:
@@ -158,32 +148,27 @@ class Judged(Generic[M]):
         return cls.central is not Judged.central
 
     def for_site(self, rows: int) -> Self:
-        """Return the method as a site with so many rows can use it by itself, or raise InputError if it cannot."""
+        """Return the method for one site with so many rows; InputError if it cannot be used there."""
         return self
 
     def alone(self, shard: Any) -> M:
-        """Return what a site would find by itself."""
+        """Return a single site's own model."""
         return self.for_site(shard.shape[0]).central([shard])
 
     def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return all that can be said of a result where all shards are in one place.
+        """Return metrics of a result, computed on the pooled shards.
 
-        Parameters
-        ----------
-        result : Result
-            Of a simulated run; or ``Result(model)``, of which nothing is said that only a run has.
-        shards : sequence of tables
-        reference : optional
-            The exact answer, as `central` returns it: with it, also how far off the result is.
+        `result`: of a simulated run; or ``Result(model)``, without the metrics of a run. `reference`: the exact answer,
+        from `central`, for metrics of the result's error.
         """
         if reference is not None:
             raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")
         return {}
 
     def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return what can be said of models that the sites found alone, one each: means, and the worst error."""
+        """Return metrics of the sites' own models, one each: means, and the worst error."""
         return over_clients([self.judge(Result(model), shards, reference) for model in models])
 
     def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return named errors of the estimates after each step, where the model, or what the sites kept, has them."""
+        """Return named errors after each step, if the model or the sites' outputs have the estimates."""
         return {}

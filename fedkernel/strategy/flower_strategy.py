@@ -1,4 +1,4 @@
-"""A method as a Flower Strategy: what `start` and Flower's own loop call, round by round."""
+"""Adapter from a method to Flower's Strategy, for `start` and Flower's own loop."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +21,11 @@ M = TypeVar("M")
 
 
 class FlowerStrategy(Method[M], Strategy, Generic[M]):
-    """The part of a strategy that Flower knows.
+    """Base class with Flower's Strategy interface, for `start` and Flower's own loop.
 
-    It is run by `start`, or by Flower's own loop, whose `configure_train` is sent the protocol's pending round and
-    whose `aggregate_train` feeds the replies in, for as many rounds as the protocol takes. Flower's train configuration
-    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline``, ``missing``
-    and ``threads``, under whose limit every step of the protocol runs.
+    Either runs as many rounds as the protocol takes; in Flower's loop `configure_train` sends the protocol's pending
+    round, and `aggregate_train` passes on the replies. Flower's train configuration carries the settings of a run:
+    ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``, the limit for every step of the protocol.
     """
 
     def summary(self) -> None:
@@ -43,21 +42,13 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> FlowerResult:
-        """Run the protocol to its end over a grid, as `run` does, with what Flower's strategies take and return.
+        """Run the protocol to its end, with the arguments and result of Flower's strategies.
 
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        initial_arrays, num_rounds
-            Not used: the protocol decides what it starts from and how many rounds it takes.
-        timeout : float
-            Seconds that each round may take.
-        train_config : ConfigRecord, optional
-            ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
-        evaluate_config : ConfigRecord, optional
-            If given, the finished model is measured on the clients by one more round (see `evaluation`).
-        evaluate_fn : callable, optional
-            Called once, with the number of rounds and the finished model's arrays.
+        - `initial_arrays`, `num_rounds`: not used, since the protocol has its own start and number of rounds.
+        - `timeout`: longest time of a round, in seconds.
+        - `train_config`: ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
+        - `evaluate_config`: if given, the clients measure the finished model in one more round (see `evaluation`).
+        - `evaluate_fn`: called once, with the number of rounds and the finished model's arrays.
         """
         self.summary()
         outcome = FlowerResult()
@@ -74,25 +65,18 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
             outcome.evaluate_metrics_serverapp[number] = judged
         return outcome
 
-    # What Flower's own loop calls, round by round. Between its calls the run under way has to stand somewhere: in
-    # `_rounds`, the one thing a strategy keeps, and only for that loop.
+    # Called by Flower's own loop, round by round. Between its calls `_rounds` holds the run in progress: a strategy's
+    # only state, and only for that loop.
 
     _rounds: "_Rounds[M]"
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the protocol's pending round; round 1 joins the clients first; none when it is done.
+        """Return the messages of the pending round, none after the last; round 1 joins the clients first.
 
-        Parameters
-        ----------
-        server_round : int
-            1 begins a new run.
-        arrays : ArrayRecord
-            Not used: these methods start from the clients' data, not from a model.
-        config : ConfigRecord
-            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
-        grid : Grid
+        `server_round`: 1 begins a new run. `arrays`: not used, since these methods start from the clients' data.
+        `config`: may hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
         """
         if server_round == 1:
             execution, settled = begin(self, grid, RunSettings.from_config(config))
@@ -104,19 +88,11 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Hand the replies to the protocol.
+        """Pass the replies to the protocol.
 
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            The model's arrays by name, once the protocol is done.
-        metrics : MetricRecord or None
-            What the round cost; None, like the arrays, for rounds of Flower's loop after the protocol's last.
-
-        Raises
-        ------
-        ProtocolError
-            If a client failed, kept silent or answered something else than what was asked.
+        Returns the model's arrays by name, once the protocol is done, and the round's costs; None and None for rounds
+        of Flower's loop after the protocol's last. Raises ProtocolError if a client failed or did not answer, or if its
+        reply does not fit the request.
         """
         training = self._rounds.training
         if training.done:
@@ -128,7 +104,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages that measure the finished model on the clients, where the method has such a measure."""
+        """Return the messages of the method's evaluation on the clients, if it has one."""
         rounds = self._rounds
         if not rounds.training.done:
             return []
@@ -141,7 +117,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         return [] if rounds.evaluating.done else rounds.evaluating.messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the measures once the clients have answered; None where nothing was asked."""
+        """Return the clients' measures; None without an evaluation in progress."""
         evaluating = self._rounds.evaluating
         if evaluating is None or evaluating.done:
             return None
@@ -151,7 +127,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
 
 @dataclass
 class _Rounds(Generic[M]):
-    """A run under way in Flower's own loop."""
+    """Run in progress in Flower's own loop."""
 
     execution: Execution
     training: Conversation[M]
@@ -166,5 +142,5 @@ def _arrays_of(model: Any) -> ArrayRecord:
 
 
 def _costs_of(row: Mapping[str, Any]) -> MetricRecord:
-    """Return what a round cost, of its row in the history."""
+    """Return a round's costs from its row in the history."""
     return MetricRecord({name: row[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")})

@@ -1,4 +1,4 @@
-"""The coordinator's side of a pair, as its user has it: simulated, or run over any grid."""
+"""User's interface of a strategy: `fit` on simulated sites, `run` over any grid."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +29,8 @@ T = TypeVar("T")
 class KernelStrategy(FlowerStrategy[M], Generic[M]):
     """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
 
-    Where it can, it says also what a run takes (`forecast`), which tables fit (`check_cohort`) and how the clients
-    measure a model (`evaluation`), and what its exact answer is (see `Judged`).
-
-    What it writes is `Method`'s, what Flower calls `FlowerStrategy`'s; here are the user's ways in: `fit` simulates
-    sites, over which it runs, and `run` is given any grid.
-    `fedkernel.strategy.phases` has the order of a run.
+    A subclass implements `Method` and, for its exact answer, `Judged`; `FlowerStrategy` has Flower's interface, and
+    `fedkernel.strategy.phases` the order of a run.
     """
 
     def fit(
@@ -55,49 +51,31 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     ) -> Result[M]:
         """Run the pair on simulated sites.
 
-        Parameters
-        ----------
-        shards : sequence of array-like
-            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Of pairs whose
-            client reads its rows block by block also sparse matrices, files' paths and `Table`s. Frames, as pandas
-            has them, are put in the first one's order where they stand in another: their columns by name with a
-            horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
-            columns, here and in every method that takes shards; the result knows the columns' names.
-        y : sequence of array-like of shape (n_m,), optional
-            Labels of each client's rows, in their order, for pairs whose client needs them; None for a client without.
-        id : str, optional
-            A column that all shards, which are frames then, have and that says which row is which; it is none of the
-            table. `tables` gives the same arrays for the other methods that take shards.
-        engine : {"local", "grpc", "ray"}
-            This process, a process for each client, or Flower's simulation.
-        seed : int
-            Everything random derives from it.
-        deadline : float
-            Seconds that a round may take.
-        quorum : int or float, optional
-            How many clients must remain, or which fraction of them, for the run to go on without one that fails or
-            keeps silent, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
-        deadlines : mapping of str to float, optional
-            By phase, seconds in place of the `deadline`.
-        evaluate : bool
-            Measure the model on the clients by a round or two more, where the method has such a measure.
-        reference : optional
-            The exact answer, ``self.central(shards)``; the result's metrics then tell how far off it is. Where the run
-            settled another kernel width by rule than that has, the exact answer at the run's width stands in its place,
-            which ``"central"`` asks for at once.
-        prepare : Prepare, optional
-            What is done to the tables first, which may then lack cells (NaN, None) and, as frames, have columns of
-            text; the result has the `Preparation`, or where columns are divided each site's outputs have its own.
-        wire : {"float64", "float32"}
-            What arrays of messages travel as: with float32 in half of the bytes, each entry off by 6e-8 of itself.
-            What is exact all the same, docs/experiments.md says.
+        - `shards`: sequence of array-like, one table per client: (N, d_m) with a vertical partition, (n_m, d) with a
+          horizontal one. Pairs whose client reads its rows block by block also take sparse matrices, files' paths and
+          `Table`s. Frames, as pandas has them, are put in the first one's order: their columns by name with a
+          horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
+          columns, here and in every method that takes shards; the result has the columns' names.
+        - `y`: labels (n_m,) of each client's rows, in their order, for pairs whose client needs them; None for a client
+          without.
+        - `id`: a column of all shards, then frames, that identifies the rows and is not part of the table. `tables`
+          gives the same arrays for the other methods that take shards.
+        - `engine`: this process ("local"), a process for each client ("grpc"), or Flower's simulation ("ray").
+        - `seed`: everything random derives from it.
+        - `deadline`: longest time of a round, in seconds; `deadlines` replaces it by phase.
+        - `quorum`: number or fraction of clients that must remain for the run to go on without one that fails or does
+          not answer, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
+        - `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
+        - `reference`: the exact answer, ``self.central(shards)``, for metrics of the result's error. If the run settled
+          another kernel width by rule, the exact answer is computed anew at the run's width, as always with
+          ``"central"``.
+        - `prepare`: preparation of the tables, which may then have missing cells (NaN, None) and, as frames, columns of
+          text. The result has the `Preparation`; with a vertical partition each site's outputs have its own.
+        - `wire`: precision of the messages' arrays; float32 halves the bytes, at a relative error of 6e-8.
+          docs/experiments.md says which arrays stay exact.
 
-        Raises
-        ------
-        InputError
-            If the shards or the hyper-parameters do not fit each other.
-        ProtocolError
-            If a client fails or does not answer in time.
+        Raises InputError if the shards or the hyper-parameters do not fit each other. Raises ProtocolError if a client
+        fails or does not answer in time.
         """
         tables: list[Any] = (
             check_tables(self.tables(shards, id=id), "shards", self.client.table)
@@ -146,7 +124,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         return without_names(shards, self.partition, id_=id)
 
     def as_run(self, result: Result[M]) -> Self:
-        """Return the strategy as a run of it was, which gave this result: widths by rule settled as they were there."""
+        """Return the strategy with widths by rule as settled in the run of this result."""
         return settled_as(self, result.history)
 
     plan_of_run, forecast_of_run = phases.plan_of_run, phases.forecast_of_run
@@ -158,16 +136,10 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         new_shards: Sequence[TableLike] | None,
         settings: RunSettings,
     ) -> tuple[T, Outputs]:
-        """Run one more protocol of this strategy on simulated sites, which may hold new rows.
+        """Run another protocol of this strategy on simulated sites, with their new rows, if any.
 
-        Where the settings say so, all rows are prepared first, the new ones as those before.
-
-        Returns
-        -------
-        value
-            The protocol's result.
-        outputs : dict of int to dict of str to ndarray
-            What each site kept.
+        With `settings.prepare`, all rows are prepared first, the new ones as the others. Returns the protocol's result,
+        and the arrays that each site kept.
         """
         if settings.prepare is not None:
             raw = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
@@ -203,16 +175,10 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         evaluate: bool = False,
         journal: Journal | None = None,
     ) -> Result[M]:
-        """Run the protocol over a grid and return the model together with what it cost.
+        """Run the protocol over a grid, and return the model with its costs.
 
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        settings : RunSettings, optional
-        evaluate : bool
-            Measure the model on the clients by a round or two more, where the method has such a measure.
-        journal : Journal, optional
-            Has the replies of a run that was stopped, which is resumed, and is given those that come.
+        `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
+        `journal`: recorded replies of a stopped run, which is resumed; new replies are added.
         """
         began = time.perf_counter()
         execution, settled = begin(self, grid, settings or RunSettings(), journal)
@@ -247,7 +213,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     def project(
         self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool, journal: Journal | None = None
     ) -> Result[FloatArray]:
-        """Run `projection` over a grid, whose clients have new rows, and return coordinates and what they cost."""
+        """Run `projection` over a grid whose clients have new rows; return coordinates and costs."""
         began = time.perf_counter()
         execution = join_sites(self, grid, replace(settings, project=True), journal)
         coordinates = execution.finish(self.projection(execution.run, model, to_sites=to_sites))
@@ -256,12 +222,12 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
-        """Return the names of the columns of all, where clients have the same ones and these have names."""
+        """Return the columns' names if the partition is horizontal and the columns are named."""
         return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
 
 
 def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
-    """Say where more floats went up than the whole table has, and where more than a tenth of a site's rows left."""
+    """Return findings on a run that sent more than the whole table, or many of a site's rows."""
     sentences, whole = [], pooled_floats(members, divided)
     if ledger.floats_up > whole:
         less = "where it may leave, sending it takes less"
@@ -276,7 +242,7 @@ def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> 
 
 
 def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
-    """Say where more numbers left a site than sites let leave by default, for each entry of its table."""
+    """Return a finding if more numbers left a site, per entry of its table, than sites allow by default."""
     floats = ledger.floats_by_reader()
     shares = {member: table_share(floats, [member]) for member in members}
     if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
@@ -286,7 +252,7 @@ def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
 
 
 def _resumed(journal: Journal | None) -> list[str]:
-    """Say where a run was resumed, if it was."""
+    """Return a finding if a run was resumed."""
     if journal is None:
         return []
     journal.note_live("its end")

@@ -1,4 +1,4 @@
-"""What a method declares: its client and partition, what a run of it asks and takes, how clients measure a model."""
+"""Declaration of a method: its client, partition, protocol, forecast, plan and evaluation."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -16,26 +16,17 @@ M = TypeVar("M")
 
 
 class Method(Judged[M], ABC, Generic[M]):
-    """The part of a strategy that a subclass writes: `protocol`, and where it can what follows it here.
+    """Interface that a strategy's subclass implements: `protocol`, and optionally the methods after it.
 
-    It is a value: its fields are the method's hyper-parameters, and what belongs to a run is an argument.
+    An instance is a value: its fields are the method's hyper-parameters; everything of a run is an argument.
 
-    Attributes
-    ----------
-    client : type
-        The `KernelClient` this strategy is paired with.
-    partition : {"vertical", "horizontal"}
-        Whether sites hold columns of the same rows, or rows with the same columns.
-    on_missing : {"fail", "continue"}
-        What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
-        with the clients that are left.
-    loses_first, hands_out : bool, tuple of str
-        With a quorum, a run goes on without a client that is lost in the first round, whose answer is then that of the
-        others; and in these phases, which only hand out the answer. By default in none.
-    needs_all : str
-        Why the other rounds need all clients, in a sentence.
-    tags : Tags
-        What holds of the results, for `fedkernel.testing`.
+    - `client`: the pair's `KernelClient`.
+    - `partition`: whether sites hold columns of the same rows, or rows with the same columns.
+    - `on_missing`: whether a client that fails or does not answer ends the run, or the run goes on without it.
+    - `loses_first`: a run with a quorum may lose a client in the first round; the answer is then the others'.
+    - `hands_out`: phases that only hand out the answer, so that a run with a quorum may lose a client there.
+    - `needs_all`: why the other rounds need all clients, in a sentence.
+    - `tags`: properties of the results, for `fedkernel.testing`.
     """
 
     client: ClassVar[type[KernelClient]]
@@ -52,7 +43,7 @@ class Method(Judged[M], ABC, Generic[M]):
             raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
 
     def __init__(self, *values: Any, **fields: Any) -> None:
-        """Take no hyper-parameters, as a class without `value_object` has none."""
+        """Refuse hyper-parameters, since a class without `value_object` has none."""
         if values or fields:
             name = type(self).__name__
             raise TypeError(f"{name} takes no hyper-parameters; write @value_object() above its class if it has fields")
@@ -62,52 +53,52 @@ class Method(Judged[M], ABC, Generic[M]):
         """Return the method as a generator of rounds whose result is the model."""
 
     def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients, where there is such a measure; most take one round.
+        """Return a protocol that measures the model on the clients, mostly in one round; None if there is none.
 
         Its result may be `fedkernel.strategy.Measures`, which has warnings too.
         """
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
-        """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
+        """Return the costs of a run with such clients, without `evaluation`; None if unknown."""
         return None
 
     def plan(self, clients: int, seed: int) -> Plan | None:
-        """Return what a run of so many clients will ask of each, without `evaluation`, for sites that approve it first.
+        """Return a run's requests to each client, without `evaluation`, for sites to approve beforehand.
 
-        None: the strategy does not say; sites then have nothing to hold its requests to.
+        None: the method has no plan; sites then cannot check its requests against one.
         """
         return None
 
     def evaluation_plan(self) -> Plan:
-        """Return what `evaluation` asks."""
+        """Return the requests of `evaluation`."""
         return ()
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Return a protocol that compares the clients' clusters with those that they kept of the run of that id."""
+        """Return a protocol that compares the clients' clusters with those they kept of an earlier run."""
         raise InputError(f"{type(self).__name__} cannot compare its results with those of run {earlier!r}")
 
     def comparison_plan(self, earlier: str) -> Plan:
-        """Return what `comparison` asks; empty: the strategy has no such protocol."""
+        """Return the requests of `comparison`; empty if there is no such protocol."""
         return ()
 
     def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Return a protocol that projects rows which are new at the clients onto a model of a vertical partition.
+        """Return a protocol that projects the clients' new rows onto a model of a vertical partition.
 
-        Its result are the coordinates, (n_new, k), which with `to_sites` the clients are told in the end.
+        Its result is the coordinates, (n_new, k), which `to_sites` finally sends to the clients.
         """
         raise InputError(f"{type(self).__name__} cannot project new rows whose columns are at several sites")
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
-        """Return what `projection` asks; None: the strategy has no such protocol."""
+        """Return the requests of `projection`; None if there is no such protocol."""
         return None
 
     def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
-        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
+        """Return each client's peers for letters; by default none."""
         return [()] * clients
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
+        """Raise InputError if the clients' tables cannot be used together; subclasses add their fields' conditions."""
         axis: Literal["rows", "columns"] = "rows" if self.partition == "vertical" else "columns"
         first = cohort[0]
         for member in cohort[1:]:
@@ -125,18 +116,18 @@ class Method(Judged[M], ABC, Generic[M]):
         return {}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the hyper-parameters by name, as scikit-learn asks for them; kernels within are values."""
+        """Return the hyper-parameters by name, for scikit-learn; kernels are values without parameters."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def set_params(self, **params: Any) -> Self:
-        """Change hyper-parameters in place, checked as by a new strategy, as scikit-learn does to its own clones.
+        """Change hyper-parameters in place, with a new strategy's checks, for scikit-learn's clones.
 
-        That is the one way in which a strategy changes: one that is a key of a dictionary must not be.
+        Nothing else changes a strategy; do not use it on a dictionary's key.
         """
         for name, value in type(self)(**self.get_params() | params).get_params().items():
             object.__setattr__(self, name, value)
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return an equal strategy of its own, which scikit-learn's `clone` asks for."""
+        """Return an equal strategy, for scikit-learn's `clone`."""
         return type(self)(**self.get_params())

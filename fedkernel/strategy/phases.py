@@ -1,13 +1,11 @@
-"""The course of a run: what comes before a method's own protocol and after it, what that asks and what it takes.
+"""Phases of a run, from the clients' joining to the evaluation, with their plan and forecast.
 
-1. The clients are joined, and where they hold columns their rows aligned by ids: `fedkernel.run.join`.
-2. Raw tables are prepared: `fedkernel.preparing`.
-3. The tables must fit each other: `Method.check_cohort`.
-4. Kernel widths by rule are settled on the rows as they are then: `fedkernel.kernel_width`.
-5. The method's own protocol: `Method.protocol`.
-6. Where that is wanted, the clients measure the model: `Method.evaluation`.
+1. The clients join and, with a vertical partition, align their rows by ids: `fedkernel.run.join`. 2. Raw tables are
+prepared: `fedkernel.preparing`. 3. The tables must fit each other: `Method.check_cohort`. 4. Kernel widths by rule are
+settled on the present rows: `fedkernel.kernel_width`. 5. The method's own protocol: `Method.protocol`. 6. Optionally,
+the clients measure the model: `Method.evaluation`.
 
-Flower's own loop goes through step 5 and 6 round by round; all else is here.
+Flower's own loop executes steps 5 and 6 itself, round by round (`fedkernel.strategy.flower_strategy`).
 """
 
 import logging
@@ -36,32 +34,21 @@ MethodT = TypeVar("MethodT", bound=Method[Any])
 M = TypeVar("M")
 
 SETTLED = "gamma"
-"""What the history calls the width that was settled by rule; a second kernel's gamma_2."""
+"""The history's name of a width settled by rule; a second kernel's is gamma_2."""
 
 
 class Begun(NamedTuple, Generic[MethodT]):
-    """A run whose method's own protocol is next.
-
-    Attributes
-    ----------
-    execution : Execution
-    method : Method
-        With numbers in place of widths by rule.
-    """
+    """Run that is ready for the method's own protocol; widths by rule are settled."""
 
     execution: Execution
     method: MethodT
 
 
 def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Begun[MethodT]:
-    """Do all that comes before a method's own protocol: steps 1 to 4; with a journal, what it has is not asked again.
+    """Execute steps 1 to 4, with recorded replies from the journal, if any.
 
-    Raises
-    ------
-    ProtocolError
-        If clients are missing, fail or contradict each other.
-    InputError
-        If their tables do not fit each other, or cannot be prepared as the settings say.
+    Raises ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not
+    fit each other, or cannot be prepared as the settings say.
     """
     execution = join_sites(method, grid, settings, journal)
     settled = _settle(method, execution)
@@ -73,7 +60,7 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
 
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
-    """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
+    """Join the clients, prepare their tables, and check these together: steps 1 to 3."""
     try:
         return _joined(method, grid, settings, journal)
     except FedkernelError as error:
@@ -90,7 +77,7 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
-        exactly = replace(settings, wire="float64")  # of columns in any unit
+        exactly = replace(settings, wire="float64")  # raw columns may have any unit
         preparing = Execution(
             *(name, preparer, method.partition, Losses(), grid, exactly, run, account), journal=journal
         )
@@ -112,16 +99,16 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
 
 
 def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
-    """Log that a run has begun and, where the method has a forecast for such tables, how many rounds it takes."""
+    """Log a run's begin with its forecast number of rounds, if there is one."""
     forecast: Forecast | None = None
-    with suppress(Exception):  # tables that do not fit each other are refused in other words
+    with suppress(Exception):  # tables that do not fit each other raise a better error later
         forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
     rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
     log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
 
 
 def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
-    """Check that tables fit each other; where they do not, that lies with those that are unlike most, if any are."""
+    """Check that tables fit each other; an error's cause is the minority that differs, if there is one."""
     try:
         method.check_cohort(members)
     except InputError as error:
@@ -132,7 +119,7 @@ def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:
-    """Settle widths by rule, which the history has then; return the method with these: step 4."""
+    """Settle widths by rule, add these to the history, and return the method with them: step 4."""
     if not (kernels := ruled_kernels(method)):
         return method
     settling = replace(execution, pair=WidthClient.__name__, losses=Losses())
@@ -145,7 +132,7 @@ def _settle(method: MethodT, execution: Execution) -> MethodT:
 
 
 def settled_as(method: MethodT, history: Sequence[Mapping[str, Any]]) -> MethodT:
-    """Return the method with widths by rule settled as they were in the run that has this history."""
+    """Return the method with widths by rule as settled in the run with this history."""
     if not (kernels := ruled_kernels(method)):
         return method
     figures = next(row["values"] for row in history if SETTLED in row.get("values", {}))
@@ -159,8 +146,8 @@ def _figure(place: int) -> str:
 
 
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
-    """Let the clients measure a model, where there is such a measure: step 6."""
-    if lost := execution.account.losses:  # what is measured would be of the others, and be counted as of all
+    """Measure a model on the clients, if the method has an evaluation: step 6."""
+    if lost := execution.account.losses:  # the measures would be the others', but count as those of all
         return note(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
     measuring = method.evaluation(execution.run, model)
     measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
@@ -172,7 +159,7 @@ def measure(method: Method[M], execution: Execution, model: M) -> Measures:
 
 
 def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]]) -> None:
-    """Raise InputError if a deadline is of a phase that no run of these methods has."""
+    """Raise InputError for a deadline of a phase that no run of these methods has."""
     clients: list[type[KernelClient]] = [*(method.client for method in methods), WidthClient, PrepareClient]
     requests = [request.__name__ for client in clients for request in client.answers]
     phases = dict.fromkeys([*JOINING.values(), *requests])
@@ -182,7 +169,7 @@ def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]])
 
 
 def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measures:
-    """Compare with an earlier run; where that cannot be, as of one that has failed, the result lacks but that."""
+    """Compare with an earlier run; a failure, as if that run had failed, becomes a warning."""
     try:
         figures = execution.finish(method.comparison(execution.run, earlier))
     except ProtocolError as error:
@@ -191,7 +178,7 @@ def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measur
 
 
 def note(execution: Execution, figures: dict[str, float]) -> Measures:
-    """Return the figures of a measurement, its details being in the history and its warnings in the log."""
+    """Return a measurement's figures; its details go to the history, its warnings to the log."""
     measures = figures if isinstance(figures, Measures) else Measures(figures)
     execution.account.note(measures.details)
     for warning in measures.warnings:
@@ -208,9 +195,9 @@ def plan_of_run(
     evaluate: bool = False,
     compare: str | None = None,
 ) -> Plan | None:
-    """Return what a run asks of each client: steps 2, 4, 5 and, with `evaluate`, 6; None where the method says none.
+    """Return a run's requests to each client: steps 2, 4, 5 and optionally 6; None without a plan.
 
-    With `compare`, an earlier run's id, that ends with a comparison with it.
+    `compare`: id of an earlier run, for a comparison at the end.
     """
     if (own := method.plan(clients, seed)) is None:
         return None
@@ -222,7 +209,7 @@ def plan_of_run(
 
 
 def forecast_of_run(method: Method[Any], cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
-    """Return what a run takes without a measurement of the model: steps 2, 4 and 5; None where the method says none."""
+    """Return the costs of a run's steps 2, 4 and 5; None if the method has no forecast."""
     before = Forecast(0, 0, 0, 0)
     if prepare is not None:
         before, cohort = preparing_forecast(prepare, method.partition, cohort)

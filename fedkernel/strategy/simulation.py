@@ -1,4 +1,4 @@
-"""Runs a pair on simulated sites: in this process, or through files and an engine that starts processes of its own."""
+"""Runs of a pair on simulated sites, in this process or through files and an engine."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
 
 def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, str], Any] = check_matrix) -> list[Any]:
-    """Return the clients' tables as `table` (see `KernelClient.table`) makes them, or an InputError that names one."""
+    """Return the clients' tables as converted by `table` (see `KernelClient.table`); InputError if one is invalid."""
     checked = [table(rows, f"{what}[{number}]") for number, rows in enumerate(tables)]
     if not checked:
         raise InputError(f"{what} is empty, but at least one client is needed")
@@ -44,9 +44,9 @@ def simulated_sites(
     share_rows: bool,
     serialised: bool = False,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps.
+    """Open a grid whose nodes hold the tables; yield the grid and the sites' outputs.
 
-    Where asked, all messages are serialised as between machines, which gives the same numbers later.
+    `serialised`: all messages are serialised as between machines, with the same numbers.
     """
     outputs: Outputs = {number: {} for number in range(len(tables))}
 
@@ -75,8 +75,8 @@ def through_files(
     y: Sequence[npt.NDArray[Any] | None] | None = None,
     evaluate: bool = False,
 ) -> Result[Any]:
-    """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
-    import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
+    """Run a strategy on an engine, with tables and result in a temporary folder."""
+    import_kernels(parameters)  # as other processes will: a script's or notebook's kernel is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
         labels = None if y is None else [labels_file(own, Path(folder) / f"labels-{n}.npy") for n, own in enumerate(y)]
@@ -101,7 +101,7 @@ def through_files(
 
 
 def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
-    """Write a client's labels, where it has some, and return the path."""
+    """Write a client's labels, if it has some, and return the path."""
     if y is None:
         return None
     np.save(path, y, allow_pickle=False)
@@ -109,7 +109,7 @@ def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
 
 
 def as_file(table: Any, stem: Path) -> str:
-    """Return the path of a file that holds the table: the one it was opened from, or one that is written here."""
+    """Return the path of a table's file, written at `stem` if the table has none."""
     if isinstance(table, TableToPrepare):
         return str(write_raw(table.raw, stem.with_suffix(".parquet")))
     if isinstance(table, Table) and table.path is not None:

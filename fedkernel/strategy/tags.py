@@ -1,45 +1,32 @@
-"""What a strategy promises beyond what holds of every pair: `fedkernel.testing` reads it."""
+"""Tags: properties of a strategy's results, which `fedkernel.testing` checks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What holds of the results of a pair; each tag is checked both ways, so that none says more or less than is true.
+    """Properties of a pair's results, each checked both ways: a tag that is set falsely fails, too.
 
-    A class declares, as its attribute ``tags``, what holds of its default settings and where its iterations have
-    converged; a test of other settings says what is different there:
-    ``check_pair(strategy, shards, tags=dataclasses.replace(strategy.tags, rotations=False))``.
+    A class declares, as its attribute ``tags``, the properties of its default settings after its iterations have
+    converged. A test of other settings replaces some: ``check_pair(strategy, shards,
+    tags=dataclasses.replace(strategy.tags, rotations=False))``.
 
-    Attributes
-    ----------
-    components : str or None
-        The array, with a row for each row of the tables, whose columns span what was found: an attribute of the model,
-        or what each site keeps in its outputs (with a horizontal partition of its own rows). None: what was found are
-        the model's arrays, entry by entry.
-    orthonormal : bool
-        The components are orthonormal: what the sites keep, divided by the roots of the model's ``eigenvalues_`` where
-        it has any.
-    same_bits : bool
-        Two runs of one seed give the same bits; not so where a site protects its rows by noise of its own.
-    order : bool
-        Another order of the clients gives the same; not so where their numbers say who talks to whom.
-    pooled : bool
-        With a horizontal partition: it does not matter which client holds a row.
-    draws : float
-        Where the result stands on rows that are drawn by client and position: how far (as a sin-theta error) results
-        of other draws may be from each other. 0: there is no such draw.
-    signs, rotations : bool
-        Changing the signs of columns, or rotating the columns of a client (with a horizontal partition those of all
-        alike), changes nothing.
-    repeated : tuple of str
-        Purposes whose random numbers a client takes again in each round, because the method says so.
-    peers : bool
-        Clients write to each other, under keys of their own making.
-    alone : bool
-        With all data at one client, the result is that of `central`.
-    error, best : str, float
-        The metric of the strategy's comparison with `central`, and its value where there is no difference.
+    - `components`: name of the array, with a row for each row of the tables, whose columns span the result: an
+      attribute of the model, or of the sites' outputs (with a horizontal partition of their own rows). None: the result
+      is the model's arrays, entry by entry.
+    - `orthonormal`: the components, divided by the roots of the model's ``eigenvalues_`` if it has any, are
+      orthonormal.
+    - `same_bits`: two runs of one seed give the same bits; false where a site protects its rows by noise of its own.
+    - `order`: another order of the clients gives the same; false where their numbers decide the edges between them.
+    - `pooled`: with a horizontal partition, the result does not depend on the client that holds a row.
+    - `draws`: where rows are drawn by client and position, the largest distance (sin-theta error) between results of
+      different draws. 0: there is no such draw.
+    - `signs`, `rotations`: the result does not depend on columns' signs, or on a rotation of a client's columns (with a
+      horizontal partition, of all clients' alike).
+    - `repeated`: purposes whose random numbers a client reuses in each round, because the method says so.
+    - `peers`: clients write to each other, under keys of their own making.
+    - `alone`: with all data at one client, the result is that of `central`.
+    - `error`, `best`: metric of the strategy's comparison with `central`, and its value for equal results.
     """
 
     components: str | None = None

@@ -1,7 +1,7 @@
-"""The engine of separate processes: Flower's messages over gRPC streams, each end known by its certificate.
+"""Engine of separate processes: Flower's messages over gRPC streams, with mutual certificates.
 
-`serve` is the coordinator of processes that join it from wherever they run; `run_job` starts them all on this machine.
-A round costs about 5 ms beside the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
+`serve` coordinates processes that join from other machines; `run_job` starts all of them on this one. A round costs
+about 5 ms beyond the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Addresses as users write them, HOST:PORT."""
+"""Validation of user-entered addresses, HOST:PORT."""
 
 import ipaddress
 
@@ -6,7 +6,7 @@ from fedkernel.ground import InputError
 
 
 def check_address(address: str, *, any_port: bool = False) -> str:
-    """Return an address if it is one; port 0, any that is free, only where that can be listened at."""
+    """Return a valid address; port 0, any free one, is valid only for a listener (`any_port`)."""
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal() and (0 if any_port else 1) <= int(port) < 1 << 16):
         raise InputError(f"address = {address!r}, but must be HOST:PORT, such as 127.0.0.1:8443")
@@ -14,7 +14,7 @@ def check_address(address: str, *, any_port: bool = False) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether what goes to an address stays on this machine."""
+    """Return whether an address is on this machine."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

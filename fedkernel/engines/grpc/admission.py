@@ -1,4 +1,4 @@
-"""Who may take a site's seat, by what a caller says and by the certificates that it has shown."""
+"""Check of a caller's name, version and certificates before it gets a site's slot."""
 
 from collections.abc import Callable, Container
 
@@ -8,10 +8,9 @@ from fedkernel.ground import InputError, shown
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
-    """Raise RefusedError unless a caller may take the seat of the site that it says it is, whoever has that now.
+    """Raise RefusedError unless a caller may have the slot of the site that it names.
 
-    `name`: as the caller says it. `names`: of the sites of the work. `is_revoked`: tells whether a certificate (PEM) is
-    no longer taken.
+    `names`: of the job's sites. `is_revoked`: decides on a certificate (PEM).
     """
     if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
         text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
@@ -21,7 +20,7 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
     for certificate in caller.certificates:
         try:
             revoked = is_revoked(certificate)
-        except InputError as error:  # rather nobody than somebody who should not
+        except InputError as error:  # fail closed
             raise RefusedError("UNAVAILABLE", f"the list of revoked certificates cannot be read: {error}") from None
         if revoked:
             raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")

@@ -1,13 +1,11 @@
-"""Certificates for mutual TLS: an authority of one's own, one certificate for the server and one for each site.
+"""Certificates for mutual TLS: an own authority, and one certificate for the server and each site.
 
-`make_certificates` writes a folder for whoever starts a process, to be carried there; ``ca.key`` goes nowhere::
+`make_certificates` writes a folder for each process, to be copied to its machine; ``ca.key`` is copied nowhere::
 
     DIR/ca.crt  DIR/ca.key                                    the authority, which signs later certificates too
-    DIR/ca.issued                                             the serial numbers of what it has signed, for whom
+    DIR/ca.issued                                             serial numbers and names of the signed certificates
     DIR/server/  ca.crt  tls.crt  tls.key                     for the server
     DIR/NAME/    ca.crt  tls.crt  tls.key                     for the site of that name, which is its identity
-
-The rest is `cryptography`'s.
 """
 
 import datetime
@@ -33,7 +31,7 @@ SERVER = "server"
 ISSUED = "ca.issued"
 
 CLOCK_SKEW = datetime.timedelta(minutes=5)
-"""A certificate is valid from so long before it was made, for machines whose clocks are late."""
+"""Backdating of a certificate's start, for machines whose clocks are late."""
 
 _NAME = re.compile(r"\w[\w.-]{0,62}", re.ASCII)
 _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.CLIENT_AUTH}
@@ -41,9 +39,9 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 
 @dataclass(frozen=True)
 class TLS:
-    """A process's certificate, its key and the authority that it trusts, as PEM.
+    """A process's certificate, its key and its trusted authority, as PEM.
 
-    `name`: whom the certificate names. `folder`: where they are.
+    `name`: the certificate's common name. `folder`: the files' location.
     """
 
     authority: bytes
@@ -54,7 +52,7 @@ class TLS:
 
 
 def check_name(name: str) -> str:
-    """Return a site's name if it can be one: it names a certificate and a folder."""
+    """Return a site's name if it is valid for a certificate and a folder."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"name = {name!r}, but must be 1 to 63 letters, digits, '.', '_' or '-', beginning with no sign"
@@ -63,7 +61,7 @@ def check_name(name: str) -> str:
 
 
 def check_days(days: float) -> float:
-    """Return it, or raise InputError unless a certificate can be valid for so many days, as an authority is."""
+    """Return a certificate's lifetime in days; InputError unless it is positive and at most an authority's."""
     if not 0 < days <= AUTHORITY_DAYS:
         raise InputError(f"days = {days:g}, but must be greater than 0 and at most {AUTHORITY_DAYS}, as an authority's")
     return days
@@ -72,15 +70,15 @@ def check_days(days: float) -> float:
 def make_certificates(
     folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
 ) -> list[Path]:
-    """Write certificates, signed by the folder's authority, which is made if there is none.
+    """Write certificates, signed by the folder's authority, which is created if missing.
 
-    - `servers`: under which host names and addresses the server is reached; none: no certificate for a server.
+    - `servers`: host names and addresses of the server; empty: no certificate for a server.
     - `clients`: the sites' names.
-    - `days`: how long the certificates are valid; at most `AUTHORITY_DAYS`.
-    - `renew`: write certificates anew that are there already; else that is an error.
+    - `days`: the certificates' lifetime, at most `AUTHORITY_DAYS`.
+    - `renew`: replace existing certificates, which else are an error.
 
-    Returns the folders that were written. Raises InputError: a name that cannot be one, stands twice or has a
-    certificate; an authority that is damaged.
+    Returns the written folders. Raises InputError: a name that is invalid, repeated or has a certificate; a damaged
+    authority.
     """
     check_days(days)
     for name in clients:
@@ -111,12 +109,9 @@ def issue(
     *,
     write: bool = True,
 ) -> bytes:
-    """Sign a key's certificate (PEM) with the folder's authority, which is made if there is none; note its serial.
+    """Sign a key's certificate (PEM) with the folder's authority, created if missing, and record its serial.
 
-    - `folder`, `name`: of the authority; whose certificate it is.
-    - `hosts`: the server's; sites have none.
-    - `days`: how long it is valid.
-    - `write`: put it into the folder of that name.
+    `name`: the owner's. `hosts`: the server's; sites have none. `write`: write it into the owner's folder.
     """
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)
@@ -132,10 +127,10 @@ def issue(
     before = []
     if path.exists():
         with suppress(ValueError):  # a damaged one is replaced
-            # of one from before this list, which is valid beside the new one
+            # one signed before `ca.issued` existed, still valid beside the new one
             before.append(x509.load_pem_x509_certificate(path.read_bytes()))
     with (folder / ISSUED).open("a", encoding="ascii") as file:
-        file.writelines(f"{one.serial_number:x} {name}\n" for one in (*before, signed))
+        file.writelines(f"{listed.serial_number:x} {name}\n" for listed in (*before, signed))
     pem = signed.public_bytes(serialization.Encoding.PEM)
     _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
     if write:
@@ -155,7 +150,7 @@ def issued_serials(folder: Path, name: str) -> set[int]:
 
 
 def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
-    """Return the hosts that a certificate is for; a site's is for none."""
+    """Return a certificate's host names and addresses; a site's has none."""
     try:
         return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -163,9 +158,9 @@ def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 
 
 def read_tls(folder: Path, role: str) -> TLS:
-    """Read a folder of `make_certificates`, and refuse what the other end would refuse without saying why.
+    """Read a process's certificates, with checks for faults that the other end would refuse without a reason.
 
-    Raises InputError: a file that is missing or damaged; a certificate that is expired, of another authority, key or
+    Raises InputError: a file that is missing or damaged; a certificate that is expired, or of another authority, key or
     role.
     """
     parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
@@ -203,14 +198,14 @@ def read_tls(folder: Path, role: str) -> TLS:
 
 
 def existing_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Return the folder's authority; InputError where there is none."""
+    """Return the folder's authority; InputError if there is none."""
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
     return own_authority(folder)
 
 
 def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.Certificate:
-    """Read a certificate in an authority's folder; InputError if it has not signed it: it `verb` its own."""
+    """Read a certificate signed by this authority; InputError if it is not (`verb` is for the text)."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         certificate.verify_directly_issued_by(authority)
@@ -221,7 +216,7 @@ def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.
 
 
 def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Return the folder's authority; it is made where there is none."""
+    """Return the folder's authority, created if missing."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if certificate.exists() != key.exists():
         present, absent = (certificate, key) if certificate.exists() else (key, certificate)

@@ -1,4 +1,4 @@
-"""Connections over which nothing is called: how many a server keeps, and for how long."""
+"""Limit on idle connections to a server, in number and in time."""
 
 import ipaddress
 import os
@@ -9,20 +9,19 @@ from contextlib import suppress
 from urllib.parse import unquote
 
 IDLE = ("grpc.max_connection_idle_ms", 20_000)
-"""How long a connection may stay without a call."""
+"""Longest time of a connection without a call."""
 
 MOST = 64
-"""How many there may be at a time: the oldest are closed first. A site calls as soon as it is connected."""
+"""Most idle connections at a time; the oldest are closed first. A site calls as soon as it is connected."""
 
 Peer = tuple[str, int]
-"""An address and a port."""
+"""Address and port."""
 
 
 class IdleConnections:
-    """Those to a port of this process.
+    """Idle connections to a port of this process.
 
-    gRPC tells nobody of a connection before something is called over it, so that they are found among the files that
-    the process has open.
+    gRPC reports no connection before its first call, so they are found among the process's open files.
     """
 
     def __init__(self, port: int):
@@ -30,9 +29,9 @@ class IdleConnections:
         self._known: dict[Peer, None] = {}  # in the order in which they were seen first
 
     def close_oldest(self, calling: Collection[str]) -> int:
-        """Close those beyond `MOST`; returns how many.
+        """Close the oldest idle connections beyond `MOST`, and return their number.
 
-        `calling`: peers over whose connections something is called, as gRPC names them.
+        `calling`: peers with a call, as gRPC names them.
         """
         busy = set(map(_peer_of, calling))
         here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}
@@ -41,7 +40,7 @@ class IdleConnections:
         return sum(self._close(here[peer], peer) for peer in beyond)
 
     def _peer(self, file: int) -> Peer | None:
-        """Return who is at the other end of an open file, if that is a connection to the port."""
+        """Return the peer of an open file if it is a connection to the port."""
         try:
             connection = socket.socket(fileno=file)
         except OSError:  # it is a file of another kind
@@ -52,7 +51,7 @@ class IdleConnections:
         except OSError:  # it listens, or has ended
             pass
         finally:
-            connection.detach()  # it is gRPC's to close
+            connection.detach()  # gRPC closes it
         return None
 
     def _close(self, file: int, peer: Peer) -> bool:
@@ -60,7 +59,7 @@ class IdleConnections:
             return False
         connection = socket.socket(fileno=file)
         with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # which gRPC takes for the peer's end
+            connection.shutdown(socket.SHUT_RDWR)  # gRPC sees a disconnected peer
         connection.detach()
         return True
 
@@ -68,7 +67,7 @@ class IdleConnections:
 def _open_files() -> Iterable[int]:
     try:
         return map(int, os.listdir("/proc/self/fd"))
-    except OSError:  # another system; or so many are open that even this cannot be
+    except OSError:  # another system, or no file can be opened any more
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return range(2**16 if soft == resource.RLIM_INFINITY else min(soft, 2**16))
 

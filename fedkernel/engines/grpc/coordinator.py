@@ -1,4 +1,4 @@
-"""What the engine carries out: `serve` with sites from wherever they are, `run_job` with processes of its own."""
+"""Coordinator of the gRPC engine: `serve` for remote sites, `run_job` for local processes."""
 
 import logging
 import os
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 SOCKET = "hub"
-"""Name of the socket at which the processes of `run_job` meet."""
+"""Name of the Unix socket between the processes of `run_job`."""
 
 SOCKET_BYTES = 103
-"""Of the path of a Unix socket, at most: 107 on Linux, fewer elsewhere."""
+"""Longest path of a Unix socket: 107 on Linux, fewer elsewhere."""
 
 LOST = 5.0
-"""Seconds for which a process of `run_job` may be gone, or look for a server that is."""
+"""Patience of both ends in `run_job`, in seconds."""
 
 STOP_SECONDS = 10.0
-"""How long a process may take to end by itself before it is killed."""
+"""Seconds that a process may take to end before it is killed."""
 
 
 def serve(
@@ -55,23 +55,22 @@ def serve(
     tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> Iterator[str | FailedRun]:
-    """Carry out a job with sites that join from wherever they are; yields each run's id when its results are there.
+    """Run a job with sites that join over the network; yield each run's id once its results are complete.
 
-    A run that fails is yielded where the job goes on after such; else it is told, and raised after the last. A site
-    that cannot take part in the first run, for what is wrong with its table or files, is told why and may come back
-    mended, while the others wait.
+    A failed run is yielded where the job goes on after failures; else it is reported, and raised after the last run. A
+    site that cannot take part in the first run, because of its table or files, is dismissed with the reason and may
+    come back repaired, while the others wait.
 
     - `job`: its runs name the sites.
-    - `sites`: their names, in the order of the clients' numbers; the work begins when all are there.
-    - `address`: ``host:port`` to listen at.
-    - `tls`: None: plaintext, which anybody on the way can read and change.
-    - `patience`: seconds that a site may be gone before what it was asked counts as failed.
+    - `sites`: their names, in the order of the clients' numbers; the first run starts when all are connected.
+    - `address`: ``host:port`` to listen at; `ready` is called with the port once sites can join.
+    - `tls`: None: plaintext, readable and changeable in transit.
+    - `patience`: seconds of absence after which a site's pending requests fail.
     - `limit`: bytes of a message.
     - `share_model`: send every run's model to all sites.
-    - `mend`: seconds for which a site that cannot take part is waited for.
-    - `set_aside`: after so many failed runs in a row whose cause lies with a site, none is tried with it; 0: all are.
-    - `tell`: told in a sentence who comes, goes and is refused.
-    - `ready`: told the port once sites can join.
+    - `mend`: seconds to wait for a site that cannot take part.
+    - `set_aside`: consecutive failed runs caused by a site after which it is in no further run; 0: never.
+    - `tell`: called with a sentence whenever a site comes, goes or is refused.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
@@ -108,9 +107,9 @@ def hand_out(
     limit: int = LIMIT,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Wait until all sites have joined, send each the files, by name, and ask nothing.
+    """Send model files to all sites once they have joined, without running anything.
 
-    Parameters are those of `serve`; of the job, sites are told which runs the files are of.
+    Parameters are those of `serve`; `job` only names the files' runs to the sites.
     """
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(hub, address, tls) as port:
@@ -121,9 +120,9 @@ def hand_out(
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Carry out a job with a process for each client on this machine.
+    """Run a job with a process for each client on this machine.
 
-    They meet at a Unix socket in a folder that no other user may enter; where there can be none, over loopback with
+    They connect by a Unix socket in a folder that no other user may enter; if that is impossible, over loopback with
     mutual TLS.
     """
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
@@ -141,13 +140,13 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
             _processes(folder, names, f"{LOOPBACK}:{port}" if tls else address) as look,
         ):
             hub.wait_for_all(look)
-            # its processes end with this one: there would be nothing to go on with
+            # no journal: its processes end with this one, and their memory with them
             yield from _run_over(hub, job.model_copy(update={"journals": False}))
 
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Make a folder of this user alone, in /tmp where the usual place is too deep for a socket, and delete it."""
+    """Make a temporary folder of this user alone, with a path short enough for a socket."""
     place = None
     if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}"):
         place = "/tmp" if os.access("/tmp", os.W_OK) else None  # noqa: S108 - a folder of our own in it
@@ -156,7 +155,7 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _no_socket(path: Path) -> str:
-    """Return why there can be no Unix socket at a path; empty: there can be one."""
+    """Return why a Unix socket is impossible at a path; empty if it is possible."""
     if not hasattr(socket, "AF_UNIX"):
         return "this system has no Unix sockets"
     try:
@@ -169,7 +168,7 @@ def _no_socket(path: Path) -> str:
 
 
 def _for_sites(job: Job) -> str:
-    """Return a job as sites are sent it: without the server's folders, and what it keeps there."""
+    """Return a job's JSON for the sites, without the server's folders and options."""
     return job.model_copy(
         update={"out": None, "models": {}, "journals": False, "go_on": False, "whole": False}
     ).model_dump_json()
@@ -186,7 +185,7 @@ def _finish(hub: Hub, job: Job) -> None:
 
 @contextmanager
 def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Callable[[], None]]:
-    """Start the clients' processes; what it yields raises EngineError if one of them has ended."""
+    """Start the clients' processes; the yielded function raises EngineError if one has ended."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
     command = [sys.executable, "-m", "fedkernel.engines.grpc.process", address]

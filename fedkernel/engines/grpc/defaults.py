@@ -1,21 +1,21 @@
-"""How long the engine waits and how much it takes where nobody says otherwise: what the commands' help has of it."""
+"""Default patience, sizes and lifetimes of the engine, as the commands' help prints them."""
 
 from typing import Final
 
 SERVER_PATIENCE: Final = 30.0
-"""Seconds that a site may be gone before what it was asked counts as failed."""
+"""Seconds of absence after which a site's pending requests fail."""
 
 SITE_PATIENCE: Final = 600.0
-"""Seconds for which a site tries to connect, again and again, before it gives up."""
+"""Seconds for which a site retries to connect before it gives up."""
 
 MEND: Final = 3600.0
-"""Seconds for which a site that cannot take part is waited for."""
+"""Seconds to wait for the repair and return of a site that cannot take part."""
 
 LIMIT: Final = (1 << 31) - 1
-"""Bytes of a message: protobuf's own limit."""
+"""Most bytes of a message: protobuf's own limit."""
 
 AUTHORITY_DAYS: Final = 3650
-"""How long an authority is valid, and a certificate at most."""
+"""Lifetime of an authority, and longest of a certificate."""
 
 DAYS: Final = 365
-"""How long a certificate is valid by default."""
+"""Default lifetime of a certificate."""

@@ -1,7 +1,7 @@
-"""What travels in the two directions of a gRPC stream: messages of any size in chunks, and notes between the ends.
+"""Wire format of a gRPC stream: messages of any size in chunks, and the server's notes.
 
-A message's first frame says which message it is, and how long; gRPC's flow control acts between the chunks, and its own
-limit on the size of a frame is never met.
+A message's first frame has its id and length. gRPC's flow control acts between the chunks, and its own limit on the
+size of a frame is never reached.
 """
 
 import struct
@@ -14,23 +14,22 @@ import pydantic
 from fedkernel.engines.grpc.defaults import LIMIT
 
 VERSION = 2
-"""Version of this form; both ends must have the same."""
+"""Version of this format; both ends must have the same."""
 
 METHOD = "/fedkernel.Hub/Connect"
 NAME, INSTANCE, SPOKEN = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
-"""Metadata with which a node calls: its site's name, a number for its process's life, and the version."""
+"""Metadata of a call: the site's name, a random id of its process, and the version."""
 
 STANDS = "fedkernel-stands"
-"""Metadata of a node that remembers a run: the run's `fedkernel.wire.RunSpec.key`, and how many of its requests are
-answered, which whoever asked them knows."""
+"""Metadata of a node that remembers a run: its `fedkernel.wire.RunSpec.key` and number of answered requests."""
 
 TAKEN = "fedkernel-taken"
-"""Metadata of a node that was here before: the id of the last request that it took."""
+"""Metadata of a node that reconnects: id of the last request that it received."""
 
 CHUNK = 1 << 20
 
 MOST_NOTE = 2 * CHUNK - 1024
-"""Bytes of a note, at most: what gRPC carries at a time, less its own."""
+"""Most bytes of a note: gRPC's limit here, less its own overhead."""
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -43,11 +42,10 @@ OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
-"""Of channel and server: the other end is known to be gone after 40 to 60 s in which nothing comes back.
+"""Options of channel and server: a lost connection is noticed after 40 to 60 s without data.
 
-It is asked at the first turn of 20 s in which nothing came, so 20 to 40 s after the last that did.
-
-The last is how often a server lets itself be asked: without it, a site that computes for two minutes is thrown out.
+The keepalive ping follows at the first turn of 20 s without data, 20 to 40 s after the last. The last option is the
+shortest interval of pings that a server accepts: by default a site that computes for two minutes would be disconnected.
 """
 
 _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
@@ -55,36 +53,34 @@ _HEAD = struct.Struct(">36sQ")
 
 
 BEAT = b"\3"
-"""Asks whether the other end is there, which sends it back; it may come between the frames of a message."""
+"""Heartbeat, which the other end sends back; allowed between the frames of a message."""
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A whole message: Flower's, serialised, in parts, under the id of the message that it is or that it answers."""
+    """One serialised Flower message, in parts, under the id of its request."""
 
     id: str
     parts: tuple[bytes | bytearray, ...]
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of all parts."""
         return sum(map(len, self.parts))
 
 
 class FrameError(Exception):
-    """The other end sent what is no frame, or more than it may."""
+    """Violation of the wire format or the size limit by the other end."""
 
 
 FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-]*\.npz$", max_length=255)]
 
 
 class Welcome(pydantic.BaseModel):
-    """What a site is told as it joins.
+    """Server's first note to a site.
 
-    - `client`, `clients`: its number, and how many there are.
-    - `job`: what Flower hands to every app of a run, as JSON.
-    - `limit`: bytes of a message.
-    - `files`: what the server may send to be kept; nothing else is.
+    `client`, `clients`: the site's number, and the number of sites. `job`: JSON in Flower's run configuration of every
+    app. `limit`: bytes of a message. `files`: names of all files that the server may send to be stored.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -97,9 +93,9 @@ class Welcome(pydantic.BaseModel):
 
 
 class Note(pydantic.BaseModel):
-    """What a server says beside messages: one of these.
+    """Server's control message: a welcome, the name of the next message's file, or the end of the work.
 
-    `file`: the next message is this file. `end`: the work is done (empty), or what it has failed with.
+    `end`: empty after success, else the failure.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -116,7 +112,7 @@ class Note(pydantic.BaseModel):
 
     @property
     def frame(self) -> bytes:
-        """The note as it travels."""
+        """The note as a frame."""
         return _NOTE + self.model_dump_json(exclude_unset=True).encode()
 
 
@@ -137,10 +133,10 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
 
 
 class Inbox:
-    """Puts frames together; what it holds grows with the bytes that have come, whatever was announced.
+    """Decoder of frames; its memory grows with the bytes received, not with the announced length.
 
-    `limit`: bytes that a message may have. `notes`: whether the other end is a server, which sends notes. `is_awaited`:
-    tells by its id whether a message is kept; of others only the length is counted.
+    `limit`: bytes of a message. `notes`: the other end is a server, which may send notes. `is_awaited`: decides by its
+    id whether a message is stored; of others only the length is counted.
     """
 
     def __init__(
@@ -155,11 +151,11 @@ class Inbox:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Bytes of the incomplete message."""
         return len(self._data or b"")
 
     def take(self, frame: bytes) -> Envelope | Note | bytes | None:
-        """Return the message that this frame completes, the note that it is, or `BEAT`; None: there is more to come.
+        """Decode a frame: the message that it completes, a note or `BEAT`; None if more must follow.
 
         Raises FrameError.
         """

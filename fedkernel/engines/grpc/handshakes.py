@@ -1,4 +1,4 @@
-"""Tells which connections fail before they have a name, of which gRPC's core says a line on file descriptor 2 only."""
+"""Reports of failed TLS handshakes, parsed from gRPC's output on file descriptor 2."""
 
 import os
 import sys
@@ -22,16 +22,15 @@ _CAUSES = {
 
 @contextmanager
 def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
-    """Tell of each TLS handshake that fails, in words, and pass on what else is written to descriptor 2.
+    """Report each failed TLS handshake to `tell`, and other lines on descriptor 2 to `pass_on`.
 
-    Some of that is a stranger's own words, such as the name by which it calls the server. Both functions may write to
-    `sys.stderr` as it is while this lasts, but not to descriptor 2: nobody else reads what would be written there.
-
-    gRPC says nothing of them with GRPC_VERBOSITY=error, which Flower sets unless something else was set before.
+    Lines may contain a stranger's text, such as the name by which it calls the server. Both functions may write to
+    `sys.stderr` meanwhile, but not to descriptor 2, which is redirected. gRPC prints no failures with
+    GRPC_VERBOSITY=error, which Flower sets unless another value was set before.
     """
     reading, writing = os.pipe()
     stderr, python = os.dup(2), sys.stderr
-    if _is_at_descriptor_2(python):  # what Python writes does not take the detour
+    if _is_at_descriptor_2(python):  # Python's own output is not redirected
         sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1, errors="backslashreplace")
     os.dup2(writing, 2)
     os.close(writing)

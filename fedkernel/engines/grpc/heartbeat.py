@@ -1,4 +1,4 @@
-"""Signs of life of a process that may be busy, or wait, for hours: what it does, and for how long now."""
+"""Progress messages of a process that may compute or wait for hours."""
 
 import threading
 import time
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from fedkernel.ground import lasting
 
 FIRST, LONGEST = 30.0, 600.0
-"""Seconds after which what lasts is told, and told again: twice as long after each time, up to the longest."""
+"""Seconds until the first message about an activity; each interval doubles, up to the longest."""
 
 LOOK = 1.0
-"""Seconds between two looks: whoever does something is not to wake a thread up each time."""
+"""Seconds between two checks, so that a new activity need not wake the thread."""
 
 
 class Signs:
-    """Tells, in a sentence, what lasts, such as ``computing FindLocalEigenpairs for 40 s``."""
+    """Reporter of activities that last, such as ``computing FindLocalEigenpairs for 40 s``."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
@@ -24,14 +24,14 @@ class Signs:
         self._ended = threading.Event()
 
     def idle(self, what: str) -> None:
-        """Say what lasts from now on while nothing is done; empty: nothing that is worth a word."""
+        """Set the activity to report between others; empty: none."""
         if self._doing[0] in ("", self._idle):
             self._doing = what, time.monotonic()
         self._idle = what
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:
-        """Say what is being done as long as this lasts."""
+        """Set the activity to report inside the block."""
         self._doing = what, time.monotonic()
         try:
             yield
@@ -40,7 +40,7 @@ class Signs:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Tell, from a thread of its own, as long as this lasts."""
+        """Report from a thread of its own inside the block."""
         thread = threading.Thread(target=self._look, name="signs", daemon=True)
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""The coordinator's end: a Flower Grid whose nodes are processes that have connected under their names."""
+"""Coordinator's Flower Grid; its nodes are the processes connected under sites' names."""
 
 import logging
 import math
@@ -36,59 +36,43 @@ from fedkernel.wire import CARRIERS, GONE, UNFIT, flower
 log = logging.getLogger(__name__)
 
 ANSWER = 3.0
-"""Seconds in which a process must show that it is there when another one wants its seat."""
+"""Seconds for a process to answer a heartbeat when another one claims its slot."""
 
 STREAMS = 8
-"""Of a site, most of them over: gRPC ends a stream that reads nothing only with its connection."""
+"""Most streams of a site, including ones that are over: gRPC ends an unread stream only with its connection."""
 
 FAREWELL = 5.0
-"""Seconds that streams have to end by themselves once nothing moves any more."""
+"""Seconds for streams to end by themselves once nothing is in flight."""
 
 STALLED = 60.0
-"""Seconds that a frame may be on its way at the end: 1 MiB (`fedkernel.engines.grpc.frames.CHUNK`) at 17 kB/s."""
+"""Longest time of a frame in flight at the end: 1 MiB (`fedkernel.engines.grpc.frames.CHUNK`) at 17 kB/s."""
 
 LONGEST_FAREWELL = 3600.0
-"""Seconds that streams have to end, however well they move."""
+"""Longest time for streams to end, in seconds, even while data move."""
 
 
 class Hub(MessageGrid):
-    """A Flower Grid over streams of frames; every site has its seat, by name.
+    """Flower Grid over streams of frames, with a slot for each site by name.
 
-    Parameters
-    ----------
-    names : sequence of str
-        The sites, in the order of the clients' numbers.
-    job : str
-        What Flower hands to every app of a run, as JSON: what the sites may know of it.
-    patience : float
-        Seconds that a site may be gone before what it was asked counts as failed.
-    limit : int
-        Bytes of a message.
-    tell : callable, optional
-        Told in a sentence who comes, goes and is refused; by default the log is.
-    files : sequence of str
-        Names of all files that `give` may send.
-    clock : callable
-        Seconds since some moment.
+    - `names`: the sites, in the order of the clients' numbers.
+    - `job`: JSON of the job as sites may know it, for Flower's run configuration of every app.
+    - `patience`: seconds of absence after which a site's pending requests fail.
+    - `limit`: bytes of a message.
+    - `tell`: called with a sentence whenever a site comes, goes or is refused; by default these are logged.
+    - `files`: names of all files that `give` may send.
+    - `clock`: returns seconds.
 
-    Attributes
-    ----------
-    is_revoked : callable
-        Tells whether a certificate (PEM) is no longer taken; whoever carries the streams sets it.
-    on_ready : callable
-        Called, in any thread, when `ready` has streams to return; whoever carries the streams sets it.
+    Two attributes are set by the carrier of the streams: `is_revoked` decides whether a certificate (PEM) is revoked;
+    `on_ready` is called, in any thread, when `ready` has streams to return.
 
-    Notes
-    -----
-    It knows no transport, starts no thread and sleeps only where the engine waits. Whoever carries streams, which is
-    `fedkernel.engines.grpc.serving` or a test's simulated network, admits each (`admit`), sends what `next_frame`
-    returns, one frame after the other and the next one when the stream has taken the last, each time that `ready`
-    names the stream; hands over what comes (`take`), ends a stream that is `over`, says when one has ended (`leave`),
-    and calls `tend` a few times a second. With `clock` and `_wait`, in which `send_and_receive` spends its time, all
-    that happens is in the hands of one thread, and repeats.
+    The hub knows no transport, starts no thread and sleeps only where the engine waits. The carrier
+    (`fedkernel.engines.grpc.serving`, or a test's simulated network) admits each stream (`admit`). Whenever `ready`
+    returns a stream, it sends the frames of `next_frame`, one after the other. It passes on received frames (`take`),
+    ends a stream that is `over`, reports ended ones (`leave`), and calls `tend` a few times a second. With `clock` and
+    `_wait` replaced, a single thread controls everything, reproducibly.
 
-    A site that comes back while it is asked something is asked again: the same process, whose reply may have been lost,
-    for just that; one that was restarted for everything in the run under way, which brings its memory back.
+    A site that reconnects with requests pending is sent these again if its process is the same, since the reply may
+    have been lost. A restarted process is sent all of the run's requests, which restores its memory.
     """
 
     def __init__(
@@ -117,24 +101,24 @@ class Hub(MessageGrid):
         self._spool = Spool()
         self._under_way = False
         self._over = False
-        self._refusals: dict[str, Seldom] = {}  # by what certificates say
+        self._refusals: dict[str, Seldom] = {}  # by certificates' names
         self._closings = Seldom(clock)
-        self._faults: list[str] = []  # to be told when the lock is free
+        self._faults: list[str] = []  # to be reported once the lock is free
         if (size := len(self._welcome(0).frame)) > MOST_NOTE:
             raise InputError(
                 f"the work has {size:,} bytes as it is told to sites, its runs, plans and signatures; allowed: "
                 f"{MOST_NOTE:,}, so fewer runs in one study"
             )
 
-    # What Flower's Grid does.
+    # Flower's Grid.
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes that are connected, or were a moment ago: the clients' numbers plus 1."""
+        """Return the ids of nodes connected now or within the patience: the clients' numbers plus 1."""
         with self._arrived:
             return [seat.node for seat in self._nodes if self._is_there(seat)]
 
     def absent(self) -> list[int]:
-        """Return the ids of the nodes that are not connected now."""
+        """Return the ids of the disconnected nodes."""
         with self._arrived:
             return [seat.node for seat in self._nodes if seat.stream is None]
 
@@ -158,10 +142,10 @@ class Hub(MessageGrid):
         self._tell_faults()
 
     def _posted(self) -> None:
-        self.on_ready()  # once for all of a round
+        self.on_ready()  # once per round
 
     def _keep(self, seat: Seat, message: Message, envelope: Envelope) -> None:
-        """Keep a request for a process that may be restarted."""
+        """Spool a request for a process that may be restarted."""
         if message.metadata.message_type == MessageType.QUERY:  # a run begins
             if self._under_way:
                 self._forget_run()
@@ -175,14 +159,14 @@ class Hub(MessageGrid):
             self._give_up(seat, "kept", error)
 
     def _give_up(self, seat: Seat, what: str, error: OSError) -> None:
-        """Keep no requests for a site any more in this run."""
-        if all(other.complete for other in self._nodes):  # else it has been told
+        """Stop spooling a site's requests for the rest of this run."""
+        if all(other.complete for other in self._nodes):  # else it was reported before
             text = f"a site that is restarted now fails this run: its requests cannot be {what} ({shown(str(error))})"
             self._faults.append(text)
         seat.last, seat.complete, seat.behind = None, False, False
 
     def _forget_run(self) -> None:
-        """Forget what was asked in the run before, and what has not been sent or answered of that."""
+        """Discard the previous run's requests, sent or not."""
         self._under_way = False
         for seat in self._nodes:
             seat.forget_run()
@@ -194,9 +178,9 @@ class Hub(MessageGrid):
                 del seat.waiting[message_id]
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Find the sites that do not remember the run as far as it went: these are asked again what is recorded.
+        """Mark the sites whose memory is older than the journal as `behind`; every resume is possible.
 
-        Each may have answered one request more, whose reply was not recorded any more: its answer comes again.
+        A site may have answered one request more, whose reply was not recorded: it sends that answer again.
         """
         self.behind = frozenset(
             seat.node
@@ -206,7 +190,7 @@ class Hub(MessageGrid):
         return ""
 
     def recall(self, messages: Iterable[Message]) -> None:
-        """Keep messages that were answered before this process began, as if it had sent them."""
+        """Spool messages that were answered before this process started."""
         contents: dict[int, list[bytes]] = {}
         for message in messages:
             if (content := id(message.content)) not in contents:
@@ -217,7 +201,7 @@ class Hub(MessageGrid):
         self._tell_faults()
 
     def _is_there(self, seat: Seat) -> bool:
-        """Return whether a site is connected, or was a moment ago."""
+        """Return whether a site is connected, or has been within the patience."""
         return bool(seat.instance) and not self._is_gone(seat)
 
     def _is_gone(self, seat: Seat) -> bool:
@@ -230,14 +214,12 @@ class Hub(MessageGrid):
                 for message_id, (message, _) in list(seat.waiting.items()):
                     self._settle(seat, message_id, Message(Error(GONE, reason), reply_to=message))
 
-    # What a carrier of streams calls, in any thread.
+    # Called by the carrier of the streams, in any thread.
 
     def admit(self, caller: Caller) -> Stream:
-        """Let a site's stream in: into its seat, or to wait until whoever has that seat shows whether it is there.
+        """Admit a stream into its site's slot, or let it wait for the holder's answer to a heartbeat.
 
-        Every stream that is returned must be left with `leave`.
-
-        Raises RefusedError.
+        Every returned stream must be ended with `leave`. Raises RefusedError.
         """
         name = caller.metadata.get(NAME, "")
         try:
@@ -257,7 +239,7 @@ class Hub(MessageGrid):
         return stream
 
     def tell_closed(self, connections: int) -> None:
-        """Tell that connections were closed over which nothing was called."""
+        """Report closed idle connections."""
         text = f"closed {connections} connections over which nothing was called; allowed: {MOST} at a time"
         self._tell("refused", text, self._closings, cause="idle")
 
@@ -273,18 +255,18 @@ class Hub(MessageGrid):
         stream = Stream(seat.name, instance, caller.peer, stands, taken, inbox, self._clock())
         text = ""
         if holder is None or holder.instance == instance:
-            text = self._sit_down(seat, stream)  # the same process knows of a broken stream before we do
+            text = self._sit_down(seat, stream)  # a process may notice its broken stream before the hub does
         else:
             if waiter is not None:
                 self._cut(waiter)
             seat.next, seat.asked = stream, self._clock()
             holder.ask()
             self._ready.add(holder)
-        seat.open += 1  # of what is returned only: that is left
+        seat.open += 1  # only for returned streams, which `leave` ends
         return stream, text
 
     def _sit_down(self, seat: Seat, stream: Stream) -> str:
-        """Give a stream its seat, and all that was asked of it; returns what is to be told."""
+        """Give a stream its slot and the pending requests, and return the text to report."""
         if seat.stream is not None:
             self._cut(seat.stream)
         restarted, again = seat.instance not in ("", stream.instance), seat.instance == stream.instance
@@ -312,28 +294,28 @@ class Hub(MessageGrid):
         self._ready.add(stream)
 
     def ready(self) -> set[Stream]:
-        """Return the streams for which there has been something to send, or the end, since the last call."""
+        """Return the streams with new frames, or an end, since the last call."""
         with self._arrived:
             streams, self._ready = self._ready, set()
         return streams
 
     def next_frame(self, stream: Stream) -> bytes | None:
-        """Return what is to be sent over a stream as soon as it takes it; None: nothing now, or it is over."""
+        """Return a stream's next frame; None if there is none now, or the stream is over."""
         with self._arrived:
             try:
                 return stream.next_frame(self._clock())
             except OSError as error:
                 self._give_up(self._seats[stream.site], "read", error)
-                # it comes back, and is asked what waits
+                # it reconnects, and is sent the pending requests
                 self._cut(stream, RefusedError("UNAVAILABLE", "what it was asked cannot be read any more"))
         self._tell_faults()
         return None
 
     def take(self, stream: Stream, frame: bytes) -> None:
-        """Take a frame that came over a stream; one that cannot be right ends it."""
+        """Process a frame received over a stream; an invalid one ends the stream."""
         seat = self._seats[stream.site]
         if seat.stream is not stream:
-            return  # one that waits has nothing to say, and one that has lost its seat no more
+            return  # the stream waits for the slot, or has lost it
         stream.heard = self._clock()
         try:
             item = stream.inbox.take(frame)
@@ -360,7 +342,7 @@ class Hub(MessageGrid):
             self.on_ready()
 
     def leave(self, stream: Stream) -> None:
-        """Take note that a stream has ended, by whomever."""
+        """Register the end of a stream."""
         seat = self._seats[stream.site]
         with self._arrived:
             stream.cut(stream.refusal)
@@ -370,7 +352,7 @@ class Hub(MessageGrid):
         self.on_ready()
 
     def _vacate(self, seat: Seat, stream: Stream) -> str:
-        """Have a seat no longer taken by a stream, but by the one that waits for it; returns what is to be told."""
+        """Free a stream's slot for the one waiting, if any, and return the text to report."""
         if seat.next is stream:
             seat.next = None
         if seat.stream is not stream:
@@ -382,14 +364,14 @@ class Hub(MessageGrid):
         return "" if self._over else f"{seat.name} is gone ({self.present} of {len(self._nodes)})"
 
     def tend(self) -> None:
-        """Give seats whose processes have not shown that they are there to those that wait; to be called all along."""
+        """Give slots of silent processes to waiting ones; to be called a few times a second."""
         now, changes = self._clock(), []
         with self._arrived:
             for seat in self._nodes:
                 holder, waiter = seat.stream, seat.next
                 if holder is None or waiter is None:
                     continue
-                # where frames still come, the answer may be behind them
+                # while frames arrive, the answer may follow them
                 if now - max(seat.asked, min(holder.heard, seat.asked + SERVER_PATIENCE)) >= ANSWER:
                     text = f"{seat.name} from {holder.peer} does not answer, and loses its place"
                     changes.append((seat, text, self._sit_down(seat, waiter)))
@@ -408,7 +390,7 @@ class Hub(MessageGrid):
         self._deliver(seat.node, message_id, (seat, request, reply) if isinstance(reply, Envelope) else reply)
 
     def _open(self, reply: tuple[Seat, Message, Envelope] | Message) -> Message:
-        """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
+        """Decode a reply, or return an error reply if it does not match its request."""
         if isinstance(reply, Message):
             return reply
         seat, request, envelope = reply
@@ -425,11 +407,11 @@ class Hub(MessageGrid):
         return Message(Error(UNFIT, reason), reply_to=request)
 
     def _tell_change(self, seat: Seat, text: str) -> None:
-        """Tell that a seat was left, and perhaps who has it now; nothing where no text says so."""
+        """Report that a slot was left, and perhaps taken again; an empty text reports nothing."""
         self._tell("site gone" if seat.stream is None else "site here", text, site=seat.name)
 
     def _tell(self, happened: Happened, text: str, seldom: Seldom | None = None, **known: Any) -> None:
-        """Tell whoever is to be told, or the log, for people; and those that observe what happens, in any case."""
+        """Report an event, to the callback or else the log, and to observers."""
         self._tell_faults()
         if not text:
             return
@@ -445,26 +427,26 @@ class Hub(MessageGrid):
         for text in faults:
             (self._told or log.warning)(text)
 
-    # What the engine does.
+    # Called by the engine.
 
     @property
     def present(self) -> int:
-        """How many sites are connected."""
+        """Number of connected sites."""
         return sum(seat.stream is not None for seat in self._nodes)
 
     @property
     def missing(self) -> list[str]:
-        """The names of the sites that are not connected."""
+        """Names of the disconnected sites."""
         return [seat.name for seat in self._nodes if seat.stream is None]
 
     @property
     def lost(self) -> list[str]:
-        """The names of the sites that have been missing for longer than the patience."""
+        """Names of the sites disconnected for longer than the patience."""
         return [seat.name for seat in self._nodes if self._is_gone(seat)]
 
     @property
     def instances(self) -> dict[str, str]:
-        """What tells each site's process from those before it, by the sites' names."""
+        """Ids of the sites' present or last processes, by the sites' names."""
         return {seat.name: seat.instance for seat in self._nodes}
 
     def names_of(self, nodes: Iterable[int]) -> list[str]:
@@ -474,7 +456,7 @@ class Hub(MessageGrid):
     def wait_for_all(self, look: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
         """Wait until every site is connected, and return whether they are.
 
-        `look`: called again and again; may raise to end the waiting. `seconds`: to wait at most.
+        `look`: called repeatedly; may raise to end the wait. `seconds`: longest wait.
         """
         give_up = time.monotonic() + seconds
         with self._arrived:
@@ -484,7 +466,7 @@ class Hub(MessageGrid):
             return not self.missing
 
     def dismiss(self, name: str, reason: str) -> None:
-        """Tell a site's process why it is not needed any more, and forget it: another may take its seat."""
+        """Send a site's process the reason for its end, and free the slot for another process."""
         seat, text = self._seats[name], ""
         with self._arrived:
             stream = seat.stream
@@ -502,7 +484,7 @@ class Hub(MessageGrid):
         self.on_ready()
 
     def _see_off(self, streams: Iterable[Stream], longest: float) -> None:
-        """Wait, with the lock, until streams have ended that are to: as long as what they are sent moves."""
+        """Wait, holding the lock, until streams have ended: as long as their data move."""
         began = self._clock()
         while unended := [stream for stream in streams if self._seats[stream.site].stream is stream]:
             now = self._clock()
@@ -516,7 +498,7 @@ class Hub(MessageGrid):
             self._wait(min(seconds, LOOK))
 
     def give(self, name: str, data: bytes) -> None:
-        """Send a file that was announced to every site that is connected."""
+        """Send an announced file to every connected site."""
         with self._arrived:
             for seat in self._nodes:
                 if seat.stream is not None:
@@ -525,14 +507,14 @@ class Hub(MessageGrid):
         self.on_ready()
 
     def tell_of_certificate(self, text: str) -> None:
-        """Tell what became of the server's own certificate."""
+        """Report the renewal, failure or end of the server's certificate."""
         (self._told or log.info)(text)
 
     def close(self, failure: str | None = "") -> None:
-        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended; once.
+        """Send all sites the end of the work, or its failure, and wait for their streams' ends; once.
 
-        `failure`: empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and
-        nobody waits for what is on its way.
+        `failure`: empty: success. None: the streams are cut without a note or a wait, so that the sites reconnect to a
+        restarted server.
         """
         with self._arrived:
             if self._over:

@@ -1,4 +1,4 @@
-"""A site's end: a process that joins the server under its name, keeps its memory, and answers what it is asked."""
+"""Site's process: joins the server under its name, keeps its memory, and answers requests."""
 
 import logging
 import math
@@ -59,33 +59,33 @@ _UNTRUSTED = {
     "Hostname Verification": "its certificate is of another host",
 }
 TAKEN_IDS = 64
-"""Ids of requests that are known again when they come twice: those that a server may still wait for."""
+"""Number of remembered request ids, for recognising repeated requests."""
 
 SMALL_REQUEST = 1 << 16
-"""Bytes of a request that is kept as it came until the next: its digest is only wanted where it comes again."""
+"""Size up to which a request is kept whole for comparison; a larger one is kept as its digest."""
 
 RECORD = 10.0
-"""Seconds that a record of what leaves may take to be written as the process ends."""
+"""Longest wait for the outbox's writer at the process's end, in seconds."""
 
 CLOSINGS = 5
-"""So many connections that are closed at once in a row, without a word, mean that the server wants something else."""
+"""Consecutive connections closed without a reason after which the server's protocol is assumed to differ."""
 
 
 @dataclass
 class Node:
-    """One site's process.
+    """Process of one site: connects to a server and answers its requests.
 
     - `name`: the site's.
-    - `config`: Flower's node configuration: where the site's data are, and the like.
-    - `tell`: told in a sentence what happens.
-    - `keep`: given the name and the bytes of each file that the server sends.
-    - `consider`: given each job before the first of its requests is answered, for an operator who is to approve its
-      study: for as long as it takes, requests wait.
-    - `limit`: bytes of a message, whatever more the server allows.
+    - `config`: Flower's node configuration, such as the paths of the site's data.
+    - `tell`: called with a sentence on each event.
+    - `keep`: called with the name and the bytes of each file that the server sends.
+    - `consider`: called with each job before its first request is answered, so that an operator can approve its study;
+      requests wait until it returns.
+    - `limit`: bytes of a message, even if the server allows more.
+    - `instance`: random id of the process, by which the server recognises it when it reconnects.
 
-    `instance`: tells the server that it is the same process when it comes back. `work`: what the server has last said
-    that it is about; before that, None. `ended`: whether the server has said that the work is done, or has failed: it
-    will not be gone on with.
+    `work`: the server's current job; None before the first. `ended`: whether the server has ended the work, with
+    success or failure, for good.
     """
 
     app: ClientApp
@@ -107,7 +107,7 @@ class Node:
         self._limit = self.limit
         self._files: frozenset[str] = frozenset()
         self._welcomed = self.ended = False
-        # what the thread that attends to the stream and the one that computes share
+        # shared by the stream's thread and the computing thread
         self._lock = threading.Lock()
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: deque[str] = deque(maxlen=TAKEN_IDS)
@@ -120,12 +120,11 @@ class Node:
         self._signs = Signs(self.tell)
 
     def attend(self, address: str, tls: TLS | None, patience: float = SITE_PATIENCE) -> None:
-        """Answer the server's questions until it says that the work is done.
+        """Answer the server's requests until it ends the work.
 
-        `address`: ``host:port``, or ``unix:`` and the path of a socket. `tls`: None: plaintext. `patience`: seconds for
-        which it is tried to connect; each time that succeeds they begin anew. A site that computes stays connected,
-        however long that takes. Raises EngineError if the server refuses this node, cannot be reached, or says that the
-        work has failed.
+        `address`: ``host:port``, or ``unix:`` and the path of a socket. `tls`: None: plaintext. `patience`: seconds of
+        retrying to connect, counted anew after each success; computing never breaks the connection. Raises EngineError
+        if the server refuses this node, cannot be reached, or reports a failure of the work.
         """
         pen = threading.Lock()
         computing = threading.Thread(target=self._compute, args=(pen,), name=f"computing-{self.name}", daemon=True)
@@ -135,13 +134,13 @@ class Node:
                 failure = self._attend(address, tls, patience)
         finally:
             self._tasks.put(None)
-            # a record that is being written is whole before the process ends, and none is begun any more
-            pen.acquire(timeout=RECORD)  # for good
+            # never released: the record in progress is completed, and none is begun
+            pen.acquire(timeout=RECORD)
         if failure:
             raise EngineError(f"the server ended the work: {words(failure)}")
 
     def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
-        """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
+        """Connect repeatedly until the server ends the work; return its failure, empty after success."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
         last_told = -math.inf
         own = None if tls is None else Renewing(tls, "site", self.tell)
@@ -179,16 +178,15 @@ class Node:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _hopeless(self, code: grpc.StatusCode, details: str) -> str | None:
-        """Return why another attempt would fail, too; None: it might not."""
+        """Return the reason why further attempts to connect would fail, too; None if they might succeed."""
         if code in _REFUSED:
             return details
         return next((cause for sign, cause in _UNTRUSTED.items() if sign in details), None)
 
     def _converse(self, address: str, tls: TLS | None) -> str | None:
-        """Attend to one stream to its end.
+        """Serve one stream to its end.
 
-        Returns what the server says the work failed with; empty: it is done; None: the stream ended without such a
-        word.
+        Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
         """
         outbox = Outgoing()
         metadata = [(NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text)]
@@ -233,12 +231,12 @@ class Node:
         return None
 
     def _settle(self, welcome: Welcome) -> None:
-        """Take in what the server says of the work; the memory stays unless it is of no run of that."""
+        """Adopt the server's job; the client's memory is kept if it belongs to one of the job's runs."""
         if self._context is None or welcome.job != self._job:
             self._look_at(welcome.job)
             self._job = welcome.job
             if self._context is not None and self._stands.run in self._keys():
-                # a server that was started again has fewer runs before it; this one's sites are in the key
+                # a restarted server has fewer runs left; a run's key covers its sites
                 self._context.run_config["job"] = welcome.job
             else:
                 place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
@@ -249,11 +247,11 @@ class Node:
         self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
 
     def _keys(self) -> set[str]:
-        """Return what the runs of the work are known by."""
+        """Return the keys of the job's runs."""
         return set() if self.work is None else {run.key for run in self.work.runs}
 
     def _look_at(self, text: str) -> None:
-        """Tell what a job asks for, and have it considered."""
+        """Report a job's summary, and queue the job for consideration."""
         if not text:
             return
         try:
@@ -265,10 +263,7 @@ class Node:
         self._tasks.put(job)
 
     def _take(self, request: Envelope, file: str) -> None:
-        """Have a request answered; one that comes again only gets its reply again, as soon as that is there.
-
-        What was announced as a file is kept under that name.
-        """
+        """Queue a request, or send a repeated one's reply again; store an announced file."""
         if file:
             self.keep(file, b"".join(request.parts))
             return
@@ -282,7 +277,7 @@ class Node:
                 self._tasks.put((request, self._context))
 
     def _compute(self, pen: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
-        """Answer requests one after the other, writing down with a pen; what ends this thread ends the attendance."""
+        """Answer requests one by one, holding `pen` while writing; an exception ends `attend`."""
         write_with(pen)
         try:
             while (task := self._tasks.get()) is not None:
@@ -301,7 +296,7 @@ class Node:
                     self._call.cancel()
 
     def _consider(self, job: Job) -> None:
-        """Have a job considered; one that nobody can is not approved, and what it asks is refused."""
+        """Call `consider`; if it fails, the job is not approved and its requests are refused."""
         try:
             self.consider(job)
         except Exception as error:
@@ -314,7 +309,7 @@ class Node:
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
         begins = message.metadata.message_type == MessageType.QUERY
-        if not begins and self._is_last(message):  # by a server that was started again before it had the reply
+        if not begins and self._is_last(message):  # from a server that restarted before it had the reply
             again = Message(RecordDict(), reply_to=message)
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
@@ -328,17 +323,17 @@ class Node:
             flower.stamp(refusal)
             self.tell(reason)
             reply = Envelope(request.id, flower.to_parts(refusal))
-        is_answered = len(reply.parts) > 1  # it is no error
+        is_answered = len(reply.parts) > 1  # not an error
         self._last_request = (_step(message), _content_of(request, message)) if is_answered else None
         with self._lock:
-            # else the server has begun other work meanwhile, of which nothing is remembered
+            # else the server has begun another job meanwhile, with a new memory
             if context is self._context:
                 stands = Standing(self._key_of(message)) if begins else self._stands
                 self._stands = Standing(stands.run, stands.taken + is_answered)
         return reply
 
     def _is_last(self, message: Message) -> bool:
-        """Tell whether a request is the one again that was answered last: of the same type, round and content."""
+        """Return whether a request repeats the last answered one: same type, round and content."""
         step, content = self._last_request or (None, "")
         if step != _step(message) or not message.has_content():
             return False
@@ -347,15 +342,15 @@ class Node:
         return content == content_digest(message.content)
 
     def _key_of(self, message: Message) -> str:
-        """Return what the run is known by that a message begins; empty: it is none of the work."""
+        """Return the key of the run that a message begins; empty if it is not one of the job's."""
         runs = () if self.work is None or not message.has_content() else self.work.runs
         config = message.content.config_records.get("config", ConfigRecord()) if runs else ConfigRecord()
         return next((run.key for run in runs if run.id == config.get("run")), "")
 
 
 def _asked(message: Message) -> str:
-    """Return the name of a request, as whoever wrote it says."""
-    # not by `content.config_records`, which puts a dictionary together
+    """Return the name of a request, as its sender wrote it."""
+    # not by `content.config_records`, which builds a dictionary
     config = message.content.get("config") if message.has_content() else None
     return _called(str(config.get("message", "") if isinstance(config, ConfigRecord) else "")[:60])
 
@@ -366,17 +361,17 @@ def _called(request: str) -> str:
 
 
 def _cause(details: str) -> str:
-    """Return of gRPC's word on a connection that could not be made the end, which says why."""
+    """Return the end of gRPC's text on a failed connection, which has the reason."""
     return shown(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
 def _step(message: Message) -> tuple[str, str]:
-    """Return the type of a request, and of which round it is: most are known by these not to be the last again."""
+    """Return a request's type and round, a quick test for repetition."""
     return message.metadata.message_type, message.metadata.group_id
 
 
 def _content_of(request: Envelope, message: Message) -> bytes | bytearray | str:
-    """Return by what a request's content is known again: all that came, or the digest of what is no longer small."""
+    """Return a request's content for later comparison: its bytes if small, else their digest."""
     is_kept = request.size <= SMALL_REQUEST or not message.has_content()
     return request.parts[0] if is_kept else content_digest(message.content)
 

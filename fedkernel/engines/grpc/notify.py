@@ -1,4 +1,4 @@
-"""Telling people what happens, which ends nothing where nobody can be told any more."""
+"""Callbacks for messages to people, with errors suppressed and repetitions limited."""
 
 import logging
 from collections.abc import Callable
@@ -9,21 +9,21 @@ Tell = Callable[[str], object]
 
 
 def heedless(tell: Tell) -> Tell:
-    """Return what tells a sentence as `tell` does, and goes on where that fails, as on a terminal that is gone."""
+    """Wrap a print callback so that a closed terminal raises nothing."""
 
-    def told(text: str) -> None:
+    def tell_safely(text: str) -> None:
         try:
             tell(text)
-        except (Exception, SystemExit):  # some libraries that print end the process where nobody reads
+        except (Exception, SystemExit):  # some libraries exit on a closed output
             log.debug("nobody could be told: %s", text, exc_info=True)
 
-    return told
+    return tell_safely
 
 
 class Seldom:
-    """Lets the first lines of a kind be told, and then one in a while: whoever calls on purpose fills no disk.
+    """Rate limit for reports of one kind, so that a hostile caller cannot fill a disk.
 
-    `clock`: gives seconds.
+    `clock`: returns seconds.
     """
 
     FIRST, SECONDS = 20, 10.0
@@ -33,7 +33,7 @@ class Seldom:
         self._left, self._untold = self.FIRST, 0
 
     def ending(self) -> str | None:
-        """Return what a line is to end with, which says how many before it were not told; None: nor is it."""
+        """Return the report's suffix, with the number suppressed before; None suppresses this one, too."""
         gained = int((self._clock() - self._since) / self.SECONDS)
         self._left, self._since = min(self.FIRST, self._left + gained), self._since + gained * self.SECONDS
         if self._left == 0:

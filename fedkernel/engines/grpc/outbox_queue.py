@@ -1,4 +1,4 @@
-"""What a site's process sends of itself: where it stands as it comes, and its replies over one stream."""
+"""Sending side of a site's process: its resume state and its queue of replies."""
 
 import queue
 from collections.abc import Iterator
@@ -9,35 +9,35 @@ from fedkernel.engines.grpc.frames import BEAT, Envelope, frames
 
 @dataclass(frozen=True)
 class Standing:
-    """Which run a node remembers, by its key, and how many of its requests it has answered."""
+    """Resume state of a node: key of the run that it remembers, and number of requests answered."""
 
     run: str = ""
     taken: int = 0
 
     @property
     def text(self) -> str:
-        """As a server is told."""
+        """Value of a call's metadata `STANDS`."""
         return f"{self.run} {self.taken}" if self.run else ""
 
 
 class Outgoing:
-    """What one stream is to send: replies, and between their frames the answer to whether this end is there."""
+    """Queue of one stream's frames: replies, interleaved with heartbeat answers."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Envelope | bytes | None] = queue.SimpleQueue()
         self._asked = False
 
     def put(self, envelope: Envelope | None) -> None:
-        """Send a reply; None: nothing comes any more."""
+        """Queue a reply; None ends the stream."""
         self._queue.put(envelope)
 
     def answer(self) -> None:
-        """Say that this end is there, before the rest of what is being sent."""
+        """Answer a heartbeat before the next frame."""
         self._asked = True
-        self._queue.put(BEAT)  # wakes up who waits for something to send
+        self._queue.put(BEAT)  # wakes a `frames` that waits
 
     def frames(self) -> Iterator[bytes]:
-        """Yield what is to be sent, until nothing comes any more."""
+        """Yield frames until the queue is closed."""
         while (item := self._queue.get()) is not None:
             for frame in frames(item) if isinstance(item, Envelope) else ():
                 yield frame

@@ -1,4 +1,4 @@
-"""The process of one client that `run_job` starts: ``python -m`` this module, address, folder and patience."""
+"""Process of one client of `run_job`: ``python -m`` this module, with address, folder and patience."""
 
 import sys
 from pathlib import Path
@@ -11,12 +11,9 @@ from fedkernel.site.client_app import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:
-    """Be the client after which the folder is named until the server ends the work; with its certificate off a socket.
-
-    A Unix socket is in a folder that only this user may enter.
-    """
+    """Run the client named like the folder, with its certificate unless over a Unix socket."""
     tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
-    with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
+    with blas_threads(1):  # most runs' number, so that requests need not set and reset it
         Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))
 
 

@@ -1,9 +1,9 @@
-"""Certificates that are valid for days and are renewed: by the authority, at a server that runs and at a site.
+"""Renewal of short-lived certificates by the authority, at a running server and at a site.
 
-``fedkernel certs DIR --renew-expiring DAYS`` writes ``DIR/NAME/tls.crt`` anew for each whose certificate ends within so
-many days: the same name, hosts and life, and the same key, so that what is to be carried to its owner is that file
-alone, which is no secret. Both ends read their folders again, the server at each handshake, a site as it connects. A
-stream that stands stays so when a certificate ends: certificates are looked at as a connection begins.
+``fedkernel certs DIR --renew-expiring DAYS`` rewrites ``DIR/NAME/tls.crt`` for each certificate that ends within so
+many days, with the same name, hosts, lifetime and key: only that file, which is no secret, must be copied to its owner.
+The server reads its folder again at each handshake, a site as it connects. Certificates are checked only then: an open
+stream outlives its certificate.
 """
 
 import datetime
@@ -30,19 +30,19 @@ from fedkernel.ground import InputError
 
 
 class ExpiredError(InputError):
-    """A certificate has ended, and no other has come."""
+    """Own certificate that has expired and was not renewed."""
 
 
 SOON = datetime.timedelta(days=3)
-"""A certificate that ends within so long, or a tenth of its life, is warned of: once half its life is over."""
+"""Warning time before a certificate's end, capped at half its life; a tenth of its life if that is longer."""
 
 
 def renew_expiring(folder: Path, within: float, *, days: float | None = None) -> tuple[list[Path], list[str]]:
-    """Write the certificates of a folder of `make_certificates` anew that end within some days, or have ended.
+    """Renew a folder's certificates that have expired or expire within some days.
 
-    `within`: days. `days`: how long the new ones are valid; by default as long as the old ones were. Returns the
-    certificates that were written; the names whose certificates end as soon, but are revoked: they need another key.
-    Raises InputError: a folder without an authority; a certificate that is not of that authority, or damaged.
+    `within`: days. `days`: lifetime of the new ones; by default that of the old ones. Returns the written certificates,
+    and the names whose expiring certificates are revoked: they need another key. Raises InputError: a folder without an
+    authority; a certificate that is damaged or another authority's.
     """
     authority, _ = existing_authority(folder)
     if not 0 <= within <= AUTHORITY_DAYS:
@@ -67,7 +67,7 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
 
 
 def ending(tls: TLS) -> str:
-    """Return the sentence that warns of a certificate's end; empty: it is far."""
+    """Return a warning if a certificate ends soon; else an empty string."""
     own = x509.load_pem_x509_certificate(tls.certificate)
     life, now = own.not_valid_after_utc - own.not_valid_before_utc, datetime.datetime.now(datetime.UTC)
     left = own.not_valid_after_utc - now
@@ -81,17 +81,17 @@ def ending(tls: TLS) -> str:
 
 
 class Renewing:
-    """A process's certificate, read again where its files have changed.
+    """A process's certificate, read again after its files have changed.
 
-    What cannot be used is looked at again until it can: files that are still being copied, that nobody has let this
-    process read yet, or whose time begins by a clock that is late.
+    Unusable files are read again until they are valid: copies in progress, files without read permission yet, or a
+    certificate that is not valid yet by a late clock.
 
-    `tell`: told in a sentence of what was taken, or could not be.
+    `tell`: called with a sentence about each renewal or failure.
     """
 
     def __init__(self, tls: TLS, role: str, tell: Callable[[str], object]) -> None:
         self._tls, self._role, self._tell = tls, role, tell
-        self._state: tuple[tuple[int, int], ...] = ()  # whatever has become of the files since they were read
+        self._state: tuple[tuple[int, int], ...] = ()  # as of the last successful read
         self._told = self._fault = ""
         self._lock = threading.Lock()
 
@@ -106,7 +106,7 @@ class Renewing:
         return tuple(states)
 
     def fresh(self) -> TLS | None:
-        """Return the certificate if it is another than before; None: it is not, or what is there cannot be used."""
+        """Return the certificate if it has changed; None if not, or if the new one is unusable."""
         with self._lock:
             if (state := self._state_now()) == self._state:
                 return None
@@ -128,7 +128,7 @@ class Renewing:
             return tls
 
     def current(self) -> TLS:
-        """Return the certificate as it is now; ExpiredError where it has ended, told once."""
+        """Return the present certificate; ExpiredError, reported once, if it has expired."""
         self.fresh()
         with self._lock:
             own = x509.load_pem_x509_certificate(self._tls.certificate)
@@ -143,7 +143,7 @@ class Renewing:
 
 
 def server_credentials(tls: TLS, tell: Callable[[str], object]) -> grpc.ServerCredentials:
-    """Return the credentials of a server that wants certificates, whose own is read anew as it is renewed."""
+    """Return credentials that require client certificates and pick up the server's renewed one."""
     own = Renewing(tls, "server", tell)
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:

@@ -1,4 +1,4 @@
-"""The requests of the run under way, kept for sites whose processes are restarted, in a file without a name."""
+"""Anonymous temporary file with the current run's requests, for restarted sites."""
 
 import os
 import struct
@@ -9,16 +9,16 @@ from typing import BinaryIO
 from fedkernel.engines.grpc.frames import Envelope
 
 SPOOL_BYTES = 1 << 33
-"""Of a run's requests; beyond, a process that was restarted cannot be asked for all of its run again."""
+"""Size limit for a run's requests; beyond it, a restarted process cannot repeat the run."""
 
 _RECORD = struct.Struct(">QQQI36s")
 
 
 class Spool:
-    """A temporary file, in the folder that TMPDIR names, which ends with its process, however that ends.
+    """Temporary file, in the folder of TMPDIR, that vanishes with its process.
 
-    A record has a request's id, what it says to its site alone, and where its content is: that of a broadcast is
-    written once. Records of a site are a chain, so that nothing in memory grows with the rounds.
+    A record has a request's id, its site's own part, and the place of its content, which is written once for a
+    broadcast. A site's records form a chain, so that memory does not grow with the rounds.
     """
 
     def __init__(self) -> None:
@@ -26,25 +26,24 @@ class Spool:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all, as a run begins or the last has ended, and give the file back."""
+        """Discard all requests, and delete the file."""
         self.size = 0
         self._content: tuple[bytes | bytearray, ...] = ()
         self._place = 0
         if self._file is not None:
-            with suppress(OSError):  # what a full disk has not taken is tried once more as the file is closed
+            with suppress(OSError):  # closing retries a write that failed on a full disk
                 self._file.close()
             self._file = None
 
     def __del__(self) -> None:
-        """Give the file back of a hub that was never closed."""
+        """Delete the file of a hub that was never closed."""
         self.clear()
 
     def keep(self, previous: int | None, envelope: Envelope) -> int:
-        """Keep a request.
+        """Append a request, and return its place.
 
-        `previous`: the place of the same site's request before. `envelope`: its parts from the third on are its
-        content, as `fedkernel.wire.flower.to_parts` makes it. Returns its place. Raises OSError if there is no room for
-        it, by the limit or on the disk.
+        `previous`: place of the same site's previous request. `envelope`: its parts from the third on are its content,
+        as `fedkernel.wire.flower.to_parts` makes them. Raises OSError beyond the size limit or on a full disk.
         """
         head, content = b"".join(envelope.parts[:2]), envelope.parts[2:]
         if len(content) != len(self._content) or any(a is not b for a, b in zip(content, self._content, strict=True)):
@@ -55,7 +54,7 @@ class Spool:
         return self._write(_RECORD.pack(before, self._place, size, len(head), envelope.id.encode()) + head)
 
     def places(self, last: int | None) -> list[int]:
-        """Return the places of a site's requests, the first one first."""
+        """Return the places of a site's requests, oldest first."""
         chain: list[int] = []
         while last is not None:
             chain.append(last)
@@ -64,11 +63,11 @@ class Spool:
         return chain[::-1]
 
     def id_at(self, place: int) -> str:
-        """Return the id of a request."""
+        """Return the id of the request at a place."""
         return self._record(place)[4].decode()
 
     def at(self, place: int) -> Envelope:
-        """Return a request."""
+        """Return the request at a place."""
         _, content, size, head, identifier = self._record(place)
         parts = self._read(place + _RECORD.size, head), self._read(content, size)
         return Envelope(identifier.decode(), parts)
@@ -78,7 +77,7 @@ class Spool:
         return before, content, size, head, identifier
 
     def _write(self, *parts: bytes | bytearray) -> int:
-        """Append something; what could not be written whole is not counted."""
+        """Append bytes, and return their place; an incomplete write is overwritten by the next."""
         length = sum(map(len, parts))
         if self.size + length > SPOOL_BYTES:
             raise OSError(f"the requests of a run have more than {SPOOL_BYTES:,} bytes")

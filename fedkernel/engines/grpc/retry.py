@@ -1,4 +1,4 @@
-"""Runs with sites that may be unfit or fail again and again: who is asked to come back mended, and who is set aside."""
+"""Retry policy for runs whose sites are unfit or fail repeatedly."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from fedkernel.wire import RunSpec
 
 
 class Attempts:
-    """Carries out runs one after the other, and remembers which sites they failed with.
+    """Executor of a job's runs, with a memory of the sites that caused failures.
 
-    `mend`: seconds for which a site that cannot take part is waited for, to come back mended. `set_aside`: after so
-    many failed runs in a row whose cause lies with a site no other is tried with it; 0: always. `tell`: told in a
-    sentence who cannot take part, and who is set aside.
+    `mend`: seconds to wait for the return of a site that cannot take part. `set_aside`: consecutive failed runs caused
+    by a site after which it is in no further run; 0: never. `tell`: called with a sentence whenever a site cannot take
+    part or is set aside.
     """
 
     def __init__(self, hub: Hub, mend: float, set_aside: int, tell: Tell) -> None:
@@ -23,19 +23,19 @@ class Attempts:
         self._mend = mend
         self._most = set_aside
         self._tell = tell
-        self._fit: set[tuple[str, str]] = set()  # names, and processes, of sites that have carried a run out
-        self._refused: dict[str, str] = {}  # why sites could not take part, by their names
+        self._fit: set[tuple[str, str]] = set()  # names and processes of sites that have completed a run
+        self._refused: dict[str, str] = {}  # errors of sites that could not take part, by name
         self._in_a_row: Counter[str] = Counter()
         self._aside: dict[str, str] = {}
 
     def carry_out(self, run: RunSpec, begin: Callable[[], object]) -> FailedRun | None:
-        """Carry a run out, which `begin` does, and return why there is no result; None: there is one."""
+        """Execute a run by calling `begin`, and return its failure; None after success."""
         if why := self._hopeless(run):
             return FailedRun(run.id, NOT_RUN, f"it was not tried, since {why}")
         try:
             self._begin(begin)
         except Exception as error:
-            failed = FailedRun.of(run.id, error)  # what ends more than one run goes on its way
+            failed = FailedRun.of(run.id, error)  # raises an error that concerns all runs
             if isinstance(error, FedkernelError):
                 self._note(error)
             return failed
@@ -45,7 +45,7 @@ class Attempts:
         return None
 
     def _begin(self, begin: Callable[[], object]) -> None:
-        """Begin a run, and anew whenever sites that could not take part have come back."""
+        """Begin a run, and again whenever unfit sites have come back."""
         while True:
             try:
                 begin()
@@ -57,10 +57,10 @@ class Attempts:
                 return
 
     def _may_be_mended(self, error: FedkernelError) -> bool:
-        """Tell what lies with sites' tables, before the first round, of sites that are here for the first time so.
+        """Return whether a failure before the first round may be repaired by some sites.
 
-        Who has carried a run out can take part, but in this run; who has come back as he went will not do better; and
-        what all are at odds with is no site's fault.
+        False for sites that have completed a run, for an error that a site repeats after its return, and for an error
+        of all sites, which is no single one's fault.
         """
         names = self._hub.names_of(error.nodes)
         processes = {(name, self._hub.instances[name]) for name in names}
@@ -69,7 +69,7 @@ class Attempts:
         return some and error.joining and error.mendable and not as_before and not processes & self._fit
 
     def _ask_back(self, error: FedkernelError) -> None:
-        """Tell sites why they cannot take part, and wait until all are there again, with the others, or raise."""
+        """Dismiss unfit sites with the reason, and wait for all to be connected again; raise if they are not."""
         names = self._hub.names_of(error.nodes)
         text = f"{', '.join(names)} cannot take part: {error}; the others wait for it to come back mended"
         self._tell(text)
@@ -81,9 +81,9 @@ class Attempts:
             raise error.reworded(f"{error} ({away})") from error
 
     def _note(self, error: FedkernelError) -> None:
-        """Count the runs in a row that have failed with a site."""
+        """Count each site's consecutive failed runs."""
         if not (names := self._hub.names_of(error.nodes)):
-            return  # it tells nothing of anybody
+            return  # no site caused it
         self._in_a_row = Counter({name: self._in_a_row[name] + 1 for name in names})
         for name in names:
             if self._most and self._in_a_row[name] >= self._most and name not in self._aside:
@@ -93,7 +93,7 @@ class Attempts:
                 self._tell(f"{name} is set aside, with which {runs} failed; other runs are not tried with it")
 
     def _hopeless(self, run: RunSpec) -> str:
-        """Return why a run need not be tried; empty: it is worth trying, or the strategy goes on without sites."""
+        """Return why a run must be skipped; empty if it can be tried."""
         if away := [name for name in self._hub.missing if name in self._refused]:
             return f"site {away[0]!r} could not take part and has not come back: {self._refused[away[0]]}"
         if lost := self._hub.lost:
@@ -103,12 +103,12 @@ class Attempts:
 
 
 def raise_for(failures: list[FailedRun]) -> None:
-    """Raise the cause of the first of runs that have failed, and say how many others there are."""
+    """Raise the first failed run's cause, with the number of the others."""
     if failures:
         error, text = failures[0].error, sentence_of(failures)
         raise error.reworded(text) if isinstance(error, FedkernelError) else ProtocolError(text)
 
 
 def sentence_of(failures: list[FailedRun]) -> str:
-    """Return what failed runs come to, for whoever took part in them; empty: nothing failed."""
+    """Summarise failed runs for the sites; empty if none failed."""
     return f"{failures[0].text}{and_more(len(failures) - 1)}" if failures else ""

@@ -1,8 +1,8 @@
-"""Certificates that are no longer taken: a list that the authority signs (RFC 5280), which the server looks into.
+"""Certificate revocation list (RFC 5280), signed by the authority and read by the server.
 
-``fedkernel certs DIR --revoke NAME`` writes ``DIR/ca.crl``, and a copy beside the server's certificate if that is
-there, from where ``fedkernel serve`` reads it as a site connects: a server need not be started again. A site that is
-connected stays so until its stream ends.
+``fedkernel certs DIR --revoke NAME`` writes ``DIR/ca.crl``, and a copy into the server's folder if there is one.
+``fedkernel serve`` reads the copy whenever a site connects, without a restart. A connected site stays so until its
+stream ends.
 """
 
 import datetime
@@ -24,21 +24,20 @@ from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.ground import InputError, write_whole
 
 LIST = "ca.crl"
-"""The file's name."""
 
 
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Have the authority of a folder of `make_certificates` revoke all certificates that it has signed for these names.
+    """Revoke all certificates that a folder's authority has signed for these names.
 
-    Returns the lists that were written. Raises InputError: a folder without an authority; a name for which it has
-    signed nothing, or beside which there is a certificate of another authority; a damaged list.
+    Returns the lists that were written. Raises InputError: a folder without an authority; a name without certificates
+    of this authority, or with a certificate of another one; a damaged list.
     """
     authority, signer = existing_authority(folder)
     serials = revoked_serials(folder / LIST, authority)
     for name in names:
         path = folder / check_name(name) / "tls.crt"
-        serials |= (issued := issued_serials(folder, name))  # those that were renewed are valid, too
-        if issued and not path.exists():  # its folder was carried away
+        serials |= (issued := issued_serials(folder, name))  # renewed ones stay valid, too
+        if issued and not path.exists():  # its folder was moved away
             continue
         certificate = own_certificate(path, authority, "revokes")
         serials |= {certificate.serial_number}
@@ -56,7 +55,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
-    """Return the serial numbers of the certificates that an authority has revoked; none where there is no list.
+    """Return the serial numbers of an authority's revoked certificates; empty without a list.
 
     Raises InputError if the list is damaged, or not signed by the authority.
     """
@@ -72,10 +71,9 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 
 
 class Revoked:
-    """What the server asks of a site's certificate as it connects: whether it has been revoked meanwhile.
+    """Check of a connecting site's certificate against the revocation list.
 
-    `folder`: the server's folder of certificates. Raises InputError if the list there is damaged, or of another
-    authority.
+    `folder`: the server's certificates. Raises InputError if its list is damaged, or another authority's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,6 +82,6 @@ class Revoked:
         revoked_serials(self._path, self._authority)
 
     def __call__(self, certificate: bytes) -> bool:
-        """Return whether a certificate, as PEM, is revoked; InputError if the list cannot be read any more."""
+        """Return whether a certificate (PEM) is revoked; InputError if the list has become unreadable."""
         serial = x509.load_pem_x509_certificate(certificate).serial_number
         return serial in revoked_serials(self._path, self._authority)

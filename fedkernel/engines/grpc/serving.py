@@ -1,4 +1,4 @@
-"""A hub's streams over gRPC: one thread with an event loop attends to all of them, and to health checks."""
+"""Transport of a hub's streams and health checks over gRPC, in one event-loop thread."""
 
 import asyncio
 import resource
@@ -22,25 +22,24 @@ from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.ground import EngineError
 
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
-"""How long somebody who has connected may take to show a certificate."""
+"""Longest time from a connection to its certificate."""
 
 CONCURRENT = ("grpc.max_concurrent_streams", 128)
-"""Of one connection, health checks among them."""
+"""Streams of one connection, including health checks."""
 
 LOOK = 0.25
-"""Seconds between two looks at the streams that wait for a seat."""
+"""Seconds between two checks of streams that wait for a slot."""
 
 STOP = 1.0
-"""Seconds that calls have to end once the server stops."""
+"""Seconds that open calls have to end when the server stops."""
 
 
 @contextmanager
 def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
-    """Serve a hub's nodes, and gRPC's health checks, at an address.
+    """Serve a hub's nodes, and gRPC's health checks, at an address; yield the port.
 
-    `address`: ``host:port``; port 0: any that is free. Or ``unix:`` and the path of a socket that is to be made, in a
-    folder that only this user may enter. `tls`: None: plaintext. Yields the port. Raises EngineError if the address
-    cannot be listened at.
+    `address`: ``host:port``, with port 0 for any free one; or ``unix:`` and the path of a new socket, in a folder that
+    only this user may enter. `tls`: None: plaintext. Raises EngineError if the server cannot listen at the address.
     """
     if tls is not None:
         hub.is_revoked = Revoked(tls.folder)
@@ -49,7 +48,7 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
     thread = threading.Thread(target=lambda: asyncio.run(carrier.serve(address, tls, started)), name="hub", daemon=True)
     thread.start()
     port = started.result()
-    failure = None  # whoever stops the server can start it again
+    failure = None  # after an interrupt the server may be started again
     try:
         yield port
         failure = ""
@@ -64,7 +63,7 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
 
 
 class _Carrier:
-    """Carries the streams of a hub over gRPC; but for `stop`, all in the thread of its event loop."""
+    """gRPC server of a hub's streams; all methods but `stop` run in its event loop's thread."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -117,14 +116,14 @@ class _Carrier:
                 self._woken[stream].set()
 
     async def _connect(self, incoming: AsyncIterator[bytes], context: Any) -> None:
-        """Attend to a node as long as it is connected."""
+        """Count a peer's call, and serve its stream."""
         peer = context.peer()
         self._calling[peer] += 1
         try:
             await self._attend(incoming, context)
         finally:
             self._calling[peer] -= 1
-            self._calling += Counter()  # without those that have none left
+            self._calling += Counter()  # drops peers with no call left
 
     async def _attend(self, incoming: AsyncIterator[bytes], context: Any) -> None:
         certificate = context.auth_context()
@@ -172,8 +171,8 @@ def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None, tell: Ca
 
 
 def _allow_open_files() -> None:
-    """Have as many connections open as the system lets this process: one that shows no certificate takes one, too."""
+    """Raise the limit on open files to the maximum, since connections without a certificate use files, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # where the system says more than it means
+    with suppress(ValueError, OSError):  # some systems report a higher limit than they allow
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

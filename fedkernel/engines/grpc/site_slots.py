@@ -1,4 +1,4 @@
-"""A site's place at the hub: who has it, and what whoever takes it is to be asked."""
+"""Slot of a site at the hub: its process and unanswered requests."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from fedkernel.engines.grpc.streams import Stream
 
 @dataclass
 class Seat:
-    """A site's place: whether it is taken, and what was asked of whoever takes it.
+    """Slot of a site: its stream, its process, and the requests for a process that reconnects.
 
-    - `stream`, `next`: of who has the seat; of another process that gets it if the first does not answer, as it was
-      `asked` to.
-    - `open`: streams that have not ended, though they may be over.
-    - `instance`, `since`: which process has had the seat last, and, if it is gone, since when.
-    - `last`: place of the last request of the run under way in the spool, if that has all of them: it is `complete`.
-    - `behind`: whether the site's process was restarted and has not answered yet what is waited for.
-    - `stands`: which run it said that it remembers, when it came, and how much of that.
-    - `waiting`: requests that are not answered yet, by id.
+    - `stream`, `next`: the holder's stream; that of another process that takes over if the holder does not answer the
+      heartbeat sent at the time `asked`.
+    - `open`: number of streams that have not ended, though they may be over.
+    - `instance`, `since`: the last process that had the slot, and the time when it left.
+    - `last`: place in the spool of the run's last request, if the spool has all of them: it is `complete`.
+    - `behind`: the site's process was restarted and has not answered a pending request yet.
+    - `stands`: the run that the process remembered when it connected, with its number of answered requests.
+    - `waiting`: unanswered requests by id.
     """
 
     name: str
@@ -40,20 +40,20 @@ class Seat:
     waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
 
     def begin_run(self) -> None:
-        """Have nothing that was asked before asked again; what the site remembers now is of this run."""
+        """Discard the earlier run's spooled requests and state."""
         self.last, self.complete, self.behind, self.stands = None, True, False, ""
 
     def forget_run(self) -> None:
-        """Drop what has not been sent or answered of a run, too."""
+        """Discard a run's unsent and unanswered requests, too."""
         self.begin_run()
         self.waiting.clear()
         if self.stream is not None:
             self.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
 
     def asked_again(self, spool: Spool, taken: str) -> Iterator[Envelope | Callable[[], Envelope]]:
-        """Yield what the process that takes the seat is to be sent: what waits, or all of the run if it is `behind`.
+        """Yield the requests for a process that takes the slot: unanswered ones, or the whole run's if `behind`.
 
-        `taken`: id of the request up to which it has taken all; empty: none.
+        `taken`: id of the last request that it received; empty: none.
         """
         waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
         if not self.behind:

@@ -1,4 +1,4 @@
-"""A site's stream as the hub sees it, without a word of how it is carried: who calls, what to send, what has come."""
+"""State of a site's stream at the hub, independent of the transport."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,12 +9,10 @@ from fedkernel.engines.grpc.frames import BEAT, Envelope, Inbox, frames
 
 @dataclass(frozen=True)
 class Caller:
-    """Who opens a stream.
+    """Peer that opens a stream.
 
-    - `metadata`: as the caller sent it.
-    - `peer`: its address, for texts.
-    - `names`: common names of its certificate; none: it showed no certificate.
-    - `certificates`: PEM.
+    `metadata`: as sent. `peer`: its address, for texts. `names`: common names of its certificate, empty without one.
+    `certificates`: PEM.
     """
 
     metadata: Mapping[str, str]
@@ -24,7 +22,7 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """A stream that is not attended to, or no longer; `code` is the name of gRPC's status code."""
+    """Refusal or end of a stream; `code` is the name of gRPC's status code."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -33,17 +31,17 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Stream:
-    """One stream of a site; only its hub calls the methods.
+    """Stream of a site, with its queue of messages to send; only its hub calls the methods.
 
-    What is to be sent stays in `queue` as messages, which the hub holds anyway, until the carrier asks for a frame.
+    Messages to be sent stay whole in `queue`, where the hub holds them anyway, until the carrier asks for a frame.
 
-    - `site`, `instance`, `peer`, `stands`, `taken`: whose it is, of which process, from where, and what that process
-      says that it remembers and took last.
-    - `heard`: when the last frame came.
-    - `over`: nothing more is to be sent, and nothing that comes is looked at.
-    - `refusal`: what the caller is to be told at the end.
-    - `moved`: when the carrier last took a frame, or was done with one.
-    - `finished`: whether it is over since all is sent, a file among that: the other end ends it once it has read that.
+    - `site`, `instance`, `peer`: name of the site, id of its process, address.
+    - `stands`, `taken`: the run that the process remembers, and the last request that it received.
+    - `heard`: arrival of the last frame.
+    - `over`: nothing more is sent, and frames that arrive are ignored.
+    - `refusal`: status for the caller at the end.
+    - `moved`: time at which the carrier last took a frame or finished sending one.
+    - `finished`: the last item, after a file, is sent; the other end closes the stream once it has read all.
     """
 
     site: str
@@ -67,19 +65,19 @@ class Stream:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a frame is on its way: the carrier is about it, or it is of a file, which the other end tells of."""
+        """True while a frame is being sent, or a heartbeat, as after a file's frame, is unanswered."""
         return self._is_taken or self._unanswered > 0
 
     def note_beat(self) -> None:
-        """Take note that the other end is there, and has read all up to a question."""
+        """Register a heartbeat's answer: the other end has read everything sent before it."""
         self._unanswered = max(0, self._unanswered - 1)
 
     def ask(self) -> None:
-        """Ask the other end whether it is there, before anything else that is to be sent."""
+        """Send a heartbeat before anything else in the queue."""
         self._asked = True
 
     def finish(self) -> None:
-        """End the stream once what is in the queue is sent."""
+        """End the stream after the queue's last item."""
         self.queue.append(None)
 
     def cut(self, refusal: RefusedError | None = None) -> None:
@@ -89,11 +87,11 @@ class Stream:
         self._frames = iter(())
 
     def keep_only(self, is_kept: Callable[[object], bool]) -> None:
-        """Drop what is not to be sent any more, and was not begun."""
+        """Drop queued items that `is_kept` rejects; a message in progress goes on."""
         self.queue = deque(filter(is_kept, self.queue))
 
     def next_frame(self, now: float) -> bytes | None:
-        """Return what is to be sent now; None: nothing, or the stream is over."""
+        """Return the next frame; None if there is none, or the stream is over."""
         frame = self._next_frame()
         if frame is not None or self._is_taken:
             self.moved = now
@@ -107,7 +105,7 @@ class Stream:
             return BEAT
         while not self.over:
             if (frame := next(self._frames, None)) is not None:
-                self._asked |= self._is_file  # no reply says that it has come, which may take long after it was taken
+                self._asked |= self._is_file  # a file has no reply, and may arrive long after the carrier took it
                 return frame
             if not self.queue:
                 break
