@@ -56,7 +56,7 @@ class Model(ABC):
 
     @property
     def sees_all_alike(self) -> bool:
-        """Whether the kernel is so wide that all rows look alike but for their mean."""
+        """True if the kernel is so wide that all rows look alike but for their mean."""
         return saturates(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE
 
     def width_finding(self) -> str | None:

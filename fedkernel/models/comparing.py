@@ -30,7 +30,7 @@ _TELLING = 0.05
 
 LENGTHS = {"reconstruction_error", "error_ratio", "recover_error", "kmeans_objective"}
 LENGTHS |= {"explained_variance", "explained_variance_ratio", "explained_variance_bound"}
-"""Figures of rows' squared lengths: near to perfect where a kernel sees all rows alike, whatever is found."""
+"""Figures of rows' squared lengths, near perfect for a kernel too wide to separate rows."""
 
 
 def without_flattery(figures: T, model: Any, *, centred: bool) -> T:

@@ -1,4 +1,4 @@
-"""What eigenpairs tell of the estimates of a kernel matrix, without a row of it: moves, errors, the eigengap."""
+"""Accuracy of kernel matrix estimates from their eigenpairs: moves, errors, the eigengap."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coef
 
 
 def mean_error(moves: Sequence[float]) -> float:
-    """Return about the squared error of the mean of t independent estimates from how far it has moved.
+    """Estimate the squared error of the mean of t independent estimates from its past moves.
 
     The mean Z_{t+1} of t estimates xi moves by (xi_t - Z_t) / t, whose square is sigma^2 / (t (t - 1)) on average, and
     its own error has the square sigma^2 / t, where sigma^2 is the variance of xi.
@@ -42,14 +42,14 @@ def mean_error(moves: Sequence[float]) -> float:
 
 
 def eigengap(values: FloatArray, least: int, most: int) -> int:
-    """Return after how many eigenvalues the next is smallest beside the last: the s with the largest l_s / l_{s+1}.
+    """Return the s with the largest ratio l_s / l_{s+1} of consecutive eigenvalues.
 
     Parameters
     ----------
     values : ndarray
-        Not increasing. Where there are fewer than `most` + 1, those that are missing are 0, as is what is rounding.
+        In non-increasing order. Missing values, up to `most` + 1, and those at rounding level count as 0.
     least, most : int
-        s is from `least` to `most`; of equal ratios the first counts.
+        Range of s; of equal ratios the first counts.
     """
     padded = np.zeros(most + 1)
     padded[: values.size] = values[: most + 1]
@@ -60,20 +60,20 @@ def eigengap(values: FloatArray, least: int, most: int) -> int:
 
 
 def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> FloatArray:
-    """Return by which factor at least eigenvalues fall after each that may be the last component's, of shape (c,).
+    """Return lower bounds on the ratios of consecutive eigenvalues, for each candidate number of components, (c,).
 
-    Eigenvalues end where columns end, or landmarks: that they fall to 0 is no gap, and the last above rounding is told
-    from nothing. Where clients sent the leading part of a spectrum, the next may be as large as what they left out.
+    The fall to rounding level at the end of columns or landmarks is no gap, so the last eigenvalue above it is no
+    candidate. If clients sent only the leading part of a spectrum, each eigenvalue may be larger by their omission.
 
     Parameters
     ----------
     values : ndarray
-        The largest eigenvalues of a matrix, not increasing; `most` + 1, where there are so many.
+        The matrix' largest eigenvalues in non-increasing order; `most` + 1 if there are enough.
     most : int
     rows : int
-        Of the matrix, by which rounding is told.
+        Size of the matrix, for its rounding level.
     omitted : float
-        By how much each may be larger than is known.
+        Largest possible excess of a true eigenvalue.
     """
     above = values[above_rounding(values, rows)]
     candidates = min(most, above.size - 1)
@@ -81,7 +81,7 @@ def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> Flo
 
 
 def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, int]:
-    """Return how many components to take, after which eigenvalues fall the most, and of how many at most that is.
+    """Return the number of components before the largest fall of eigenvalues, and the number of candidates.
 
     Parameters are those of `falls`; of equal falls the first counts.
     """
