@@ -56,10 +56,10 @@ def _read_csv(
     path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str], *, above: int
 ) -> Any:
     arrow, string = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow").string()
-    wrong: list[Any] = []
+    broken: list[Any] = []
 
     def refuse(row: Any) -> str:
-        wrong.append(row)
+        broken.append(row)
         return "error"
 
     try:
@@ -85,12 +85,12 @@ def _read_csv(
                 ),
             )
     except InputError:
-        if not wrong:
+        if not broken:
             raise
-        commas = form.delimiter == "," and wrong[0].actual_columns > len(header)
+        commas = form.delimiter == "," and broken[0].actual_columns > len(header)
         hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
         raise InputError(
-            f"{path}: {row_of_file(wrong[0].number - above - 2, form.header)} has {wrong[0].actual_columns} values; "
+            f"{path}: {row_of_file(broken[0].number - above - 2, form.header)} has {broken[0].actual_columns} values; "
             f"allowed: one for each of the {len(header)} columns{hint}"
         ) from None
     return read.rename_columns(list(include))
@@ -138,15 +138,15 @@ def read_sheet(path: Path, header: int = 1) -> Sheet:
 
 def _filled(path: Path, sheet: Any) -> list[list[Any]]:
     """Return the rows of a sheet, each up to its last filled cell."""
-    rows, width, last, cut = list[list[Any]](), 0, None, list[Any]()
+    rows, width, last, cells = list[list[Any]](), 0, None, list[Any]()
     for row in sheet.iter_rows(values_only=True):
         if row is not last:  # absent rows share one object
-            last, cut = row, list(row)
-            while cut and cut[-1] is None:
-                cut.pop()
-        rows.append(cut)
-        width = max(width, len(cut))
-        if cut and len(rows) * width > MOST_CELLS:
+            last, cells = row, list(row)
+            while cells and cells[-1] is None:
+                cells.pop()
+        rows.append(cells)
+        width = max(width, len(cells))
+        if cells and len(rows) * width > MOST_CELLS:
             raise InputError(
                 f"{path} reaches to row {len(rows):,} and column {width:,}; allowed: {MOST_CELLS:,} cells, or .parquet"
             )

@@ -37,9 +37,9 @@ def as_classes(texts: AnyArray) -> AnyArray:
     """
     if not (known := labelled(texts)).all():
         classes = as_classes(texts[known])
-        whole: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
-        whole[known] = classes
-        return whole
+        all_classes: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
+        all_classes[known] = classes
+        return all_classes
     cut = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
     try:
         numbers = np.array([float(text) for text in texts])

@@ -98,9 +98,9 @@ class Prepare:
             if name in self.clip:
                 column = np.clip(column, *self.clip[name])
             if name in self.log:
-                if (wrong := np.flatnonzero(column <= 0)).size:
+                if (without_logarithm := np.flatnonzero(column <= 0)).size:
                     raise InputError(
-                        f"{raw.what}: {raw.row(wrong[0])} of column {name!r} has no logarithm; allowed in "
+                        f"{raw.what}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
                         "prepare.log: columns of positive numbers"
                     )
                 column = np.log(column)
@@ -178,15 +178,15 @@ class Preparation:
         numeric = self.prepare.numeric(self.names)
         flags = [empty[:, numeric.index(name)] for name in self.flagged]
         levels = [mask for name in self.prepare.categories for mask in self._levels(ordered, name)]
-        beside = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
-        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, beside])), positions
+        indicators = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
+        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, indicators])), positions
 
     def _levels(self, raw: RawTable, name: str) -> list[npt.NDArray[np.bool_]]:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
-        if strange := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
+        if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             raise InputError(
-                f"{raw.what}: {raw.row(strange[0])} of column {name!r} has a level that prepare.categories "
+                f"{raw.what}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
                 f"does not list; allowed: {', '.join(levels)}"
             )
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]

@@ -30,8 +30,8 @@ def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Ro
 
     Raises ValueError if the arrays are not exactly those of `rows_to_arrays`, or inconsistent.
     """
-    if wrong := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
-        raise ValueError(f"{wrong[0]} must not be of type {arrays[wrong[0]].dtype}")
+    if wrong_types := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
+        raise ValueError(f"{wrong_types[0]} must not be of type {arrays[wrong_types[0]].dtype}")
     if set(arrays) == {"dense"}:
         dense = arrays["dense"]
         if dense.ndim != 2 or dense.shape[1] != columns:

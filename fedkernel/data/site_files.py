@@ -162,8 +162,8 @@ class SiteFile:
         """Return the names of the table's columns among the file's stripped names."""
         if "" in names:
             raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
-        if twice := _repeated(names):
-            raise InputError(f"{path} has two columns {twice!r}; allowed: names that differ")
+        if repeated := _repeated(names):
+            raise InputError(f"{path} has two columns {repeated!r}; allowed: names that differ")
         options = [("columns", name) for name in self.columns or ()] + [("label", name) for name in self.labels]
         for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
@@ -263,8 +263,8 @@ def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
         )
     where = ""
     if kind == "string":
-        strange = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
-        for row, cell in itertools.islice(strange, 1):
+        other_cells = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
+        for row, cell in itertools.islice(other_cells, 1):
             comma = ", where a decimal comma may stand (--decimal)" if _is_number(cell.replace(",", ".", 1)) else ""
             where = f" in {row_of_file(row, header)}{comma}"
     _check_kind(path, name, column.type, where)

@@ -146,12 +146,12 @@ def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    before = socket.getdefaulttimeout()
+    old_timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
         yield
     finally:
-        socket.setdefaulttimeout(before)
+        socket.setdefaulttimeout(old_timeout)
 
 
 # --- npz files -------------------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def read_npz(path: Path) -> Raw:
     `X` is an array of that name, or the matrix of a file by scipy.sparse.save_npz.
     """
     if not path.is_file() or not zipfile.is_zipfile(path):
-        wrong = "an npz file" if path.is_file() else "a file"
-        raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
+        expected = "an npz file" if path.is_file() else "a file"
+        raise InputError(f"{path} is not {expected}; allowed: an npz file that holds a table X and perhaps labels y")
     with open_npz(path) as archive:
         keys = list(archive)
         arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}

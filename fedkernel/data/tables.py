@@ -257,8 +257,8 @@ class _Chunks:
         order = np.argsort(numbers, kind="stable")
         parts = []
         for number in np.unique(numbers):
-            here = positions[order[numbers[order] == number]]
-            parts.append(self._chunk(int(number))[here - self.starts[number]])
+            in_chunk = positions[order[numbers[order] == number]]
+            parts.append(self._chunk(int(number))[in_chunk - self.starts[number]])
         in_file_order = np.concatenate(parts)
         rows = np.empty_like(in_file_order)
         rows[order] = in_file_order

@@ -133,8 +133,8 @@ def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
     if first["type"] not in MISSING:
         return first
     table = first["loc"][:-1]
-    beside = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
-    return next(beside, first)
+    unknown_names = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
+    return next(unknown_names, first)
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:

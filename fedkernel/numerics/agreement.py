@@ -25,8 +25,8 @@ def adjusted_rand(table: FloatArray) -> float:
     clusterings with the same cluster sizes.
     """
     pairs, a, b = _pairs(table.sum()), _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
-    apart = a + b - 2 * _pairs(table)
-    return 1.0 if apart <= 0 else 1 - apart / _by_chance(a, b, pairs)
+    disagreeing = a + b - 2 * _pairs(table)
+    return 1.0 if disagreeing <= 0 else 1 - disagreeing / _by_chance(a, b, pairs)
 
 
 def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agreement:
@@ -58,10 +58,10 @@ def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agr
         least, most = _filled(own, missing, slack * others)
         together.append((_pairs(own) + least, _pairs(own) + most + unknown))
     chances = [_by_chance(p, q, _pairs(N)) for p in together[0] for q in together[1]]
-    apart = _pairs(a) + _pairs(b) - 2 * _pairs(table)
+    disagreeing = _pairs(a) + _pairs(b) - 2 * _pairs(table)
     least, most = _filled((a[:, None] + b - 2 * table).ravel(), missing, slack)
-    low = 1 - (apart + most + unknown) / min(chances) if min(chances) > 0 else LEAST
-    high = 1 - (apart + least) / max(chances) if max(chances) > 0 else 1.0
+    low = 1 - (disagreeing + most + unknown) / min(chances) if min(chances) > 0 else LEAST
+    high = 1 - (disagreeing + least) / max(chances) if max(chances) > 0 else 1.0
     estimate = adjusted_rand(table + _likely(table, missing, slack))
     return Agreement(estimate, max(estimate - max(low, LEAST), min(high, 1.0) - estimate, 0.0))
 

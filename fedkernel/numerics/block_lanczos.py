@@ -50,7 +50,7 @@ def block_lanczos(
     basis, images, T = np.empty((most, n)), np.empty((most, n)), np.zeros((most, most))
     block = _orthonormal(rng.standard_normal((width, n)), basis[:0], rng)
     m = steps = used = 0
-    check, before = 0, (0, np.inf)
+    check, last_check = 0, (0, np.inf)
     while used < products:
         # Widen the basis B by the block, and B A B^T by what the product adds
         last = slice(m, m + width)
@@ -70,7 +70,7 @@ def block_lanczos(
             residual = float(np.linalg.norm(R @ S[last, :k], axis=0).max())
             if residual <= allowed:
                 return values[:k].copy(), S[:, :k].T @ basis[:m]
-            check, before = _next_check(steps, residual, allowed, before), (steps, residual)
+            check, last_check = _next_check(steps, residual, allowed, last_check), (steps, residual)
             if full:
                 leading = S[:, :fewest].T
                 basis[:fewest], images[:fewest] = leading @ basis[:m], leading @ images[:m]

@@ -73,10 +73,10 @@ def draw_distinct(
     dict of int to ndarray
         Sorted positions of the drawn rows, by block; fewer than `samples` if fewer rows have a weight.
     """
-    left, weights, missing = np.array(sums), dict[int, FloatArray](), samples
+    remaining, weights, missing = np.array(sums), dict[int, FloatArray](), samples
     drawn: dict[int, Positions] = {}
-    while missing and left.any():
-        counts = rng.multinomial(missing, left / left.sum())
+    while missing and remaining.any():
+        counts = rng.multinomial(missing, remaining / remaining.sum())
         for number in np.flatnonzero(counts).tolist():
             if number not in weights:
                 weights[number] = np.array(weigh(number), dtype=np.float64)
@@ -87,5 +87,5 @@ def draw_distinct(
                 within[rows] = 0.0
                 drawn[number] = np.union1d(drawn[number], rows)
                 missing -= len(rows)
-            left[number] = within.sum()
+            remaining[number] = within.sum()
     return drawn

@@ -352,7 +352,7 @@ def _something_above(
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     q = start[0] / np.linalg.norm(start)
     for _ in range(2):
         q = q - V @ (V.T @ q)
@@ -367,12 +367,12 @@ def _something_above(
             q = q - V @ (V.T @ q)
             q -= (basis[: m + 1] @ q) @ basis[: m + 1]
         length = float(np.linalg.norm(q))
-        ritz, last = scipy.linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=(m, m))
+        ritz, last = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal, select="i", select_range=(m, m))
         if ritz[0] > threshold + _MISSED * size:
             return True
         if length * abs(last[-1, 0]) <= max(_OVERLOOKED * (threshold - ritz[0]), 10 * EPS * size):
             return False
-        beside.append(length)
+        off_diagonal.append(length)
         q /= length
     return True
 

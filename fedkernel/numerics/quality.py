@@ -110,6 +110,6 @@ def _entropy(shares: FloatArray) -> float:
 
 def _weighing(coreset: WeightedPoints, labels: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
     """Drop points of weight 0, and renumber the remaining clusters from 0."""
-    there = coreset.weights > 0
-    _, clusters = np.unique(labels[there], return_inverse=True)
-    return coreset.points[there], coreset.weights[there], clusters
+    positive = coreset.weights > 0
+    _, clusters = np.unique(labels[positive], return_inverse=True)
+    return coreset.points[positive], coreset.weights[positive], clusters

@@ -161,7 +161,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
         rows, others = np.nonzero(C < _NEAR - 1 if opposite else C > 1 - _NEAR)
         for first in range(0, len(rows), step):
             i, j = rows[first : first + step], others[first : first + step]
-            apart = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
-            angle = 2 * np.arcsin(np.minimum(np.sqrt(apart) / 2, 1))
+            squared = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
+            angle = 2 * np.arcsin(np.minimum(np.sqrt(squared) / 2, 1))
             radians[i, j] = np.pi - angle if opposite else angle
     return radians

@@ -75,8 +75,8 @@ class StructuredFrequencies:
                 Z[:, :d], Z[:, d:] = part, 0
                 for signs in diagonals:
                     hadamard(Z, signs)
-                own = slice(block * p, (block + 1) * p)
-                np.multiply(Z[:, : count - block * p], self.factors[own], out=angles[rows, own])
+                columns = slice(block * p, (block + 1) * p)
+                np.multiply(Z[:, : count - block * p], self.factors[columns], out=angles[rows, columns])
         return angles
 
 

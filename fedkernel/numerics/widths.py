@@ -101,10 +101,10 @@ def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
     rows, mean, scatter = 0, np.zeros(columns), 0.0
     for block in blocks:
         part = moments(block)
-        apart, before = part.mean - mean, rows
+        difference, earlier_rows = part.mean - mean, rows
         rows += part.rows
-        scatter += part.scatter + before * part.rows / rows * float(apart @ apart)
-        mean += part.rows / rows * apart
+        scatter += part.scatter + earlier_rows * part.rows / rows * float(difference @ difference)
+        mean += part.rows / rows * difference
     return Moments(rows, mean, scatter)
 
 

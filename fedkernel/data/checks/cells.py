@@ -79,9 +79,9 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
         text = content.decode(with_mark(form.encoding))
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-        strange = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
+        garbled = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
         findings.append(
-            Finding("fault", f"the text is not in {form.encoding}", rows_of(strange), "--encoding latin-1 or another")
+            Finding("fault", f"the text is not in {form.encoding}", rows_of(garbled), "--encoding latin-1 or another")
         )
     if "\N{REPLACEMENT CHARACTER}" in text:
         findings.append(Finding("doubt", "letters were lost when it was stored in another encoding"))

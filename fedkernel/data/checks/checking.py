@@ -184,8 +184,8 @@ def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterat
     length = max(len(ids[position]) for position in digits)
     short = [position for position in digits if len(ids[position]) < length]
     zeros = any(ids[position].startswith("0") and len(ids[position]) > 1 for position in digits)
-    sparse = max(int(ids[position]) for position in digits) > 10 * len(ids)
-    if short and (zeros or (sparse and 2 * len(short) < len(ids))):
+    far_apart = max(int(ids[position]) for position in digits) > 10 * len(ids)
+    if short and (zeros or (far_apart and 2 * len(short) < len(ids))):
         what = f"{len(short)} of {len(ids)} ids look like numbers with zeros cut: they have less than {length} digits"
         mend = "export them as text, with their zeros"
         yield Finding("fault" if zeros else "doubt", what, at(short), mend, tuple(ids[place] for place in short[:3]))
