@@ -80,8 +80,11 @@ class FittedModel:
         raw : RawTable, frame or array-like of shape (n, d)
             Additional columns are dropped and others reordered, with a note in the log.
 
-        Raises ------ InputError For a column that is missing or not numeric, an empty cell that may not be, and a model
-        that cannot be applied to rows alone.
+        Raises
+        ------
+        InputError
+            For a column that is missing or not numeric, an empty cell that may not be, and a model that cannot be
+            applied to rows alone.
         """
         return self._apply("transform", raw)
 

@@ -15,9 +15,15 @@ class RowSketch:
       row with a sign to one of q sums.
     - q larger, or None: the exact product B^T B, since each sum would hold about a single row.
 
-    Parameters ---------- rows : int n. columns : int or None q. rng : Generator, optional Of a sketch's signs and sums;
-    the numbers depend on the blocks' sizes, too. The signs keep the mean of F F^T right and protect nothing: they
-    follow from the seed.
+    Parameters
+    ----------
+    rows : int
+        n.
+    columns : int or None
+        q.
+    rng : Generator, optional
+        Of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the mean of F F^T
+        right and protect nothing: they follow from the seed.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:

@@ -333,10 +333,16 @@ class RBF(Kernel):
 class Laplacian(Kernel):
     """k(x, y) = exp(-gamma ||x - y||_1).
 
-    Parameters ---------- gamma : float, optional Above 0. width : {"mean", "median", "scale", "dimension", "columns"}
-    In its place, by default "mean": rule by which a strategy settles gamma on the data of all sites before it begins;
-    see `fedkernel.numerics.widths`. Rules other than "mean" use Euclidean distances, which sums of differences exceed
-    by factors of 1 to sqrt(d). factor : float, default=1 Multiplier of the rule's width.
+    Parameters
+    ----------
+    gamma : float, optional
+        Above 0.
+    width : {"mean", "median", "scale", "dimension", "columns"}
+        In its place, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
+        begins; see `fedkernel.numerics.widths`. Rules other than "mean" use Euclidean distances, which sums of
+        differences exceed by factors of 1 to sqrt(d).
+    factor : float, default=1
+        Multiplier of the rule's width.
     """
 
     vertical: ClassVar[Vertical] = "product"

@@ -52,10 +52,19 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
     Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised
     against the whole basis, twice, which costs 8 n b^2 steps flops.
 
-    Parameters ---------- start : ndarray of shape (n, b) Not zero. b = 1 is the Lanczos method; b = k finds eigenvalues
-    with up to k copies. k : int Between 1 and n. tol : float At least 0, which requests a residual at rounding level.
-    max_steps : int Most products, at least k / b. seen : sequence of (ndarray, ndarray) To resume a search without its
-    coroutine: its blocks, of which `start` is the first, and their products. The first block yielded is the next one.
+    Parameters
+    ----------
+    start : ndarray of shape (n, b)
+        Not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
+    k : int
+        Between 1 and n.
+    tol : float
+        At least 0, which requests a residual at rounding level.
+    max_steps : int
+        Most products, at least k / b.
+    seen : sequence of (ndarray, ndarray)
+        To resume a search without its coroutine: its blocks, of which `start` is the first, and their products. The
+        first block yielded is the next one.
 
     Returns
     -------

@@ -27,8 +27,8 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     cluster; a cluster of one point counts 0. The rows that a point represents are not among its neighbours: those of a
     coreset's centre are not at one place, and to count them there would favour as many clusters as local centres. So
     the result is the silhouette of all rows if these are the coreset, else an estimate. Takes c^2 distances, by blocks
-    of rows. Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis,
-    1987.
+    of rows.
+    Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
 
     Parameters
     ----------

@@ -60,12 +60,19 @@ class RandomFeatures:
     without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,
     by which LAPACK differs between machines.
 
-    Parameters ---------- kernel : RBF or Laplacian Its gamma must be a number. n_features : int D; even for "pairs".
-    form : {"pairs", "cosine"} seed : int frequencies : {"independent", "orthogonal", "structured"} "orthogonal": for an
-    RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More columns make independent ones nearly
-    orthogonal, and a Laplacian kernel's frequencies have no uniform direction: both stay independent. "structured": for
-    an RBF kernel of 256 to 65536 columns and at least 256 p / columns frequencies, with p the next power of two; else,
-    saving no time, as "orthogonal".
+    Parameters
+    ----------
+    kernel : RBF or Laplacian
+        Its gamma must be a number.
+    n_features : int
+        D; even for "pairs".
+    form : {"pairs", "cosine"}
+    seed : int
+    frequencies : {"independent", "orthogonal", "structured"}
+        "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More columns make
+        independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction: both stay
+        independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns frequencies,
+        with p the next power of two; else, saving no time, as "orthogonal".
     """
 
     kernel: ShiftInvariant
