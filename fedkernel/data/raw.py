@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, row_of_file, some
 
 Texts = npt.NDArray[Any]
-"""Objects: texts, or None for a missing one."""
+"""Column of text: objects, None for a missing cell."""
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ def _read_parquet(file: SiteFile, path: Path) -> SiteData:
 
 
 def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
-    """Refuse a CSV column that is not numeric, with its first such row."""
+    """Refuse a CSV column that is not numeric, naming its first such row."""
     kind = str(column.type)
     if kind == "null":  # no value at all
         raise InputError(

@@ -51,7 +51,7 @@ class Table(ABC):
     """
 
     on_disk = False
-    """Whether blocks share memory with a file."""
+    """True if blocks share memory with a file."""
 
     def __init__(self, what: str, shape: tuple[int, int], *, sparse: bool = False, path: Path | None = None) -> None:
         self.what = what

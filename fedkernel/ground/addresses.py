@@ -108,7 +108,7 @@ def _imported(name: str, group: Group, what: str) -> object:
     try:
         # a package before its modules: two threads that import them in opposite order can see a half-made module
         imported = [importlib.import_module(package) for package in accumulate(module.split("."), "{}.{}".format)][-1]
-    except Exception as error:  # whatever somebody else's module does
+    except Exception as error:  # a foreign module may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             missing = f"there is no module {error.name} here; install it, or start in the folder that holds it"
             raise InputError(f"{where}: {missing}") from None

@@ -42,7 +42,7 @@ def check_finite(values: npt.NDArray[Any], what: str) -> None:
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:
-    """Tell whether no entry is NaN or infinite."""
+    """Return whether no entry is NaN or infinite."""
     if values.dtype.kind == "c":  # complex numbers are ordered by their real parts first
         return all_finite(values.real) and all_finite(values.imag)
     # Not isfinite(values).all(), which would allocate; NaN goes through max.

@@ -28,7 +28,7 @@ class FedkernelError(Exception):
 
     def reworded(self, text: str) -> Self:
         """Return a copy of the error with another text."""
-        error = type(self).__new__(type(self))  # whatever a subclass's constructor takes
+        error = type(self).__new__(type(self))  # bypasses the subclass's constructor
         error.__dict__.update(self.__dict__)
         error.args = (text,)
         return error
@@ -87,7 +87,7 @@ class QuorumError(ProtocolError):
 
 
 class LetterError(ProtocolError):
-    """Failure of a client over a message from another client, which is at fault, not the reporting one."""
+    """Failure of a client over a wrong or missing message from another client, which is at fault."""
 
 
 class EngineError(FedkernelError, RuntimeError):

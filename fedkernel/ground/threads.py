@@ -20,8 +20,8 @@ ReturnT = TypeVar("ReturnT")
 def _loaded(kind: Literal["blas", "openmp"], scikit_learn: bool) -> ThreadpoolController:
     import scipy.linalg  # noqa: F401, PLC0415 - loads its own BLAS before the look-up
 
-    # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough. A limit puts
-    # all libraries of its controller back, also those that it does not limit: so each kind has its own.
+    # Looking up the libraries takes milliseconds, as long as a round: once per process is enough. Leaving a limit
+    # resets all libraries of its controller, also those without a limit: so each kind has its own controller.
     return ThreadpoolController().select(user_api=kind)
 
 
@@ -43,7 +43,7 @@ class _BlasLimit:
 
     def enter(self, count: int) -> None:
         with self._lock:
-            if self._counts[-1:] != [count]:  # a round enters it once per client, and setting it costs as much as that
+            if self._counts[-1:] != [count]:  # setting it costs as much as a small round
                 with _control():
                     limit = _controller("blas").limit(limits=count)
                 if not self._counts:

@@ -16,7 +16,7 @@ def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
         table = tomllib.loads(text)
     except RecursionError:
         raise _too_deep(path) from None
-    except ValueError as error:  # a number has more digits than Python reads, or what TOMLDecodeError says
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise InputError(f"{path} is not valid TOML: {error}") from None
     level: list[Any] = [table]
     for _ in range(MOST_LEVELS):

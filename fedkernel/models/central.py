@@ -8,7 +8,7 @@ from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics import AnyKernel, above_rounding, k_means, leading_eigenpairs
 
 RESTARTS = 10
-"""Starts of k-means, of which the best is kept."""
+"""Starts of k-means; the best is kept."""
 
 
 def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:

@@ -18,7 +18,7 @@ TRAINING_ROWS = 200
 """Training rows of the classifier in the DKPCA letter."""
 
 RESTARTS = 10
-"""Starts of k-means, of which the best is kept."""
+"""Starts of k-means; the best is kept."""
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:

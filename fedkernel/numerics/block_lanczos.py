@@ -52,7 +52,7 @@ def block_lanczos(
     m = steps = used = 0
     check, last_check = 0, (0, np.inf)
     while used < products:
-        # Widen the basis B by the block, and B A B^T by what the product adds
+        # Extend the basis B by the block, and B A B^T by its products
         last = slice(m, m + width)
         basis[last], images[last] = block, multiply(block)
         m, steps, used = m + width, steps + 1, used + width

@@ -52,7 +52,7 @@ class RowSketch:
 
 
 def is_sketched(rows: int, columns: int) -> bool:
-    """Return whether a sketch of so many columns is used: it needs at least two rows for each."""
+    """Return whether a sketch pays: it needs at least two rows per column."""
     return 2 * columns <= rows
 
 

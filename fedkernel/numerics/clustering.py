@@ -45,7 +45,7 @@ def k_means(
         Of the starts.
     weights : ndarray of shape (n,), optional
     restarts : int
-        Number of starts, of which the best is kept.
+        Number of starts; the best is kept.
 
     Returns
     -------

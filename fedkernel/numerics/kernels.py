@@ -65,7 +65,7 @@ class Kernel(abc.ABC):
     """Combination of several clients' parts; "none": impossible."""
 
     semidefinite: ClassVar[bool] = True
-    """Whether all Gram matrices are positive semidefinite."""
+    """True if all Gram matrices are positive semidefinite."""
 
     gamma: float | None = 1.0
     """Factor of distances or products; None: by rule. A kernel without a width has 1."""

@@ -291,8 +291,8 @@ def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArr
         if basis.count:
             X = X - basis.combine(basis.dot(X))
         Q, lengths = _pivoted(X)
-        # The second time the columns are orthonormal but for the rounding of short ones: a column that loses half
-        # its length then was nothing but rounding.
+        # In the second pass the columns are orthonormal up to the rounding of short ones: a column that loses half
+        # its length then was rounding only.
         independent = min(len(X) - basis.count, int(np.count_nonzero(lengths > floor)))
         X = np.array(Q[:, :independent], dtype=np.float64)
         if X.shape[1] == 0:

@@ -72,7 +72,7 @@ class RandomFeatures:
         "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More columns make
         independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction: both stay
         independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns frequencies,
-        with p the next power of two; else, saving no time, as "orthogonal".
+        with p the next power of two; else as "orthogonal".
     """
 
     kernel: ShiftInvariant

@@ -277,8 +277,7 @@ def mean_value(total: float, own: float, rows: float) -> float | None:
 def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
     """Estimate the mean value from inner products of points (c, s) with weights (c,) in feature space.
 
-    Points may be means of rows, perhaps including each other's: for orthogonal rows that adds 1 / rows, which is
-    subtracted.
+    Points may be means of rows in common: a row's product with itself then adds 1 / rows, which is subtracted.
     """
     rows = float(weights.sum())
     pairs = rows**2 - float(np.square(weights).sum())

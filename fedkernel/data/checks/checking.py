@@ -16,7 +16,7 @@ from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError
 
 OUTLYING, ENOUGH = 3.0, 8
-"""Interquartile ranges beyond the quartiles of an outlier (Tukey's "far out"), and least count of numbers."""
+"""Distance of outliers from the quartiles in interquartile ranges (Tukey's "far out"), and least count of numbers."""
 
 APART, DISTINCT = 3.0, 10
 """Factor between two groups of a column's numbers, and least count of different numbers."""
