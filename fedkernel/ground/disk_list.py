@@ -27,14 +27,8 @@ def _same(row: Any) -> Any:
 class DiskList(Sequence[RowT], Generic[RowT]):
     """Append-only sequence that reads, compares and prints like a list.
 
-    Parameters
-    ----------
-    rows : iterable
-    dump, load : callable
-        Convert a row to JSON data and back; the result must equal the row.
+    - `dump`, `load`: convert a row to JSON data and back; the result must equal the row.
 
-    Notes
-    -----
     The temporary file has no name and ends with the object or process. All rows stay in memory if it cannot be written.
     """
 

@@ -17,14 +17,7 @@ def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int
     Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; the federated kernel k-means paper's CK.
     Memory: two (N, N) arrays.
 
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (N, d)
-    kernel : Kernel
-    n_clusters, n_components : int
-        k and s, at most N.
-    seed : int
-        Seed of k-means' starts.
+    `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N.
     """
     _check_counts(X, n_clusters, n_components)
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
@@ -42,16 +35,7 @@ def nystroem_kernel_kmeans(
     Source: Wang, Gittens, Mahoney: Scalable Kernel K-Means Clustering with Nyström Approximation, JMLR 20 (2019),
     algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. Memory: two (N, m) arrays.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, d)
-    kernel : Kernel
-    n_clusters, n_components : int
-        k and s.
-    n_landmarks : int
-        m, from s to N.
-    seed : int
-        Seed of the landmarks and of k-means' starts.
+    `X` (N, d). `n_clusters`, `n_components`: k and s. `n_landmarks`: m, from s to N.
     """
     _check_counts(X, n_clusters, n_components)
     check_landmarks(n_landmarks, n_components, len(X))

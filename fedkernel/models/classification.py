@@ -47,13 +47,7 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     coordinates divided by their largest standard deviation, which makes C comparable across kernels. If all training
     rows are of one class, that class is the prediction. Source: the DKPCA letter (2021), section III, table II.
 
-    Parameters
-    ----------
-    model : KernelPCA or LandmarkPCA
-    shards : sequence of ndarray or CSR array
-    classes : ndarray of shape (N,)
-        Classes of the rows, in the order of their coordinates.
-    seed : int
+    - `classes` (N,): in the order of the coordinates.
     """
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 

@@ -86,10 +86,7 @@ def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
     labels Y; theorem 3 bounds it by the optimum. The kernel is the exact one, not the model's approximation. Takes N^2
     kernel values, of which 2^24 are in memory at a time.
 
-    Parameters
-    ----------
-    model : KernelKMeans
-    shards : sequence of ndarray or CSR array, each (n_m, d)
+    - `shards` (n_m, d) each, dense or CSR.
     """
     if not isinstance(model, KernelKMeans):
         raise InputError(f"the objective of k-means is that of clusters, but the model is a {type(model).__name__}")

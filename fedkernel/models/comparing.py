@@ -139,12 +139,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     Source: the federated kernel k-means paper (2021), section 6.2, where E E^T is the kernel matrix's best
     approximation of rank s.
 
-    Parameters
-    ----------
-    H : ndarray of shape (N, r)
-        Coordinates of the rows.
-    E : ndarray of shape (N, s)
-        Exact coordinates of the same rows.
+    - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
     if len(H) != len(E):
         raise InputError(f"H has {len(H)} rows, but the reference was made from {len(E)}")

@@ -116,15 +116,9 @@ class KernelPCA(Model):
     def project(self, K_new: FloatArray) -> FloatArray:
         """Return new rows' coordinates in the same space as `embedding`.
 
-        Parameters
-        ----------
-        K_new : ndarray of shape (n_new, N)
-            Kernel between new and training rows, not centred.
+        - `K_new` (n_new, N): kernel between new and training rows, not centred.
 
-        Returns
-        -------
-        ndarray of shape (n_new, k)
-            0 for components whose eigenvalue is not positive (beyond rounding).
+        Returns (n_new, k): 0 for components whose eigenvalue is not positive (beyond rounding).
         """
         expected = self.eigenvectors_.shape[0]
         if K_new.ndim != 2 or K_new.shape[1] != expected:
@@ -180,19 +174,12 @@ class LandmarkPCA(Model):
 
     Not centred. With all rows as landmarks, this is kernel PCA itself.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks_ : ndarray or CSR array of shape (n, d)
-        Y.
-    coefficients_ : ndarray of shape (n, k)
-        C.
-    eigenvalues_ : ndarray of shape (k,)
-        In non-increasing order: squared lengths of the training rows' coordinates, summed; estimates if sketched.
-    choice_ : Choice or None
-        Choice of the number of components; not in a model's file.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a model's file.
+    - `landmarks_` (n, d), dense or CSR: Y.
+    - `coefficients_` (n, k): C.
+    - `eigenvalues_` (k,): in non-increasing order, squared lengths of the training rows' coordinates, summed; estimates
+      if sketched.
+    - `choice_`: choice of the number of components; not in a model's file.
+    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -262,19 +249,12 @@ class LandmarkPCA(Model):
 class PeerComponents(Model):
     """Coordinator's record of components that peers computed and keep.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    n_components : int
-        k.
-    rho_ : float or None
-        ADMM's penalty in the first iteration of the last component.
-    lagrangian_ : ndarray of shape (k, T) or None
-        ADMM's augmented Lagrangian before each update, which need not fall; padded by a component's last value.
-    without_multipliers_ : ndarray of shape (k,) or None
-        ADMM's iteration from which a component went without multipliers; 0: none.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a model's file.
+    - `n_components`: k.
+    - `rho_`: ADMM's penalty in the first iteration of the last component.
+    - `lagrangian_` (k, T) or None: ADMM's augmented Lagrangian before each update, which need not fall; padded by a
+      component's last value.
+    - `without_multipliers_` (k,) or None: ADMM's iteration from which a component went without multipliers; 0: none.
+    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -308,17 +288,11 @@ class PeerComponents(Model):
 class NodeComponents(Model):
     """Components of one network node, as combinations of its own rows; they stay at the node.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Normalised, so that k(x, x) = 1.
-    rows_ : ndarray of shape (n, d)
-        The node's rows.
-    alpha_ : ndarray of shape (n, k)
-    center : bool
-        Whether rows are centred in feature space, by the node's mean.
-    features : SubspaceEmbedding or None
-        Random features that the nodes exchanged in place of the kernel's own.
+    - `kernel`: normalised, so that k(x, x) = 1.
+    - `rows_` (n, d): the node's rows.
+    - `alpha_` (n, k).
+    - `center`: whether rows are centred in feature space, by the node's mean.
+    - `features`: random features that the nodes exchanged in place of the kernel's own.
     """
 
     kernel: Kernel

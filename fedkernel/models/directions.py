@@ -14,11 +14,8 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
     """Centre every block of a matrix by its own row and column means, in place (section 6.1).
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-    ends : sequence of int
-        Ends of the blocks of rows and columns.
+    - `K` (n, n).
+    - `ends`: ends of the blocks of rows and columns.
     """
     parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
     for rows in parts:
@@ -45,11 +42,8 @@ class Directions:
     Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022,
     section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means.
 
-    Attributes
-    ----------
-    X : ndarray of shape (N, d)
-    model : KernelPCA
-        Of these rows, from `normalised_kernel_pca`.
+    - `X` (N, d).
+    - `model`: of these rows, from `normalised_kernel_pca`.
     """
 
     X: FloatArray
@@ -64,10 +58,7 @@ class Directions:
     def similarity(self, rows: FloatArray, alpha: FloatArray) -> float:
         """Return the mean cosine between the columns of phi(rows) alpha and the corresponding directions.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-        alpha : ndarray of shape (n, k)
+        - `rows` (n, d), `alpha` (n, k).
         """
         products = np.einsum("nk,nk->k", alpha, self._products(rows)[:, : alpha.shape[1]])
         lengths = np.einsum("nk,nk->k", alpha, self._gram(rows) @ alpha)
@@ -86,10 +77,7 @@ class Directions:
 
         With others, only the part on these rows counts: alpha's first n entries.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-        others : ndarray of shape (m, d), optional
+        - `rows` (n, d), `others` (m, d).
         """
         pooled = rows if others is None else np.vstack([rows, others])
         model = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)

@@ -22,13 +22,9 @@ _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFea
 def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
     """Compute [A, B] M, of shape (n, r'), for the features A of rows X, by blocks.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-    B : ndarray of shape (n, r)
-    features : callable
-        Returns A, (n, D), for rows.
-    M : ndarray of shape (D + r, r')
+    - `X` (n, d), `B` (n, r).
+    - `features`: returns A, (n, D), for rows.
+    - `M` (D + r, r').
     """
     D = len(M) - B.shape[1]
     result = np.empty((len(X), M.shape[1]))
@@ -44,12 +40,9 @@ def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> 
 def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatArray | None) -> FloatArray:
     """Compute sum_t A_t C_t, of shape (n, s), from the features A_t of draws t = 1, ..., T.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-    features : RandomFeatures
-    coefficients : ndarray of shape (T, D, s) or None
-        None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate the kernel.
+    - `X` (n, d).
+    - `coefficients` (T, D, s): None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate
+      the kernel.
     """
     columns = X.shape[1]
     if coefficients is None:
@@ -113,12 +106,8 @@ class FeatureChain(Embedding):
     H_t = B_{t+1} diag(f_t), of the first columns only. All of it is linear in the features, so that the last estimate
     is sum_t A_t C_t. Without any step it is A_1 / sqrt(D).
 
-    Attributes
-    ----------
-    features : RandomFeatures
-    columns : int
-    maps : tuple of T ndarrays, M_t of shape (D + r_t, r_{t+1}), r_1 = 0
-    finish : tuple of T ndarrays, f_t of shape (s_t,), s_t <= r_{t+1}
+    - `maps`: T matrices M_t of shape (D + r_t, r_{t+1}), r_1 = 0.
+    - `finish`: T vectors f_t of shape (s_t,), s_t <= r_{t+1}.
     """
 
     features: RandomFeatures
@@ -203,13 +192,8 @@ class Landmarks(Embedding):
 
     Accepts tables of all kinds (`fedkernel.data.tables`), processed by blocks of rows.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks : ndarray or CSR array of shape (n, d)
-        Y: all training rows, or a sample of them.
-    coefficients : ndarray of shape (n, s)
-        C.
+    - `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them.
+    - `coefficients` (n, s): C.
     """
 
     kernel: AnyKernel

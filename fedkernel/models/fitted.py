@@ -25,12 +25,8 @@ AS_IT_IS = Prepare(scale="none")
 class Applied(NamedTuple):
     """Output of a model for a raw table's rows.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_kept,) or (n_kept, k)
-        Labels, or coordinates.
-    kept : ndarray of shape (n_kept,)
-        Positions of their rows in the raw table: all, unless rows with empty cells are dropped.
+    - `values` (n_kept,) or (n_kept, k): labels, or coordinates.
+    - `kept` (n_kept,): positions of their rows in the raw table: all, unless rows with empty cells are dropped.
     """
 
     values: AnyArray
@@ -41,18 +37,11 @@ class Applied(NamedTuple):
 class FittedModel:
     """Model with its column names and preparation, which finds a raw table's columns by name.
 
-    Attributes
-    ----------
-    model : Any
-        Result of a run.
-    columns : tuple of str
-        Names of the training columns, in order; empty: unnamed, matched by position.
-    preparation : Preparation, optional
-        Preparation of raw columns before training; it names them.
-    strategy : str
-        Address of the strategy; empty if unknown.
-    classes : tuple of str
-        Names of the clusters; empty: they are numbered.
+    - `model`: result of a run.
+    - `columns`: names of the training columns, in order; empty: unnamed, matched by position.
+    - `preparation`: preparation of raw columns before training; it names them.
+    - `strategy`: address of the strategy; empty if unknown.
+    - `classes`: names of the clusters; empty: they are numbered.
     """
 
     model: Any
@@ -75,16 +64,10 @@ class FittedModel:
     def transform(self, raw: Any) -> Applied:
         """Compute the coordinates of a raw table's rows.
 
-        Parameters
-        ----------
-        raw : RawTable, frame or array-like of shape (n, d)
-            Additional columns are dropped and others reordered, with a note in the log.
+        - `raw` (n, d): additional columns are dropped and others reordered, with a note in the log.
 
-        Raises
-        ------
-        InputError
-            For a column that is missing or not numeric, an empty cell that may not be, and a model that cannot be
-            applied to rows alone.
+        Raises InputError for a column that is missing or not numeric, an empty cell that may not be, and a model that
+        cannot be applied to rows alone.
         """
         return self._apply("transform", raw)
 
@@ -144,12 +127,7 @@ class FittedModel:
 def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
     """Return the most frequent class of each cluster's rows, or the cluster's number without one.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-        From 0 to `clusters` - 1.
-    classes : sequence of n texts or None
-    clusters : int
+    - `labels` (n,): from 0 to `clusters` - 1.
     """
     counts: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for label, name in zip(labels, classes, strict=True):

@@ -20,36 +20,21 @@ ROUNDING = 1e-16
 class Metric:
     """Metric of a result: its meaning, and its display in tables and figures.
 
-    Attributes
-    ----------
-    name : str
-        As in a result's ``metrics``.
-    meaning : str
-        One clause.
-    better : {"lower", "higher"}, optional
-        None: neither is good or bad in itself.
-    unit : str
-        "" for a pure number.
-    axis : {"from 0", "close", "orders"}
-        Axis of figures: "close", for values far from 0 or of similar size, whose differences an axis from 0 would hide;
-        "orders", for errors that span orders of magnitude down to 0.
-    digits : (str, str)
-        Formats of a mean and of its standard deviation.
-    leads : bool
-        Whether tables and figures may show the metric first by default: not costs, nor bounds.
-    title : str
-        A heading; by default the name.
-    counted : bool
-        Whether it counts over the whole run, in a row of results beside its metrics; it is summed over rounds.
-    cost : bool
-        Whether it is a cost of the run rather than a quality of its answer.
-    falls : bool
-        Whether theory predicts O(1/t) in the iterations t, so that figures compare it with c / t.
-    function : callable, optional
-        For metrics computed on request only, as user-defined ones are: takes the model and the clients' tables, and
-        returns a number.
-    of_classes : callable, optional
-        The same for a metric of the rows' classes: takes these, too, (N,), and the run's seed.
+    - `name`: as in a result's ``metrics``.
+    - `meaning`: one clause.
+    - `better`: the better direction; None if there is none.
+    - `unit`: "" for a pure number.
+    - `axis`: axis of figures: "close", for values far from 0 or of similar size, whose differences an axis from 0 would
+      hide; "orders", for errors that span orders of magnitude down to 0.
+    - `digits`: formats of a mean and of its standard deviation.
+    - `leads`: whether tables and figures may show the metric first by default: not costs, nor bounds.
+    - `title`: a heading; by default the name.
+    - `counted`: whether it counts over the whole run, in a row of results beside its metrics; it is summed over rounds.
+    - `cost`: whether it is a cost of the run rather than a quality of its answer.
+    - `falls`: whether theory predicts O(1/t) in the iterations t, so that figures compare it with c / t.
+    - `function`: for metrics computed on request only, as user-defined ones are: takes the model and the clients'
+      tables, and returns a number.
+    - `of_classes`: the same for a metric of the rows' classes: takes these, too, (N,), and the run's seed.
     """
 
     name: str

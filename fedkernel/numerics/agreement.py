@@ -40,14 +40,9 @@ def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agr
     (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E, linear in those of each, is extremal
     at their bounds.
 
-    Parameters
-    ----------
-    table : ndarray of shape (k_a, k_b)
-        T: least number of rows in each pair of clusters.
-    missing : float
-        R: rows missing in the table.
-    slack : float
-        Most missing rows of a cell.
+    - `table` (k_a, k_b): T, the least number of rows in each pair of clusters.
+    - `missing`: R, the rows missing in the table.
+    - `slack`: most missing rows of a cell.
     """
     if missing <= 0 or table.size == 1:
         return Agreement(adjusted_rand(table), 0.0)

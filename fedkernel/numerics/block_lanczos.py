@@ -26,23 +26,12 @@ def block_lanczos(
     against all earlier vectors, at least twice; the projected matrix is formed from all products, not assumed banded.
     Of an eigenvalue with more than ``width`` copies only that many are found, or more by rounding: see `hides_copies`.
 
-    Parameters
-    ----------
-    multiply : callable
-        Returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows.
-    n, k : int
-        n is at least 2 k + 8 width.
-    width : int
-        b.
-    products : int
-        Most products with a single vector.
+    - `multiply`: returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows.
+    - `n`, `k`: n is at least 2 k + 8 width.
+    - `width`: b. `products`: most products with a single vector.
 
-    Returns
-    -------
-    values : ndarray of shape (k,)
-        In non-increasing order.
-    rows : ndarray of shape (k, n)
-        Orthonormal eigenvectors. Residuals are about 1e-15 of the largest eigenvalue's magnitude.
+    Returns `values` (k,), in non-increasing order; `rows` (k, n), orthonormal eigenvectors. Residuals are about 1e-15
+    of the largest eigenvalue's magnitude.
     """
     rng = np.random.default_rng(0)
     # vectors of a full basis, and after a restart

@@ -15,15 +15,9 @@ class RowSketch:
       row with a sign to one of q sums.
     - q larger, or None: the exact product B^T B, since each sum would hold about a single row.
 
-    Parameters
-    ----------
-    rows : int
-        n.
-    columns : int or None
-        q.
-    rng : Generator, optional
-        Of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the mean of F F^T
-        right and protect nothing: they follow from the seed.
+    - `rows`, `columns`: n and q.
+    - `rng`: of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the mean of F
+      F^T right and protect nothing: they follow from the seed.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:
@@ -65,19 +59,10 @@ def draw_distinct(
     Random Sampling with a Reservoir, 2006), which needs the weights of all rows. Here a block and then a row of it are
     drawn with replacement until enough are distinct, so that only blocks with drawn rows are weighed.
 
-    Parameters
-    ----------
-    sums : ndarray of shape (b,)
-        Sum of the weights of each block's rows: at least 0, not all 0.
-    samples : int
-    weigh : callable
-        Returns the weights, at least 0, of a block's rows by the block's number; called once per block.
-    rng : Generator
+    - `sums` (b,): sum of the weights of each block's rows: at least 0, not all 0.
+    - `weigh`: returns the weights, at least 0, of a block's rows by the block's number; called once per block.
 
-    Returns
-    -------
-    dict of int to ndarray
-        Sorted positions of the drawn rows, by block; fewer than `samples` if fewer rows have a weight.
+    Returns the sorted positions of the drawn rows, by block; fewer than `samples` if fewer rows have a weight.
     """
     remaining, weights, missing = np.array(sums), dict[int, FloatArray](), samples
     drawn: dict[int, Positions] = {}

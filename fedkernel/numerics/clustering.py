@@ -36,21 +36,10 @@ def k_means(
 ) -> FloatArray:
     """Cluster points by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, s)
-    n_clusters : int
-        k.
-    rng : Generator
-        Of the starts.
-    weights : ndarray of shape (n,), optional
-    restarts : int
-        Number of starts; the best is kept.
+    - `points` (n, s), `weights` (n,).
+    - `restarts`: number of starts; the best is kept.
 
-    Returns
-    -------
-    ndarray of shape (k, s)
-        The centres; fewer if there are fewer than k distinct points (of positive weight).
+    Returns (k, s): the centres; fewer if there are fewer than k distinct points (of positive weight).
     """
     if n_clusters < 1:
         raise InputError(f"n_clusters = {n_clusters}, but must be at least 1")
@@ -78,18 +67,10 @@ def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArra
 def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
     """Divide a number of samples in proportion to the clients' costs, by largest remainders.
 
-    Parameters
-    ----------
-    costs : ndarray of shape (M,)
-        At least 0. If all are 0, no client samples: the centres are exact.
-    samples : int
-    most : ndarray of shape (M,), optional
-        Each client's limit; the excess goes to the others, by their costs.
+    - `costs` (M,): at least 0. If all are 0, no client samples: the centres are exact.
+    - `most` (M,): each client's limit; the excess goes to the others, by their costs.
 
-    Returns
-    -------
-    ndarray of shape (M,)
-        Integers that sum to `samples`, if the limits of clients with a cost allow.
+    Returns (M,): integers that sum to `samples`, if the limits of clients with a cost allow.
     """
     total = float(costs.sum())
     if total <= 0:
@@ -113,10 +94,7 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
     negative one, so it is raised to 0 and its drawn points are scaled down: the weights near a centre always sum to the
     number of its points. With as many samples as points or more, the result is all points, each of weight 1.
 
-    Returns
-    -------
-    WeightedPoints
-        `samples` points and then the k centres; or the n points.
+    `points` (n, s), `centers` (k, s). Returns `samples` points and then the k centres; or the n points.
     """
     n = len(points)
     if samples >= n:

@@ -11,17 +11,12 @@ from fedkernel.numerics.linalg import above_rounding
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:
     """Return ||Z' - Z||_F^2 of Z = B B^T and Z' = U diag(after) U^T.
 
-    Parameters
-    ----------
-    before : ndarray of shape (r,)
-        The eigenvalues of Z: the columns of B, (N, r), are orthogonal, of these squared lengths.
-    after : ndarray of shape (r',)
-        Those of Z'.
-    values : ndarray of shape (r',)
-        Eigenvalues l of W^T W for some W = [A, b B]; of its eigenvectors v, U has the columns W v / sqrt(l).
-    coefficients : ndarray of shape (r, r')
-        The entries of the v for the columns b B, divided by b. Since b B^T W v = l v there, B^T U is sqrt(l) times
-        these, and with it Z^T Z' is known.
+    - `before` (r,): the eigenvalues of Z: the columns of B, (N, r), are orthogonal, of these squared lengths.
+    - `after` (r',): those of Z'.
+    - `values` (r',): eigenvalues l of W^T W for some W = [A, b B]; of its eigenvectors v, U has the columns W v /
+      sqrt(l).
+    - `coefficients` (r, r'): the entries of the v for the columns b B, divided by b. Since b B^T W v = l v there, B^T U
+      is sqrt(l) times these, and with it Z^T Z' is known.
     """
     common = float(np.sum(np.square(coefficients) * (values * after)))
     return max(float(before @ before + after @ after) - 2 * common, 0.0)
@@ -33,10 +28,7 @@ def mean_error(moves: Sequence[float]) -> float:
     The mean Z_{t+1} of t estimates xi moves by (xi_t - Z_t) / t, whose square is sigma^2 / (t (t - 1)) on average, and
     its own error has the square sigma^2 / t, where sigma^2 is the variance of xi.
 
-    Parameters
-    ----------
-    moves : sequence of float
-        ||Z_{t+1} - Z_t||_F^2 for t = 2, 3, ...; at least one.
+    - `moves`: ||Z_{t+1} - Z_t||_F^2 for t = 2, 3, ...; at least one.
     """
     return float(np.mean([t * (t - 1) * move for t, move in enumerate(moves, start=2)])) / (len(moves) + 1)
 
@@ -44,12 +36,8 @@ def mean_error(moves: Sequence[float]) -> float:
 def eigengap(values: FloatArray, least: int, most: int) -> int:
     """Return the s with the largest ratio l_s / l_{s+1} of consecutive eigenvalues.
 
-    Parameters
-    ----------
-    values : ndarray
-        In non-increasing order. Missing values, up to `most` + 1, and those at rounding level count as 0.
-    least, most : int
-        Range of s; of equal ratios the first counts.
+    - `values`: in non-increasing order. Missing values, up to `most` + 1, and those at rounding level count as 0.
+    - `least`, `most`: range of s; of equal ratios the first counts.
     """
     padded = np.zeros(most + 1)
     padded[: values.size] = values[: most + 1]
@@ -65,15 +53,9 @@ def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> Flo
     The fall to rounding level at the end of columns or landmarks is no gap, so the last eigenvalue above it is no
     candidate. If clients sent only the leading part of a spectrum, each eigenvalue may be larger by their omission.
 
-    Parameters
-    ----------
-    values : ndarray
-        The matrix' largest eigenvalues in non-increasing order; `most` + 1 if there are enough.
-    most : int
-    rows : int
-        Size of the matrix, for its rounding level.
-    omitted : float
-        Largest possible excess of a true eigenvalue.
+    - `values`: the matrix' largest eigenvalues in non-increasing order; `most` + 1 if there are enough.
+    - `rows`: size of the matrix, for its rounding level.
+    - `omitted`: largest possible excess of a true eigenvalue.
     """
     above = values[above_rounding(values, rows)]
     candidates = min(most, above.size - 1)

@@ -42,15 +42,9 @@ def orthogonal_blocks(G: FloatArray) -> FloatArray:
     independent of R, which has the lengths of G's columns: each frequency is as normal as G's, and the lengths are
     independent of each other.
 
-    Parameters
-    ----------
-    G : ndarray of shape (d, count)
-        Standard normal.
+    - `G` (d, count): standard normal.
 
-    Returns
-    -------
-    ndarray of shape (d, count)
-        In blocks of d columns, the last perhaps smaller. The last bits depend on the installed LAPACK.
+    Returns (d, count): in blocks of d columns, the last perhaps smaller. The last bits depend on the installed LAPACK.
     """
     d, count = G.shape
     frequencies = np.empty_like(G)

@@ -97,11 +97,7 @@ class Kernel(abc.ABC):
         `gram` up to rounding; float32 values have about five digits of the largest, if the rows are not far from each
         other in terms of the kernel's width and, for sparse rows, of the origin.
 
-        Parameters
-        ----------
-        Y : array or CSR array of shape (m, d)
-            Some hundred rows: CSR rows become dense if (m, d) numbers are few enough.
-        dtype : float32 or float64
+        - `Y` (m, d), dense or CSR: some hundred rows; CSR rows become dense if (m, d) numbers are few enough.
         """
         Y = _checked_rows(Y, "Y")
         return self._against(Y, float_type(dtype), self._gamma_for(Y))

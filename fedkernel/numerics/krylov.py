@@ -52,29 +52,15 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
     Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised
     against the whole basis, twice, which costs 8 n b^2 steps flops.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        Not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
-    k : int
-        Between 1 and n.
-    tol : float
-        At least 0, which requests a residual at rounding level.
-    max_steps : int
-        Most products, at least k / b.
-    seen : sequence of (ndarray, ndarray)
-        To resume a search without its coroutine: its blocks, of which `start` is the first, and their products. The
-        first block yielded is the next one.
+    - `start` (n, b): not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
+    - `k`: between 1 and n.
+    - `tol`: at least 0, which requests a residual at rounding level.
+    - `max_steps`: most products, at least k / b.
+    - `seen`: to resume a search without its coroutine: its blocks, of which `start` is the first, and their products.
+      The first block yielded is the next one.
 
-    Returns
-    -------
-    Eigenpairs
-        Signs as by `fix_signs`; `Unconverged` if `max_steps` ended the search.
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range, or a product has another shape than its block or is not finite.
+    Signs are as by `fix_signs`; the result is `Unconverged` if `max_steps` ended the search. Raises InputError if an
+    argument is out of range, or a product has another shape than its block or is not finite.
     """
     _check_count(start, k, max_steps)
     return (yield from _search(start, _Leading(k, tol), max_steps, seen))
@@ -89,20 +75,11 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     missed: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues of a dense bulk
     below one fifty times as large; with a tenth 4 times, with a hundredth never.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        As for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding.
-    threshold : float
-    tol : float
-        At least 0.
-    max_steps : int
-        Most products.
+    - `start` (n, b): as for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding.
+    - `tol`: at least 0.
+    - `max_steps`: most products.
 
-    Returns
-    -------
-    Eigenpairs
-        All of them, perhaps none. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
+    Returns all such pairs, perhaps none, with signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -117,21 +94,12 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
     residual, no other ratio may be as large. Later pairs are only as accurate as that takes. Ratios equal up to
     rounding require pairs of that accuracy.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        As for `block_krylov`.
-    most : int
-        Between 1 and n.
-    tol : float
-        At least 0.
-    max_steps : int
-        Most products, more than `most` / b. A search ended by them may have another number than A.
+    - `start` (n, b): as for `block_krylov`.
+    - `most`: between 1 and n.
+    - `tol`: at least 0.
+    - `max_steps`: most products, more than `most` / b. A search ended by them may have another number than A.
 
-    Returns
-    -------
-    Eigenpairs
-        `most` + 1, which determine the number, or n. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
+    Returns `most` + 1 pairs, which determine the number, or n, as `block_krylov` does.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)

@@ -62,22 +62,12 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 4 k + 12 b
     vectors, b in a block.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n), or LinearOperator
-        Taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not modified.
-    k : int
-        Between 1 and n.
+    - `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not
+      modified.
+    - `k`: between 1 and n.
 
-    Returns
-    -------
-    Eigenpairs
-        Signs as by `fix_signs`; the same call gives the same bits.
-
-    Raises
-    ------
-    InputError
-        If `A` is not square or not finite, or `k` is out of range.
+    Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not square or not
+    finite, or `k` is out of range.
     """
     if not isinstance(A, LinearOperator):
         A = np.asarray(A, dtype=np.float64)
@@ -105,16 +95,10 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     forming F F^T would give eps * l_1 / l. For a large F and a small k by Lanczos, kept only if l_k >= 1e-4 l_1, where
     the difference does not matter. Beyond the rank, eigenvalues are zero and eigenvectors any orthonormal completion.
 
-    Parameters
-    ----------
-    F : ndarray of shape (n, r)
-    k : int
-        Between 1 and n, also above r.
+    - `F` (n, r).
+    - `k`: between 1 and n, also above r.
 
-    Raises
-    ------
-    InputError
-        If `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
+    Raises InputError if `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
     """
     check_matrix(F, "F")
     n, r = F.shape
@@ -148,11 +132,8 @@ def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs
     DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs within the range of Lanczos, then
     LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n), or LinearOperator
-    ratio : float
-        At least 0, less than 1.
+    - `A` (n, n).
+    - `ratio`: at least 0, less than 1.
     """
     n = _checked_size(A, 1)
     return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
@@ -187,16 +168,10 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
 
     For a Gram matrix A of vectors, their combinations by R's columns are an orthonormal basis of their span.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n)
-    tol : float
-        Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
+    - `A` (n, n).
+    - `tol`: eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
 
-    Raises
-    ------
-    InputError
-        If some of the others are below `SMALLEST`.
+    Raises InputError if some of the others are below `SMALLEST`.
     """
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)

@@ -24,14 +24,9 @@ Apply = Callable[[FloatArray], FloatArray]
 class LowRank(NamedTuple):
     """Symmetric (n, n) matrix ``A = B C B^T`` with orthonormal columns B, (n, m), perhaps not formed.
 
-    Attributes
-    ----------
-    core : ndarray of shape (m, m)
-        C, symmetric.
-    coordinates : callable
-        Returns B^T V of vectors V, (n, k).
-    vectors : callable
-        Returns B S of coordinates S, (m, k).
+    - `core` (m, m): C, symmetric.
+    - `coordinates`: returns B^T V of vectors V, (n, k).
+    - `vectors`: returns B S of coordinates S, (m, k).
     """
 
     core: FloatArray
@@ -51,14 +46,9 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
     the start. After the first product all vectors are in the span of a `LowRank` matrix' B: the rest uses its core
     alone, with the same result up to rounding.
 
-    Parameters
-    ----------
-    A : callable or LowRank
-        The callable returns the product with an array of shape (n, k).
-    start : ndarray of shape (n, k)
-        Not zero; several columns are orthonormalised first.
-    iterations : int
-        At least 0.
+    - `A`: the callable returns the product with an array of shape (n, k).
+    - `start` (n, k): not zero; several columns are orthonormalised first.
+    - `iterations`: at least 0.
     """
     check_matrix(start, "start")
     if iterations < 0:
@@ -91,19 +81,11 @@ def shortens(shape: tuple[int, int], k: int, iterations: int) -> bool:
 def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply) -> LowRank | None:
     """Compute F F^T in coordinates of its eigenvectors, from those of F^T F and one product.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (d, d)
-        F^T F.
-    k : int
-        Number of leading eigenvectors of F F^T wanted from at least three power iterations.
-    product, transposed_product : callable
-        Return F S and F^T V.
+    - `gram` (d, d): F^T F.
+    - `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations.
+    - `product`, `transposed_product`: return F S and F^T V.
 
-    Returns
-    -------
-    LowRank or None
-        None if the k-th eigenvalue is so small beside the first that F^T F has lost its digits.
+    Returns None if the k-th eigenvalue is so small beside the first that F^T F has lost its digits.
     """
     if not all_finite(gram):
         return None

@@ -30,15 +30,9 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     of rows.
     Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
 
-    Parameters
-    ----------
-    coreset : WeightedPoints
-    labels : ndarray of shape (c,)
+    - `labels` (c,).
 
-    Returns
-    -------
-    Silhouette or None
-        From -1 to 1; None for fewer than two clusters of positive weight, or more than 20,000 points.
+    Returns a mean from -1 to 1, or None for fewer than two clusters of positive weight or more than 20,000 points.
     """
     points, weights, clusters = _weighing(coreset, labels)
     sizes = np.bincount(clusters, weights=weights)

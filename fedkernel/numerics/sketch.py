@@ -60,19 +60,12 @@ class RandomFeatures:
     without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,
     by which LAPACK differs between machines.
 
-    Parameters
-    ----------
-    kernel : RBF or Laplacian
-        Its gamma must be a number.
-    n_features : int
-        D; even for "pairs".
-    form : {"pairs", "cosine"}
-    seed : int
-    frequencies : {"independent", "orthogonal", "structured"}
-        "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More columns make
-        independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction: both stay
-        independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns frequencies,
-        with p the next power of two; else as "orthogonal".
+    - `kernel`: its gamma must be a number.
+    - `n_features`: D; even for "pairs".
+    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More
+      columns make independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction:
+      both stay independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns
+      frequencies, with p the next power of two; else as "orthogonal".
     """
 
     kernel: ShiftInvariant
@@ -98,13 +91,8 @@ class RandomFeatures:
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> OfRows:
         """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
 
-        Parameters
-        ----------
-        columns : int
-        draw : int
-            Number of the draw: each gives independent features.
-        dtype : float32 or float64
-            Of A. float32 keeps about six digits less the digits of the largest |w^T x|.
+        - `draw`: number of the draw: each gives independent features.
+        - `dtype`: of A. float32 keeps about six digits less the digits of the largest |w^T x|.
         """
         dtype = float_type(dtype)
         angles, offsets = self._angles(columns, draw, dtype)
@@ -205,12 +193,7 @@ class ArcCosineFeatures:
     sqrt(2) (w^T x)^degree for w^T x > 0, else 0, with standard normal w. Source: Cho and Saul, Kernel Methods for
     Deep Learning, NIPS 2009, equation 1.
 
-    Parameters
-    ----------
-    kernel : ArcCosine
-    n_features : int
-        m.
-    seed : int
+    - `n_features`: m.
     """
 
     kernel: ArcCosine
@@ -249,13 +232,8 @@ class TensorSketch:
     scikit-learn's PolynomialCountSketch computes the same, but takes CSR rows a column at a time: 9 s for 2048 rows
     with 20000 columns, degree 4 and m = 2000, which take 0.1 s here.
 
-    Parameters
-    ----------
-    kernel : Polynomial
-        Its gamma must be a number.
-    n_features : int
-        m.
-    seed : int
+    - `kernel`: its gamma must be a number.
+    - `n_features`: m.
     """
 
     kernel: Polynomial
@@ -321,17 +299,10 @@ class SubspaceEmbedding:
     features vary little, m = t is as accurate as m = 2000, and t = 50 takes a fortieth of the time; polynomial kernels
     and arc-cosine kernels of higher degree need m > t. The numbers depend on the fields and the number of columns only.
 
-    Parameters
-    ----------
-    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
-        Its gamma must be a number.
-    size : int, optional
-        t. None: all m features, or the rows themselves (dense) for a linear kernel.
-    n_features : int
-        m, at least t; it is rounded up to a multiple of t.
-    seed : int
-    frequencies : {"independent", "orthogonal", "structured"}
-        Of an RBF kernel's features, see `RandomFeatures`.
+    - `kernel`: its gamma must be a number.
+    - `size`: t. None: all m features, or the rows themselves (dense) for a linear kernel.
+    - `n_features`: m, at least t; it is rounded up to a multiple of t.
+    - `frequencies`: of an RBF kernel's features, see `RandomFeatures`.
     """
 
     kernel: Embeddable

@@ -30,12 +30,8 @@ class StructuredFrequencies:
     of (w^T z)^4, for z of length r, is then r^4 (3 - 8 / p^2) at worst, for z with one entry: of cos(w^T z) this takes
     about r^4 exp(-r^2 / 2) / (3 p^2), which is largest at r = 2: 0.72 / p^2.
 
-    Attributes
-    ----------
-    signs : ndarray of shape (blocks, 3, p)
-        Diagonals of D3, D2 and D1.
-    factors : ndarray of shape (count,)
-        Lengths, without the Hadamard matrices' own.
+    - `signs` (blocks, 3, p): diagonals of D3, D2 and D1.
+    - `factors` (count,): lengths, without the Hadamard matrices' own.
     """
 
     signs: FloatArray

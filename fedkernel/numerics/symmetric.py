@@ -28,16 +28,9 @@ def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> Fl
 
     Besides the matrix memory holds at most one block of 256 rows, or with several idle cores a quarter of the matrix.
 
-    Parameters
-    ----------
-    n : int
-    upper : callable
-        Takes some rows, and the columns from the first of these rows on; returns these entries.
+    - `upper`: takes some rows, and the columns from the first of these rows on; returns these entries.
 
-    Raises
-    ------
-    InputError
-        If a block has another shape.
+    Raises InputError if a block has another shape.
     """
     K = np.empty((n, n))
 

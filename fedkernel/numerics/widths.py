@@ -38,18 +38,9 @@ def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
     Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
     2016) take 0.2 times it.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-    max_rows : int, default=1000
-        At least 2. Of more rows, this many are drawn without replacement.
-    seed : int, default=0
-        Of that draw.
+    `X` (n, d), dense or CSR. Of more than `max_rows`, at least 2, so many are drawn without replacement.
 
-    Raises
-    ------
-    InputError
-        If there are fewer than two rows, or at least half of the distances are zero.
+    Raises InputError if there are fewer than two rows, or at least half of the distances are zero.
     """
     X = check_rows(X, "X")
     n = X.shape[0]
@@ -115,19 +106,7 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     sum of squared distances to the mean. S adds up over clients, once they know the mean of all, without the
     cancellation of sums and sums of squares for rows far from the origin.
 
-    Parameters
-    ----------
-    rows : int
-        N.
-    mean : ndarray of shape (d,)
-        Of all rows.
-    scatter : float
-        S.
-
-    Raises
-    ------
-    InputError
-        If the rows are the same up to rounding.
+    `rows`: N. `mean` (d,): of all rows. `scatter`: S. Raises InputError if the rows are the same up to rounding.
     """
     # The mean is rounded: constant columns of size a leave squares of about eps a.
     if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
@@ -169,19 +148,11 @@ def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
 
     Source: scikit-learn's SVC, ``gamma="scale"``.
 
-    Parameters
-    ----------
-    rows : int
-        N.
-    scatter : float
-        S, the sum of all entries' squared distances to their mean.
-    mean_squares : float
-        d times the squared mean of all entries, for the rounding level of S.
+    - `rows`: N.
+    - `scatter`: S, the sum of all entries' squared distances to their mean.
+    - `mean_squares`: d times the squared mean of all entries, for the rounding level of S.
 
-    Raises
-    ------
-    InputError
-        If the entries are the same up to rounding.
+    Raises InputError if the entries are the same up to rounding.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
