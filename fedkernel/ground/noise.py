@@ -22,8 +22,8 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
     """Draw normal noise for an array, from a secret key or the operating system.
 
     With a key, equal values and scale give equal noise, so that repeating a run or study does not average the noise
-    out. Any other values or scale give independent noise. `scale`: standard deviation. `key`: 32 bytes of the site;
-    empty: the operating system's generator.
+    out. Any other values or scale give independent noise: runs with other scales or other rows do average it. `scale`:
+    standard deviation. `key`: 32 bytes of the site; empty: the operating system's generator.
     """
     if not key:
         return scale * system_normal(values.shape)

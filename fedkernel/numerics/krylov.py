@@ -91,7 +91,7 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
 
     Their number is that of `components_by_gap` among `most`. The search ends as that of `block_krylov` for this number
     of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and that plus its
-    residual, no other ratio may be as large. Later pairs are only as accurate as that takes. Ratios equal up to
+    residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios equal up to
     rounding require pairs of that accuracy.
 
     - `start` (n, b): as for `block_krylov`.
