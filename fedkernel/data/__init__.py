@@ -1,4 +1,4 @@
-"""Data: named tables (`load`), their division among clients (`split`), and a site's own (`as_table`, `open_table`)."""
+"""Data sets by name (`load`), partitions among clients (`split`), and site tables (`as_table`, `open_table`)."""
 
 from typing import TYPE_CHECKING
 

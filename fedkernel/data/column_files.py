@@ -1,4 +1,4 @@
-"""The columns of a site's CSV file, spreadsheet or parquet file: their names, and what reads some of them."""
+"""Readers for columns of a site's CSV file, spreadsheet or parquet file."""
 
 import csv
 import importlib
@@ -16,18 +16,18 @@ NULLS = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
      "NaN", "n/a", "nan", "null")
 )  # fmt: skip
-"""Texts that mean that a cell is missing: those of pyarrow."""
+"""Texts that pyarrow takes for missing cells."""
 
 Reader = Callable[[Sequence[str], Sequence[str]], Any]
-"""Reads columns, some of them as the texts that they are, into a pyarrow table."""
+"""Function that reads columns into a pyarrow table, the second list of them as texts."""
 
 
 def open_csv(path: Path, form: Form) -> tuple[list[str], Reader]:
-    """Return the names in a file's header, without blanks around them, and what reads the columns below."""
+    """Return the stripped column names of a CSV file, and a reader of its columns."""
     with readable(path, ALLOWED), path.open(newline="", encoding=with_mark(form.encoding)) as stream:
         rows = csv.reader(stream, delimiter=form.delimiter)
         passed = sum(1 for _ in islice(rows, form.header - 1))
-        lines = rows.line_num  # of which a row may have several
+        lines = rows.line_num  # a row may span several lines
         header = next(rows, None)
     check_header(path, form.header, passed + (header is not None), header)
     names = [name.strip() for name in header or ()]
@@ -39,7 +39,7 @@ def open_csv(path: Path, form: Form) -> tuple[list[str], Reader]:
 
 
 def check_header(path: Path, header: int, rows: int, cells: Sequence[Any] | None) -> None:
-    """Raise InputError unless the row that is to have the names is among a file's rows and has some, its `cells`."""
+    """Raise InputError if the header row is missing or empty; `cells` are its contents."""
     if rows == 0:
         raise InputError(f"{path} is empty; allowed: a row with the names of the columns, then the rows")
     if cells is None:
@@ -56,21 +56,21 @@ def _read_csv(
     path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str], *, above: int
 ) -> Any:
     arrow, string = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow").string()
-    wrong: list[Any] = []
+    broken: list[Any] = []
 
     def refuse(row: Any) -> str:
-        wrong.append(row)
+        broken.append(row)
         return "error"
 
     try:
         with readable(path, ALLOWED):
             read = arrow.read_csv(
                 path,
-                # with threads it does not know the number of a wrong row
+                # with threads the number of a wrong row is unknown
                 read_options=arrow.ReadOptions(
                     use_threads=False, encoding=form.encoding.replace("utf-8", "utf8"), skip_rows=above
                 ),
-                # of a single column, an empty line is a row without a value
+                # with a single column, an empty line is a row without a value
                 parse_options=arrow.ParseOptions(
                     delimiter=form.delimiter,
                     newlines_in_values=True,
@@ -85,23 +85,23 @@ def _read_csv(
                 ),
             )
     except InputError:
-        if not wrong:
+        if not broken:
             raise
-        commas = form.delimiter == "," and wrong[0].actual_columns > len(header)
+        commas = form.delimiter == "," and broken[0].actual_columns > len(header)
         hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
         raise InputError(
-            f"{path}: {row_of_file(wrong[0].number - above - 2, form.header)} has {wrong[0].actual_columns} values; "
+            f"{path}: {row_of_file(broken[0].number - above - 2, form.header)} has {broken[0].actual_columns} values; "
             f"allowed: one for each of the {len(header)} columns{hint}"
         ) from None
     return read.rename_columns(list(include))
 
 
 MOST_CELLS = 50_000_000
-"""Of a sheet, from its first to its last row and column that hold something."""
+"""Most cells of a sheet's bounding box."""
 
 
 class Sheet(NamedTuple):
-    """A spreadsheet's first sheet: its name, how many there are, and rows of cells, the first of which has names."""
+    """First sheet of a spreadsheet: name, number of sheets, and rows of cells with the names first."""
 
     name: str
     sheets: int
@@ -109,11 +109,10 @@ class Sheet(NamedTuple):
 
 
 def read_sheet(path: Path, header: int = 1) -> Sheet:
-    """Read the first sheet of an .xlsx file from the row `header` on, results of formulas as the spreadsheet left them.
+    """Read the first sheet of an .xlsx file from row `header` on, with stored results of formulas.
 
-    Raises InputError: without openpyxl, and for a file that is missing, damaged or none of these, or has no names
-    there; for a cell so far from the others that there are more than `MOST_CELLS` between: a small file can have one,
-    and each would take memory.
+    Raises InputError: without openpyxl; for a file that is missing, damaged, no spreadsheet or without names in that
+    row; and for more than `MOST_CELLS` cells, since a small file can span millions of empty ones.
     """
     try:
         openpyxl = importlib.import_module("openpyxl")
@@ -122,14 +121,14 @@ def read_sheet(path: Path, header: int = 1) -> Sheet:
             f"{path} is read by openpyxl, which is missing; allowed: pip install 'fedkernel[xlsx]', or a .csv file"
         ) from None
     with readable(path, "a spreadsheet, .xlsx"), path.open("rb") as stream, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of styles and extensions that are not read
+        warnings.simplefilter("ignore")  # about styles and extensions
         try:
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
             rows = _filled(path, book.worksheets[0]) if book.worksheets else []
-        except SyntaxError:  # the XML's; its text quotes the file
+        except SyntaxError:  # of the XML; its text quotes the file
             raise InputError(f"{path} is damaged or no spreadsheet (ParseError); allowed: .xlsx") from None
     while rows and all(cell is None for cell in rows[-1]):
-        rows.pop()  # formatted, and empty
+        rows.pop()  # formatted, but empty
     check_header(path, header, len(rows), rows[header - 1] if header <= len(rows) else None)
     rows = rows[header - 1 :]
     width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
@@ -138,16 +137,16 @@ def read_sheet(path: Path, header: int = 1) -> Sheet:
 
 
 def _filled(path: Path, sheet: Any) -> list[list[Any]]:
-    """Return the rows of a sheet, each up to its last cell that holds something."""
-    rows, width, last, cut = list[list[Any]](), 0, None, list[Any]()
+    """Return the rows of a sheet, each up to its last filled cell."""
+    rows, width, last, cells = list[list[Any]](), 0, None, list[Any]()
     for row in sheet.iter_rows(values_only=True):
-        if row is not last:  # rows that are not there are all the same one
-            last, cut = row, list(row)
-            while cut and cut[-1] is None:
-                cut.pop()
-        rows.append(cut)
-        width = max(width, len(cut))
-        if cut and len(rows) * width > MOST_CELLS:
+        if row is not last:  # absent rows share one object
+            last, cells = row, list(row)
+            while cells and cells[-1] is None:
+                cells.pop()
+        rows.append(cells)
+        width = max(width, len(cells))
+        if cells and len(rows) * width > MOST_CELLS:
             raise InputError(
                 f"{path} reaches to row {len(rows):,} and column {width:,}; allowed: {MOST_CELLS:,} cells, or .parquet"
             )
@@ -155,10 +154,12 @@ def _filled(path: Path, sheet: Any) -> list[list[Any]]:
 
 
 def open_sheet(path: Path, header: int = 1) -> tuple[list[str], Reader]:
-    """Return the names in a row of a spreadsheet's first sheet, and what reads the columns below."""
+    """Return the column names of a spreadsheet's first sheet, and a reader of its columns."""
     sheet = read_sheet(path, header)
     names = ["" if cell is None else text_of(cell) for cell in sheet.rows[0]]
-    below = [row for row in sheet.rows[1:] if any(cell is not None for cell in row)]  # as empty lines of a CSV file
+    below = [
+        row for row in sheet.rows[1:] if any(cell is not None for cell in row)
+    ]  # skipped like empty lines of a CSV file
     arrow = importlib.import_module("pyarrow")
 
     def column(name: str, as_text: bool) -> Any:
@@ -178,12 +179,12 @@ def open_sheet(path: Path, header: int = 1) -> tuple[list[str], Reader]:
 
 
 def text_of(cell: Any) -> str:
-    """Return a spreadsheet's cell as a text: what it shows, without blanks around, and 7 for the number 7.0."""
+    """Return a spreadsheet's cell as stripped text; the number 7.0 gives "7"."""
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
 
 
 def open_parquet(path: Path) -> tuple[list[str], Reader]:
-    """Return the names of a parquet file's columns, and what reads some of them."""
+    """Return the stripped column names of a parquet file, and a reader of its columns."""
     parquet = importlib.import_module("pyarrow.parquet")
     with readable(path):
         schema = parquet.read_schema(path)

@@ -1,4 +1,4 @@
-"""Columns: what frames call them; whether those that pyarrow reads hold numbers, and these put side by side."""
+"""Column names of frames, and numeric columns of pyarrow tables."""
 
 import importlib
 from collections.abc import Sequence
@@ -12,22 +12,21 @@ from fedkernel.ground import AnyArray, InputError, row_of_file
 
 
 def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the columns of the first frame among tables with the same columns; () if these have none."""
+    """Return the first frame's column names; () if there is no frame or its columns are only numbered."""
     labels = (frame_columns(table) for table in tables if is_frame(table))
     return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether a column of this pyarrow type holds numbers; true and false are 1 and 0."""
+    """Return whether a pyarrow type is numeric; true and false count as 1 and 0."""
     types = importlib.import_module("pyarrow.types")
     return any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean))
 
 
 def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0, header: int = 1) -> AnyArray:
-    """Return the columns of a pyarrow table of numbers side by side, or an InputError that names an empty cell.
+    """Return a pyarrow table's numeric columns as an array of shape (n, d); InputError for an empty cell.
 
-    `what`: how the error text calls it. `first`: the number of its first row, for the error text. `header`: the row of
-    its file that has the names. Returns ndarray of shape (n, d).
+    For the error text: `what` names the table, `first` is the number of its first row, `header` the row of names.
     """
     table = np.empty(read.shape, dtype)
     for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):
@@ -41,13 +40,13 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0, he
 
 
 def entries_of(column: Any) -> AnyArray:
-    """Return what a column of pyarrow's holds, which is numeric: anything where it has a null.
+    """Return the values of a numeric pyarrow column, arbitrary at nulls.
 
-    So does pyarrow's own ``to_numpy``; but that imports pandas where it is installed, for a quarter of a second.
+    pyarrow's own ``to_numpy`` would import pandas, for a quarter of a second.
     """
     array = column.combine_chunks()
     data, first, count = array.buffers()[1], array.offset, len(array)
-    if str(array.type) == "bool":  # eight to a byte
+    if str(array.type) == "bool":  # eight per byte
         bits = np.unpackbits(np.frombuffer(data or b"", np.uint8), count=first + count, bitorder="little")
         return bits[first:].astype(bool)
     kind = np.dtype(FLOATS.get(str(array.type), str(array.type)))
@@ -55,4 +54,4 @@ def entries_of(column: Any) -> AnyArray:
 
 
 FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
-"""NumPy's names of types, by pyarrow's; integers are called the same."""
+"""numpy's names of pyarrow's types; integers have the same names."""

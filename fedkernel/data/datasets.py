@@ -1,20 +1,18 @@
-"""Named data sets: bundled with scikit-learn, generated, downloaded once, or npz files of the user's own.
+"""Named data sets: bundled with scikit-learn, generated, downloaded once, or the user's npz files.
 
-| name | what |
+| name | source |
 |---|---|
 | `iris`, `digits`, ... | bundled with scikit-learn (`BUNDLED`) |
 | `geometric`, `blobs`, ... | generated, with options (`GENERATED`) |
 | `fetch:NAME` | downloaded by scikit-learn on first use (`FETCHED`) |
-| `openml:NAME`, `openml:ID` | downloaded from openml.org on first use; an id names one version for good |
-| `NAME`, `npz:NAME` | the file NAME.npz of the folder that the environment variable FEDKERNEL_DATA names |
+| `openml:NAME`, `openml:ID` | downloaded from openml.org on first use; an id fixes the version |
+| `NAME`, `npz:NAME` | the file NAME.npz in the folder of the environment variable FEDKERNEL_DATA |
 | `npz:PATH.npz` | any npz file |
-| `package.module:function` | what a loader of one's own returns: X, or X and y; `options` are its arguments |
+| `package.module:function` | a user's loader that returns X, or X and y; `options` are its arguments |
 
-An npz file holds an array X, or is one that scipy.sparse.save_npz wrote. Sparse are `documents`, such files, and some
-sets that are downloaded (rcv1, 20newsgroups_vectorized, some of OpenML): they are made dense unless `sparse` is set.
-
-A bare name that is bundled or generated means that set even if FEDKERNEL_DATA holds a file of that name; `npz:`
-always means the file.
+An npz file holds an array X, or was written by scipy.sparse.save_npz. Sparse sets are `documents`, such files, and some
+downloads (rcv1, 20newsgroups_vectorized, some of OpenML): they are made dense unless `sparse` is set. A bare name
+means a bundled or generated set even if FEDKERNEL_DATA has a file of that name; `npz:` always means the file.
 """
 
 import dataclasses
@@ -60,18 +58,18 @@ from fedkernel.ground import (
     value_object,
 )
 
-SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
-DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
+SPARSE_SCALES = ("none", "unit-norm")  # they preserve zeros
+DENSE_CELLS = 100_000_000  # largest sparse set that is made dense: 0.8 GB of float64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """A table of numbers with, perhaps, one label per row.
+    """Table of numbers, with a label per row if the source has labels.
 
-    - `X` (N, d): CSR (csr_array) where the specification says sparse.
-    - `y` (N,): labels (integers or text) or targets (floats), as the source has them.
-    - `columns`: the source's names of the columns, or x0, x1, ... where it has none.
-    - `source`: where the numbers came from.
+    - `X` (N, d): CSR (csr_array) if the specification asks for sparse.
+    - `y` (N,): labels (integers or text) or targets (floats) of the source.
+    - `columns`: the source's names of the columns, or x0, x1, ... by default.
+    - `source`: origin of the numbers.
     """
 
     name: str
@@ -83,7 +81,7 @@ class Dataset:
 
 @value_object()
 class DataSpec:
-    """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
+    """Specification of a data set, as in a `[data]` table; hashable, with JSON through `pydantic.TypeAdapter`.
 
     Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
@@ -92,18 +90,15 @@ class DataSpec:
       "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
       zeros).
     - `rows`: keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
-    - `share`: in place of `rows`, their share of all, rounded to a row at least: what sets of different sizes have in
-      common.
+    - `share`: in place of `rows`, a fraction of all rows, rounded to at least one row.
     - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
-    - `against_rest`: make two classes of all: this label's, which is 1, and the rest, which is 0.
-    - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's, so
-      that an experiment's repetitions have data of their own.
-    - `options`: fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader; no
-      other set has any.
-    - `sparse`: keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would
-      fill the zeros and are refused.
-    - `transposed`: give features as rows and samples as columns, without labels: a vertical partition then deals out
-      samples, and VFedPCA, not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
+    - `against_rest`: merge all labels into two classes: 1 for this label, 0 for the others.
+    - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's own
+      seed, so that repetitions of an experiment use different data.
+    - `options`: fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader.
+    - `sparse`: keep a sparse set as CSR. Scales other than "none" and "unit-norm" would fill the zeros and are refused.
+    - `transposed`: swap samples and features, without labels: a vertical partition then divides samples, and VFedPCA,
+      not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
     """
 
     name: str
@@ -132,17 +127,17 @@ class DataSpec:
             raise InputError("transposed = true has no meaning with sparse = true: such tables are read by rows")
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
-        """Return what is meant where a relative path in `name`, if there is one, counts from this folder."""
+        """Return the specification with a relative path resolved against a folder."""
         path = named_path(self.name)
         return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
 
     def drawn(self, seed: int) -> "DataSpec":
-        """Return what is meant in a run with this seed."""
+        """Return the specification with seed "run" replaced by a run's seed."""
         return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
 
     @property
     def number(self) -> int:
-        """The seed; InputError where it is a run's, and there is none."""
+        """The seed as a number; InputError for "run", outside of a run."""
         if isinstance(self.seed, str):
             raise InputError(f"seed = {self.seed!r}, but data that are loaded for no run need a number")
         return self.seed
@@ -153,13 +148,12 @@ class DataSpec:
 
 
 def load(spec: DataSpec | str) -> Dataset:
-    """Load the data that `spec` (or a bare name) says.
+    """Load a data set by specification or bare name.
 
-    Sparse sets are made dense, unless they are to be kept, after the rows have been chosen, and refused where more than
-    `DENSE_CELLS` numbers are left: set `rows`, or `sparse`.
+    A sparse set is made dense after the choice of rows, unless `sparse` is set; InputError above `DENSE_CELLS` numbers.
 
-    Raises InputError: unknown name, no network for a set that must be downloaded, a file that is missing or not a table
-    of finite numbers, more rows or other classes than the set has, a dense set where a sparse one is asked for.
+    Raises InputError: unknown name, no network for a download, a file that is missing or not a table of finite numbers,
+    more rows or other classes than the set has, a dense set with `sparse`.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
     raw = _find(spec)
@@ -167,7 +161,7 @@ def load(spec: DataSpec | str) -> Dataset:
     is_sparse: bool = sparse.issparse(raw.X)
     if spec.sparse and not is_sparse:
         raise InputError(f"sparse = true: {what} is dense; allowed with it: sparse = false")
-    # checked before rows are left out, so that an error's position is the file's
+    # checked before the choice of rows, so that an error's position is the file's
     X: Any = check_rows(raw.X, what)
     y = raw.y
     rows = _chosen_rows(spec, X.shape[0], y)
@@ -206,11 +200,11 @@ def _find(spec: DataSpec) -> Raw:
         return read_npz(npz_path(rest if colon else spec.name))
     if _has_loader(spec.name):
         return _from_loader(spec)
-    every = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
-    close = difflib.get_close_matches(spec.name, every, n=3, cutoff=0.5)
+    known = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
+    close = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise InputError(
-        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(every)}, openml:NAME, openml:ID, "
+        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(known)}, openml:NAME, openml:ID, "
         f"npz:PATH.npz, and npz files of the folder {FOLDER_VARIABLE} ({os.environ.get(FOLDER_VARIABLE) or 'not set'})"
     )
 
@@ -233,7 +227,7 @@ def _from_loader(spec: DataSpec) -> Raw:
 
 
 def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
-    """Return the positions of the rows that `classes`, and `rows` or `share`, leave, in order; None: all."""
+    """Return the sorted positions of the rows chosen by `classes`, `rows` and `share`; None means all."""
     if spec.classes is None and spec.rows is None and spec.share is None:
         return None
     rows = np.arange(n)
@@ -247,7 +241,7 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
 
 
 def _with_labels(name: str, field: str, wanted: Sequence[int | str], y: AnyArray | None) -> npt.NDArray[np.bool_]:
-    """Tell which rows have one of the labels that a field of the specification wants."""
+    """Return a mask of the rows with one of the wanted labels."""
     if y is None:
         raise InputError(f"{field} = {list(wanted)}: data set {name!r} has no labels; leave {field} out")
     labels, which = np.unique(y, return_inverse=True)
@@ -266,22 +260,22 @@ def _label_text(label: Any) -> str:
 def _scaled(X: Any, scale: str) -> Any:
     if scale == "none":
         return X
-    from sklearn import preprocessing  # noqa: PLC0415 - a second to import, for those who need it
+    from sklearn import preprocessing  # noqa: PLC0415 - takes a second to import
 
     if scale == "unit-norm":
         return preprocessing.normalize(X)
     if scale == "minmax":
         return preprocessing.minmax_scale(X)
     Z: FloatArray = preprocessing.StandardScaler(with_std=scale == "standard").fit_transform(X)
-    Z[:, np.ptp(X, axis=0) == 0] = 0.0  # the rounding error of the mean would be left
+    Z[:, np.ptp(X, axis=0) == 0] = 0.0  # else the mean's rounding error remains
     return Z
 
 
-# --- what there is ---------------------------------------------------------------------------------------------------
+# --- available sets --------------------------------------------------------------------------------------------------
 
 
 class Available(NamedTuple):
-    """A line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
+    """Line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
 
     name: str
     kind: str

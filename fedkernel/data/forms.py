@@ -1,4 +1,4 @@
-"""How a CSV file is written: its delimiter, its decimal mark and its encoding, guessed where that is safe."""
+"""Format of CSV files: delimiter, decimal mark and encoding, guessed if unambiguous."""
 
 import codecs
 import csv
@@ -15,20 +15,19 @@ from fedkernel.ground import InputError
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
 
 DELIMITERS = ",;\t|"
-"""What is looked for where none is named."""
+"""Candidate delimiters when none is given."""
 
 SAMPLE = 1 << 16
-"""Bytes at a file's beginning from which its form is guessed."""
+"""Bytes at a file's beginning from which its format is guessed."""
 
 
 class Form(NamedTuple):
-    """How a CSV file is written, and which of that nobody said.
+    """Format of a CSV file, and the guessed parts of it.
 
     - `delimiter`, `decimal`: one character each.
-    - `encoding`: as Python calls it.
+    - `encoding`: Python's name.
     - `header`: the row with the names, as a spreadsheet counts.
-    - `guessed`: sentences without a subject: options that are not the usual ones and were taken from how the file
-      looks.
+    - `guessed`: clauses on guessed options that differ from the defaults.
     """
 
     delimiter: str = ","
@@ -39,13 +38,13 @@ class Form(NamedTuple):
 
 
 def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: str | None, header: int = 1) -> Form:
-    """Return how a CSV file is written: as was said, or, for what is None, as its beginning looks where that is sure.
+    """Return a CSV file's format; arguments that are None are guessed from its beginning.
 
-    Sure are an encoding by the mark at the file's beginning; a delimiter by which all rows have as many values as the
-    first line has names, if there is only one; and a decimal comma where numbers have commas, none has a point, and
-    some cannot be thousands. Otherwise it is UTF-8, a comma, a point.
+    A guess needs: for an encoding, a byte order mark; for a delimiter, that it alone gives every row as many values as
+    there are names; for a decimal comma, numbers with commas, none with a point, and some that cannot be thousands.
+    Otherwise the format is UTF-8, comma, point.
 
-    Raises InputError: a file that cannot be read, or whose values two delimiters divide equally well.
+    Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
     """
     with readable(path, ALLOWED), path.open("rb") as stream:
         head = stream.read(SAMPLE)
@@ -74,14 +73,14 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
 
 
 def with_mark(encoding: str) -> str:
-    """Return the encoding that passes over the mark at the beginning of a file."""
+    """Return the encoding that skips a byte order mark at the beginning of a file."""
     return "utf-8-sig" if encoding == "utf-8" else encoding
 
 
 def _records(text: str, delimiter: str) -> list[list[str]]:
-    """Return the values of each line; of a text that is no CSV, what comes before the fault."""
+    """Return the values of each line, up to the first CSV fault."""
     records = list[list[str]]()
-    with suppress(csv.Error):  # whoever reads the whole says it
+    with suppress(csv.Error):  # reported when the whole file is read
         records.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     return records
 
@@ -94,7 +93,7 @@ def _delimiter(path: Path, records: Callable[[str], list[list[str]]]) -> str:
             fits[delimiter] = all(len(row) == len(header) for row in rows)
     sure = [delimiter for delimiter, fit in fits.items() if fit] or list(fits)
     if len(sure) > 1 and "," in sure and not any(fits.values()):
-        return ","  # and rows are said to be of another length
+        return ","  # rows of another length are reported later
     if len(sure) > 1:
         raise InputError(
             f"{path} can be divided by {' and by '.join(map(repr, sure))}; allowed: one that is named (--delimiter)"

@@ -1,8 +1,8 @@
-"""Frames among the clients' tables: columns are known by their names, rows by their index or by a column of ids.
+"""Alignment of clients' frames: columns by name, rows by index or a column of ids.
 
-A frame is recognised by what it has, so that none of their libraries is needed: ``columns`` and ``to_numpy``, perhaps
-``index``, as in pandas and polars, or ``column_names``, as in pyarrow. What stands in a default order, 0 to n - 1, says
-no more than a position does.
+Frames are recognised by their attributes, without their libraries: ``columns`` and ``to_numpy``, perhaps ``index``, as
+in pandas and polars, or ``column_names``, as in pyarrow. A default index or default names, 0 to n - 1, count as
+positions.
 """
 
 import logging
@@ -22,25 +22,25 @@ Order = npt.NDArray[np.intp]
 
 
 def is_frame(table: Any) -> bool:
-    """Whether a table tells the names of its columns, as a frame does."""
+    """Return whether a table has column names, as a frame does."""
     return hasattr(table, "column_names") or (hasattr(table, "columns") and hasattr(table, "to_numpy"))
 
 
 def frame_columns(frame: Any) -> list[Hashable]:
-    """Return what a frame calls its columns, in its order."""
+    """Return a frame's column names in order."""
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """A frame's names, and what rows are known by; None: by their positions."""
+    """Frame with its column names and the ids of its rows; index None means positions."""
 
     frame: Any
     columns: list[Hashable]
     index: list[Hashable] | None
 
     def to_numpy(self) -> Any:
-        """Return the columns that are named, of shape (n, d)."""
+        """Return the named columns as an array of shape (n, d)."""
         if hasattr(self.frame, "column_names"):
             return np.asarray(self.frame.select(self.columns))
         named = [*self.frame.columns]
@@ -57,12 +57,12 @@ def _values(column: Any) -> list[Any]:
 
 
 def is_missing(cell: Any) -> bool:
-    """Tell None, NaN, and what pandas has for them, all of which equal nothing, themselves included."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell  # noqa: PLR0124 - only NaN is not itself
+    """Return whether a cell is None, NaN or pandas' NA or NaT."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell  # noqa: PLR0124 - only NaN differs from itself
 
 
 def _opened(table: Any, name: str, id_: str | None) -> Any:
-    """Return a frame as a `_Frame`, of whose columns the ids are none; another table as it is."""
+    """Return a frame as a `_Frame` without its column of ids; any other table unchanged."""
     if not is_frame(table):
         if id_ is not None:
             raise InputError(f"id = {id_!r}, but {name} is no frame; allowed: frames that all have that column")
@@ -90,16 +90,15 @@ def without_names(
     trained: Sequence[Any] = (),
     id_: str | None = None,
 ) -> list[Any]:
-    """Return clients' tables with an array in place of each frame, whose rows and columns fit those of the others.
+    """Convert clients' frames to arrays whose rows and columns are aligned across clients.
 
-    Horizontal: columns are put in the order of the first frame's. Vertical: rows are put in the order of the first
-    frame's index, where frames have one of their own, or of its ids. Tables without names are taken as they stand.
+    Horizontal: columns take the order of the first frame's. Vertical: rows take the order of the first frame's ids or
+    index, if frames have one of their own. Tables without names are unchanged.
 
-    `what`: how error texts call `shards`. `trained`: the clients' tables before, where `shards` are new rows: their
-    columns are put in the order of these. `id_`: the column, or the index of that name, that says which row is which;
-    it is none of the table. Raises InputError: one table in place of a list; frames of other columns or other rows than
-    the first, or rows of which only some tables have an index; with columns divided, a column of several frames that
-    looks like ids in different orders.
+    `what`: name of `shards` in error texts. `trained`: the clients' training tables if `shards` are new rows: columns
+    take their order. `id_`: the column, or index of that name, with row ids; it is dropped. Raises InputError: one
+    table in place of a list; frames that differ in columns or rows, or an index on only some tables; for vertical
+    tables, a column of several frames that looks like ids in different orders.
     """
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
@@ -115,9 +114,9 @@ def without_names(
 def rows_in_order(
     shards: Sequence[Any], partition: Divided, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
-    """Return where each table has the rows in the order that `without_names` gives; None: as they stand.
+    """Return each table's row order as in `without_names`; None means unchanged.
 
-    Parameters and errors are those of `without_names`, but horizontally columns may be any: rows stay where they are.
+    Parameters and errors are those of `without_names`. Horizontal tables keep their rows and may differ in columns.
     """
     tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     rows = _orders(tables, partition, (), id_)[1] if partition == "vertical" else {}
@@ -127,11 +126,11 @@ def rows_in_order(
 def labels_in_order(
     labels: Sequence[Any], shards: Sequence[Any], partition: Divided, id_: str | None = None
 ) -> list[AnyArray | None]:
-    """Return the clients' labels in the order of the rows that `without_names` gives; None where a client has none.
+    """Return the clients' labels in the row order of `without_names`; None for a client without labels.
 
-    `labels` (n_m,): one entry for each shard, in the order of its rows; a series with an index of its own, in the order
-    of that. `shards`, `partition`, `id_`: as for `without_names`. Raises InputError: other entries than there are
-    shards, other labels than rows, one that is empty, or a series whose index is not the shard's.
+    `labels` (n_m,): one entry per shard, in the order of its rows, or of the entry's own index for a series. Raises
+    InputError: another number of entries than shards, or of labels than rows; a missing label; a series with another
+    index than its shard.
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")
@@ -146,7 +145,7 @@ def labels_in_order(
 
 
 def _labels(own: Any, shard: Any, number: int) -> AnyArray:
-    """Return a client's labels in the order of the shard's rows, checked; texts as such, which need no pickle."""
+    """Return a client's labels, checked and in the order of the shard's rows."""
     y = np.asarray(own)
     if y.ndim != 1 or (hasattr(shard, "shape") and len(y) != shard.shape[0]):
         raise InputError(f"y[{number}] has shape {y.shape}; allowed: one label for each row of shards[{number}]")
@@ -166,7 +165,7 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
 def _orders(
     tables: Mapping[str, Any], partition: Divided, trained: Sequence[Any], id_: str | None
 ) -> tuple[dict[str, Order], dict[str, Order]]:
-    """Return the orders of columns and of rows of those tables where they are others than the first's."""
+    """Return the orders of columns and rows of the tables that differ from the first."""
     if not any(isinstance(table, _Frame) for table in tables.values()):
         return {}, {}
     before = {f"shards[{number}]": _opened(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
@@ -181,7 +180,7 @@ def _orders(
 
 
 def _check_no_ids(tables: Mapping[str, Any]) -> None:
-    """Refuse a column that several frames have, in other orders, and that could say which row is which."""
+    """Refuse a column of several frames that looks like ids in different orders."""
     first: dict[Hashable, str] = {}
     for name, table in tables.items():
         for column in table.columns if isinstance(table, _Frame) else ():
@@ -202,12 +201,12 @@ def _look_like_ids(values: Sequence[Any]) -> bool:
 
 def _ordered(X: Any, rows: Order | None, columns: Order | None) -> Any:
     X = X if rows is None else X[rows]
-    # last bits of sums depend on how an array lies in memory, which must not tell the order that was
+    # last bits of sums depend on the memory layout, which must not depend on the original order
     return np.ascontiguousarray(X if columns is None else X[:, columns])
 
 
 def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the order of the columns of those frames where it is another than the first's."""
+    """Return the column orders of the frames that differ from the first."""
     labels = {name: list(table.columns) for name, table in tables.items() if isinstance(table, _Frame)}
     if not labels:
         return {}
@@ -218,7 +217,7 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
         if own == labels[first] or (first not in numbered and own == list(range(len(own)))):
             continue
         if name in numbered and first in numbered and len(own) != len(labels[first]):
-            continue  # of another width, which is said elsewhere
+            continue  # another width is reported elsewhere
         allowed = "allowed: the same columns everywhere, each once, in any order"
         counts = {frame: Counter(labels[frame]) for frame in (first, name)}
         for frame, count in counts.items():
@@ -238,7 +237,7 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the order of the rows of those frames where it is another than the first's."""
+    """Return the row orders of the frames that differ from the first."""
     labels = {
         name: table.index for name, table in tables.items() if isinstance(table, _Frame) and table.index is not None
     }
@@ -272,6 +271,6 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _places(own: Sequence[Hashable], wanted: Sequence[Hashable]) -> Order:
-    """Return where labels stand in a list of their own, in the order that is wanted."""
+    """Return the positions of the wanted labels in a list."""
     place = {label: number for number, label in enumerate(own)}
     return np.array([place[label] for label in wanted], dtype=np.intp)

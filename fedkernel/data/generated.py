@@ -1,4 +1,4 @@
-"""Generated sets: a table of options builds one, and called with a random generator it gives X and y."""
+"""Generated data sets: tables of options that, called with a random generator, return X and y."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ Drawn = tuple[Rows, AnyArray | None]
 
 
 def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator) -> FloatArray:
-    """Return X = V diag(sqrt(S)) U^T of shape (n, d) with random orthonormal V and U; S is cut at min(n, d)."""
+    """Return X = V diag(sqrt(S)) U^T, (n, d), with random orthonormal V, U and S cut at min(n, d)."""
     S = values[: min(n, d)]
     V = np.linalg.qr(rng.standard_normal((n, len(S)))).Q
     U = np.linalg.qr(rng.standard_normal((d, len(S)))).Q
@@ -23,7 +23,7 @@ def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator)
 
 @value_object()
 class Geometric:
-    """Eigenvalues 5000 * 0.75^i, i < 50, of X X^T; the generator of the DKPCA experiments (papers/NOTES.md, 1)."""
+    """Table with eigenvalues 5000 * 0.75^i, i < 50, of X X^T, as in the DKPCA experiments (papers/NOTES.md, 1)."""
 
     n: PositiveInt = 400
     d: PositiveInt = 1000
@@ -36,7 +36,7 @@ class Geometric:
 
 @value_object()
 class Plateau:
-    """Eigenvalues 5000 ten times, 2500, then 50 thirty-nine times (papers/NOTES.md, 1, figure 3a)."""
+    """Table with eigenvalues 5000 ten times, 2500, and 50 thirty-nine times (papers/NOTES.md, 1, figure 3a)."""
 
     n: PositiveInt = 400
     d: PositiveInt = 1000
@@ -58,8 +58,8 @@ class Blobs:
     seed: NonNegativeInt | None = None
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
-        """Draw X of shape (n, d) and the number of each row's cluster."""
-        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+        """Draw X of shape (n, d) and each row's cluster."""
+        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
         X, y, *_ = sklearn.datasets.make_blobs(
             self.n, self.d, centers=self.centers, cluster_std=self.spread, random_state=_state(rng)
@@ -71,8 +71,8 @@ class Blobs:
 class Densities:
     """Values of Gaussian densities, a column each, at points within 3 deviations (VFedPCA paper, section 4.2.1).
 
-    Deviations are 1 ("single Gaussian") or, with `mixture`, drawn from 1, ..., d. The paper's 0 has no density, and the
-    means that it draws shift points and densities alike: no value depends on them.
+    Deviations are 1 ("single Gaussian") or, with `mixture`, drawn from 1, ..., d; the paper's 0 has no density. The
+    paper's random means are left out, since no value depends on them.
     """
 
     n: PositiveInt = 200
@@ -94,7 +94,7 @@ class Densities:
 
 @value_object()
 class Circles:
-    """A circle inside another, `factor` times as large (scikit-learn's make_circles)."""
+    """Two concentric circles, the inner one `factor` times as large (scikit-learn's make_circles)."""
 
     n: Annotated[int, Field(ge=2)] = 300
     noise: NonNegativeFloat = 0.05
@@ -103,7 +103,7 @@ class Circles:
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
-        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
         X, y = sklearn.datasets.make_circles(self.n, noise=self.noise, factor=self.factor, random_state=_state(rng))
         return X, y
@@ -119,7 +119,7 @@ class Moons:
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 and 1."""
-        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
         X, y = sklearn.datasets.make_moons(self.n, noise=self.noise, random_state=_state(rng))
         return X, y
@@ -127,7 +127,7 @@ class Moons:
 
 @value_object()
 class RareClusters:
-    """A blob of `n_blob` points around 0, of standard deviation `spread`, and small clusters at about `reach` sqrt(d).
+    """Blob of `n_blob` points around 0 with deviation `spread`, and small clusters at about `reach` sqrt(d).
 
     Uniform samples of some dozen rows miss most of the clusters; rows that span the table's space do not.
     """
@@ -146,7 +146,7 @@ class RareClusters:
         return self.n_blob + self.n_clusters * self.cluster_size
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
-        """Draw X of shape (n, d), its rows in random order, and labels 0 (the blob), 1, ..., n_clusters."""
+        """Draw X (n, d) in random order, and labels 0 (blob), 1, ..., n_clusters."""
         y = np.repeat(np.arange(self.n_clusters + 1), [self.n_blob] + [self.cluster_size] * self.n_clusters)
         centers = self.reach * rng.standard_normal((self.n_clusters + 1, self.d))
         centers[0] = 0.0
@@ -158,10 +158,10 @@ class RareClusters:
 class Documents:
     """Sparse rows like those of texts: counts of `d` words in `n` documents on `topics` topics.
 
-    The k-th topic has documents in proportion to k^-skew, so that the last are rare. A topic has an order of the words
-    of its own, whose r-th is drawn in proportion to 1/r (Zipf). A document has about `length` words (Poisson, at least
-    1), times a log-normal factor whose logarithm has the standard deviation `spread`. Its entries are log(1 + count)
-    times log((1 + n) / (1 + documents with the word)) + 1, and its length is 1; or, with weights "counts", the counts.
+    The k-th topic has documents in proportion to k^-skew, and its own order of the words, the r-th drawn in proportion
+    to 1/r (Zipf). A document has about `length` words (Poisson, at least 1), times a log-normal factor whose logarithm
+    has the deviation `spread`. Rows are tf-idf, log(1 + count) (log((1 + n) / (1 + documents with the word)) + 1), of
+    length 1; or, with weights "counts", the counts.
     """
 
     n: PositiveInt = 2000
@@ -174,7 +174,7 @@ class Documents:
     seed: NonNegativeInt | None = None
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
-        """Draw X of shape (n, d), CSR, and the number of each row's topic."""
+        """Draw X (n, d), CSR, and each row's topic."""
         y = rng.choice(self.topics, size=self.n, p=_power_law(self.topics, self.skew))
         lengths = rng.poisson(self.length, size=self.n)
         if self.spread:

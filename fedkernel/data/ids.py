@@ -1,4 +1,4 @@
-"""What a site's rows are known by: one text for each, and each only once."""
+"""Unique ids of a site's rows, as texts."""
 
 import importlib
 from pathlib import Path
@@ -8,9 +8,9 @@ from fedkernel.ground import InputError
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
-    """Return the ids of a pyarrow table's rows, if a column of it has them; InputError where they are none.
+    """Return the row ids from a pyarrow table's column; InputError if they are invalid.
 
-    The file's row `header` has the names.
+    `header`: the file's row with the names.
     """
     if name is None:
         return None
@@ -24,9 +24,10 @@ def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[st
 
 
 def checked_ids(ids: list[str], what: str, begin: int = 0) -> tuple[str, ...]:
-    """Return the ids if there is one for each row and no two are the same; a text names rows, never an id.
+    """Check that every row has a unique id and return the ids.
 
-    It counts them from `begin`: of a file with names above, from the row below these, as a spreadsheet does.
+    Error texts give row numbers, never an id: from `begin`, for a file the spreadsheet number of the row below the
+    names.
     """
     first: dict[str, int] = {}
     counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"

@@ -1,4 +1,4 @@
-"""Labels of rows: texts of a file that become numbers where all of them are, and what a site's file has of them."""
+"""Labels of rows: conversion to numbers, counts per cluster, and reading from a site's file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,37 +9,37 @@ from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
 
 NO_LABEL = "(none)"
-"""What pictures and tables call the class of a row without a label."""
+"""Displayed class of a row without a label."""
 
 
 def labelled(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows that have a label: those whose class is not None."""
+    """Return a mask of the rows whose class is not None."""
     return np.array([label is not None for label in np.asarray(classes).tolist()], dtype=bool)
 
 
 def kinds_in_order(kinds: AnyArray) -> list[str]:
-    """Return the kinds of rows, numbers first and by size."""
+    """Return the different kinds, numbers first and by size."""
     names = {str(name) for name in kinds}
     return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
 
 
 def contingency(labels: AnyArray, kinds: AnyArray, clusters: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the kinds, which are texts, in order, and how many rows of each cluster have each, (clusters, kinds)."""
+    """Return the sorted kinds and their counts per cluster, (clusters, kinds)."""
     names = kinds_in_order(kinds)
     counts = [np.bincount(labels[kinds == name], minlength=clusters) for name in names]
     return names, np.array(counts, dtype=np.int64).reshape(len(names), clusters).T
 
 
 def as_classes(texts: AnyArray) -> AnyArray:
-    """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text.
+    """Convert labels to integers or floats if all are numeric, else to texts; "01" is text.
 
-    Where some are None, so are those classes, in an array of objects; numbers that are measurements have NaN there.
+    Missing labels (None) stay None in an array of objects, or become NaN among floats.
     """
     if not (known := labelled(texts)).all():
         classes = as_classes(texts[known])
-        whole: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
-        whole[known] = classes
-        return whole
+        all_classes: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
+        all_classes[known] = classes
+        return all_classes
     cut = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
     try:
         numbers = np.array([float(text) for text in texts])
@@ -51,14 +51,14 @@ def as_classes(texts: AnyArray) -> AnyArray:
 
 
 def label_texts(raw: RawTable) -> AnyArray | None:
-    """Return a table's first label column, texts (n,) with None in place of an empty cell; None where it has none."""
+    """Return a table's first label column as texts (n,) with None for empty cells; None without one."""
     return next(iter(raw.labels.values()), None)
 
 
 def read_labels(file: SiteFile) -> AnyArray | None:
-    """Return the labels of a file's rows, for a client that needs one of each; None where the file names no label.
+    """Read the labels of a file's rows; None if the file has no label column.
 
-    Raises InputError: a row without a label.
+    Raises InputError if a row has no label.
     """
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:

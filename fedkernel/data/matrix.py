@@ -1,4 +1,4 @@
-"""The table of numbers that everything starts from: its type and its check."""
+"""Type and validation of numeric tables."""
 
 from typing import Any
 
@@ -11,11 +11,10 @@ INT32 = int(np.iinfo(np.int32).max)
 
 
 def check_matrix(X: Any, what: str) -> FloatArray:
-    """Check that `X` is a table of finite numbers and return it as float64, row after row in memory.
+    """Check that `X` (N, d) is a dense table of finite numbers; return it as C-contiguous float64.
 
-    `X` (N, d). `what`: how error texts call it. Returns (N, d): `X` itself where it already is as it must be, else a
-    copy. Raises InputError: names `what` and what is allowed, and for NaN or infinity the position of the first; never
-    quotes other values.
+    `what`: its name in error texts. A valid `X` is returned itself, else a copy. Raises InputError with the position of
+    the first NaN or infinity; other values are never quoted.
     """
     if sparse.issparse(X):
         raise InputError(f"{what} is a sparse matrix; allowed: a dense array of numbers (X.toarray() makes it one)")
@@ -26,18 +25,18 @@ def check_matrix(X: Any, what: str) -> FloatArray:
 
 
 def check_rows(X: Any, what: str) -> Rows:
-    """Check that `X` is a table of finite numbers, dense or sparse.
+    """Check that `X` (N, d) is a table of finite numbers, dense or sparse, without changing it.
 
-    `X` (N, d): never changed. `what`: how error texts call it. Returns (N, d): dense: as from `check_matrix`. Sparse:
-    CSR of float64 without duplicates or stored zeros, the columns of each row in order, 32-bit indices where they fit;
-    it shares memory with `X` where that is already so. Raises InputError: as from `check_matrix`.
+    Dense tables are returned as by `check_matrix`. Sparse tables become CSR of float64 without duplicates or stored
+    zeros, with sorted columns and 32-bit indices where they fit; the result shares memory with a valid `X`. Raises
+    InputError as `check_matrix` does.
     """
     if not sparse.issparse(X):
         return check_matrix(X, what)
     _check_numbers(X, what)
     try:
         source: Any = X.tocsr()  # type: ignore[attr-defined]
-        # an object of our own around the same arrays: what is known of its order is not taken from the caller's
+        # a new object around the same arrays: the caller's flags on sorted indices are not trusted
         matrix = sparse.csr_array((source.data, source.indices, source.indptr), shape=source.shape)
         matrix.check_format(full_check=True)
         matrix = csr(matrix.data, matrix.indices, matrix.indptr, source.shape)
@@ -57,28 +56,28 @@ def check_rows(X: Any, what: str) -> Rows:
 
 
 def first_not_finite(X: Rows) -> tuple[int, int] | None:
-    """Return row and column of the first NaN or infinity of a table, dense or CSR in canonical format."""
+    """Return the position of a table's first NaN or infinity; a sparse table must be canonical CSR."""
     finite = np.isfinite(X if isinstance(X, np.ndarray) else X.data)
     if finite.all():
         return None
-    place = int(finite.argmin())  # the first that is False
+    place = int(finite.argmin())  # the first False
     if isinstance(X, np.ndarray):
         return place // X.shape[1], place % X.shape[1]
     return int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
 
 
 def csr(data: AnyArray, indices: AnyArray, indptr: AnyArray, shape: tuple[int, int]) -> sparse.csr_array:
-    """Build a CSR table around the arrays, with 32-bit indices where they fit; scipy's functions are faster on them."""
+    """Build a CSR table from its arrays, with 32-bit indices where they fit, which scipy handles faster."""
     if max(*shape, len(data)) <= INT32:
         indices, indptr = indices.astype(np.int32, copy=False), indptr.astype(np.int32, copy=False)
     return sparse.csr_array((data, indices, indptr), shape=shape)
 
 
 def as_array(X: Any, what: str) -> AnyArray:
-    """Return `X` as an array of real numbers with rows and columns, of whatever dtype and layout it has."""
+    """Return `X` as a two-dimensional array of real numbers, with its dtype and layout unchanged."""
     try:
         array = np.asarray(X)
-    except InputError as error:  # a Table's, which names the place in its own source
+    except InputError as error:  # raised by a Table, with the place in its source
         raise InputError(f"{what}: {error}") from None
     except ValueError:
         raise InputError(f"{what} has rows of different lengths; allowed: a table of shape (rows, columns)") from None
@@ -87,7 +86,7 @@ def as_array(X: Any, what: str) -> AnyArray:
 
 
 def not_finite(what: str, row: int, column: int, value: Any) -> InputError:
-    """Return the error for a NaN or an infinity."""
+    """Build the error for a NaN or an infinity."""
     return InputError(
         f"{what}: the value in row {row}, column {column} (counted from 0) is {value}; allowed: finite numbers only"
     )

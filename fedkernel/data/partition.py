@@ -1,9 +1,9 @@
-"""How a table is divided among clients: by columns (vertical) or by rows (horizontal), losing nothing.
+"""Partition of a table among clients, by columns (vertical) or by rows (horizontal).
 
 | kind | method | each client gets |
 |---|---|---|
 | both | `even` | consecutive columns (rows), the clients' numbers differing by at most 1 |
-| both | `sizes` | consecutive columns (rows), as many as `sizes` says |
+| both | `sizes` | consecutive columns (rows), their numbers given by `sizes` |
 | vertical | `columns` | the columns that `columns` lists for it, by position or name, in that order |
 | vertical | `random` | consecutive columns; all ways to cut with at least `minimum` columns each are equally likely |
 | horizontal | `iid` | an even share of the rows, drawn at random |
@@ -11,11 +11,11 @@
 | horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
 | horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
 
-`exponent` is that of the rank. Sizes from a density p(x) ~ x^-a, as Clauset and papers that cite him have power laws,
-go as rank^(-1 / (a - 1)): the disKPCA paper's a = 2 is an exponent of 1 here.
+`exponent` is that of the rank. Sizes from a density p(x) ~ x^-a (Clauset's power laws) go as rank^(-1 / (a - 1)): the
+disKPCA paper's a = 2 is an exponent of 1 here.
 
-`shuffle` takes random columns (rows) where the table says consecutive. Within a client the original order is kept,
-except where `columns` gives another.
+`shuffle` takes random columns (rows) in place of consecutive ones. Within a client the original order is kept, except
+for `columns`.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
     }
 )
-# a parameter that its method would ignore is refused: it would be recorded with the run and mislead its reader
+# unused parameters are refused: recorded with the run they would mislead its reader
 _USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sizes": ("sizes",),
@@ -68,18 +68,18 @@ _USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @value_object()
 class PartitionSpec:
-    """How to divide: what a `[partition]` table says. JSON through `pydantic.TypeAdapter`.
+    """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
 
     - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
     - `method`: as in this module's docstring.
-    - `clients`: None: as many as the caller of `split` says, or as `sizes` or `columns` lists.
-    - `seed`: of all random choices; None: the seed that the caller of `split` gives.
+    - `clients`: number of clients; None: given by the caller of `split`, `sizes` or `columns`.
+    - `seed`: of all random choices; None: given by the caller of `split`.
     - `shuffle`: permute the columns (rows) at random before they are cut.
     - `sizes`: method "sizes", where it is required: columns (rows) per client.
     - `columns`: method "columns", where it is required: per client, the columns' positions (from 0) or names.
     - `exponent`: method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
     - `alpha`: method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
-    - `minimum`: methods "random", "power" and "dirichlet": columns (rows) that every client has at least; None: 1.
+    - `minimum`: methods "random", "power" and "dirichlet": least number of columns (rows) of a client; None: 1.
     """
 
     kind: Divided = "vertical"
@@ -110,7 +110,7 @@ class PartitionSpec:
 
 
 def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
-    """Return how many clients all that was said agrees on; None where nothing was said."""
+    """Return the number of clients if all sources agree, None if none gives one."""
     numbers = {
         "clients": spec.clients,
         "the number of sizes": None if spec.sizes is None else len(spec.sizes),
@@ -127,14 +127,13 @@ def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """A table in parts, checked to hold every column (row) exactly once.
+    """Table divided among clients, checked to hold every column (row) exactly once.
 
-    - `kind`: "vertical" or "horizontal".
-    - `indices` (d_m,) or (n_m,): which columns (vertical) or rows (horizontal) each client has.
-    - `shards` (N, d_m) or (n_m, d): copies, contiguous in memory; CSR (csr_array) where the table is.
-    - `labels` (n_m,): the labels of each client's rows; None where there are no labels or the partition is vertical,
-      since then every client has the same rows.
-    - `all_labels` (N,): those of all rows, one client's after the other's where rows are divided.
+    - `indices` (d_m,) or (n_m,): each client's columns (vertical) or rows (horizontal).
+    - `shards` (N, d_m) or (n_m, d): copies, contiguous in memory; CSR (csr_array) if the table is sparse.
+    - `labels` (n_m,): labels of each client's rows; None without labels or for a vertical partition, where all clients
+      have the same rows.
+    - `all_labels` (N,): labels of all rows, client by client for a horizontal partition.
     """
 
     kind: Divided
@@ -159,7 +158,7 @@ class Partition:
             raise InputError(f"the indices of a partition must hold each of 0 to {sum(sizes) - 1} exactly once")
 
     def join(self) -> Rows:
-        """Put the parts together again: the table that was split, bit for bit."""
+        """Reassemble the original table, bit for bit."""
         order = np.argsort(np.concatenate(self.indices))
         if self.kind == "horizontal":
             return _part(stack_rows(self.shards), order, 0)
@@ -180,11 +179,10 @@ def split(
 
     - `data` (N, d).
     - `y` (N,): labels, for an array; a `Dataset` has its own.
-    - `clients`: where `spec` does not say; where it does, the two must agree.
-    - `seed`: where `spec` has none.
+    - `clients`: must agree with `spec` if that gives a number.
+    - `seed`: used if `spec` has none.
 
-    Raises InputError: what was asked contradicts itself or the table; the text names the argument, its value and what
-    is allowed.
+    Raises InputError: the arguments contradict each other or the table.
     """
     names: tuple[str, ...] = ()
     table: Any
@@ -229,20 +227,20 @@ def split(
 
 
 def _part(X: Any, index: IndexArray, axis: int) -> Rows:
-    """Return a copy of some rows (axis 0) or columns, in that order, contiguous in memory."""
+    """Return a contiguous copy of some rows (axis 0) or columns (axis 1), in order."""
     part = X[index] if axis == 0 else X[:, index]
     return check_rows(part, "data") if sparse.issparse(part) else np.ascontiguousarray(part)
 
 
 def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> IndexArray:
-    """Return m sizes whose sum is n."""
+    """Return m sizes with sum n."""
     least = spec.minimum or 1
     if spec.sizes is not None:
         if sum(spec.sizes) != n:
             raise InputError(f"sizes = {list(spec.sizes)} sum to {sum(spec.sizes)}; allowed: sum {n}, as the data has")
         return np.array(spec.sizes)
     if spec.method == "random":
-        spare = n - m * (least - 1)  # every client's minimum but one is set aside; what is left is cut at m - 1 places
+        spare = n - m * (least - 1)  # all but one of each minimum are set aside, the rest is cut at m - 1 places
         cuts = np.sort(rng.choice(np.arange(1, spare), size=m - 1, replace=False))
         return np.asarray(np.diff(cuts, prepend=0, append=spare) + least - 1)
     if spec.method == "power":
@@ -252,9 +250,9 @@ def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> Ind
 
 
 def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
-    """Return sizes in proportion to `weights`, at least `least`, with sum n: largest remainders are rounded up.
+    """Return sizes with sum n in proportion to `weights`, at least `least`, by largest remainders.
 
-    Clients whose share falls below `least` get just that, and the others share the rest, so the law holds among them.
+    Clients whose share falls below `least` get just that; the others divide the rest in proportion.
     """
     free = np.ones(len(weights), dtype=bool)
     while True:  # ends: the first client, whose weight is the largest, never falls below
@@ -271,7 +269,7 @@ def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
 
 
 def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> list[IndexArray]:
-    """Return the positions of the columns that are listed, each exactly once, by position or name."""
+    """Return the positions of the listed columns, by position or name, each exactly once."""
     named = Counter[Column](names)
     position: dict[Column, int] = {**{name: j for j, name in enumerate(names)}, **{j: j for j in range(d)}}
     seen: set[int] = set()
@@ -289,7 +287,7 @@ def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> l
 
 
 def _classes(labels: AnyArray | None, method: str) -> AnyArray:
-    """Return the labels if there are some that name classes."""
+    """Return the labels; InputError without labels or for fractions."""
     if labels is None:
         raise InputError(f"method = {method!r} needs labels; allowed: data with y")
     if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):
@@ -298,16 +296,16 @@ def _classes(labels: AnyArray | None, method: str) -> AnyArray:
 
 
 def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[IndexArray]:
-    """Deal the rows of one label after the other, in random order: what is left of one label does not pile up."""
+    """Deal the shuffled rows in turn, label after label, so that remainders do not pile up."""
     order = np.concatenate([rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)])
     return [np.sort(order[client::m]) for client in range(m)]
 
 
 def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
-    """Share the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
+    """Divide the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
 
-    A client left with fewer than `least` rows then takes random rows of whoever has most: redrawing until all have
-    enough, as is often done, need not end for small alpha.
+    A client with fewer than `least` rows then takes random rows from the largest one: the usual redrawing until all
+    have enough need not end for small alpha.
     """
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):

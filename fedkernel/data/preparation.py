@@ -1,7 +1,7 @@
-"""What is done to a site's raw table before a method sees it: said once for all sites, and kept with the model.
+"""Preparation of raw tables for a method: options common to all sites, and their fitted values.
 
-`Prepare` says what is to be done, the same at all sites; `Preparation` is what that comes to once fills, centres and
-scales are settled, over the rows of all sites or, where sites hold columns, by each for its own.
+`Prepare` holds the options. `Preparation` adds fills, centres and scales, computed over the rows of all sites or, for
+divided columns, by each site for its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,28 +21,27 @@ Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 @value_object()
 class Prepare:
-    """What is done to each column, in this order: clip, log, fill, scale; then indicators stand beside the columns.
+    """Options for preparing columns: clip, log, fill, scale; indicators are appended.
 
     Parameters
     ----------
     scale : {"standard", "minmax", "robust", "none"}, default="standard"
-        To mean 0 and standard deviation 1; to the range from 0 to 1; by the median and the distance of the quartiles.
-        What does not vary is centred only. As scikit-learn's StandardScaler, MinMaxScaler and RobustScaler do it on the
-        rows of all sites together.
+        As scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together. Constant
+        columns are centred only.
     missing : {"refuse", "drop", "mean", "median"}, default="refuse"
-        What an empty cell means: an error that says where the first is; its row is left out; or it is filled with the
-        column's mean or median over all sites.
+        Treatment of empty cells: an error with the position of the first, removal of the row, or the column's mean or
+        median over all sites.
     indicator : bool, default=False
-        Whether each column with empty cells at any site gets a further column that is 1 where a cell was filled.
+        Whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
     categories : mapping of str to sequence of str
-        Columns of text, and all their levels: each level becomes a column of 0 and 1. A cell of another level is an
-        error; one that is empty has 0 in all of them, unless rows are dropped or refused.
+        Columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error; an empty
+        cell has 0 in all of them, unless rows are dropped or refused.
     log : sequence of str
-        Columns of positive numbers whose natural logarithm is taken.
+        Columns of positive numbers to replace by their natural logarithm.
     clip : mapping of str to (float, float)
-        Columns, and the least and the most that a number of theirs may be: what is beyond becomes that.
+        Columns with their least and greatest allowed number; others are set to these.
     drift : {"warn", "refuse", "ignore"}, default="warn"
-        What a column means whose numbers at one site differ from the others' by more than chance explains.
+        Treatment of a column whose numbers at one site differ from the others' by more than chance explains.
     """
 
     scale: Literal["standard", "minmax", "robust", "none"] = "standard"
@@ -69,7 +68,7 @@ class Prepare:
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        """All fields; of a mapping its entries, whose order is that of the columns that a model gets."""
+        """All fields as a hashable tuple; mappings keep their order, which is that of a model's columns."""
         return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in vars(self).values())
 
     def __eq__(self, other: object) -> bool:
@@ -80,22 +79,19 @@ class Prepare:
 
     @property
     def table(self) -> dict[str, Any]:
-        """As a TOML table has it."""
+        """The options as a TOML table."""
         return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
 
     def most_columns(self, columns: int) -> int:
-        """Return how many columns so many raw ones become at most: exactly, without an indicator."""
+        """Return the largest number of columns after preparation, exact without an indicator."""
         numeric, levels = columns - len(self.categories), sum(map(len, self.categories.values()))
         return numeric * (1 + self.indicator) + levels
 
     def numbers(self, raw: RawTable) -> FloatArray:
-        """Return the columns that are of numbers, clipped and their logarithms taken: (n, d), NaN where one is missing.
+        """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
 
-        Raises
-        ------
-        InputError
-            A column that `categories`, `log` or `clip` names and that is not there or of another kind; a column of text
-            that is no category; a number without a logarithm. The text names column and row, and quotes no value.
+        Raises InputError: a column of `categories`, `log` or `clip` that is missing or of another kind; a column of
+        text that is no category; a number without a logarithm. The text names column and row, and quotes no value.
         """
         for option, names in {"categories": self.categories, "log": self.log, "clip": self.clip}.items():
             if absent := [name for name in names if name not in raw.columns]:
@@ -110,9 +106,9 @@ class Prepare:
             if name in self.clip:
                 column = np.clip(column, *self.clip[name])
             if name in self.log:
-                if (wrong := np.flatnonzero(column <= 0)).size:
+                if (without_logarithm := np.flatnonzero(column <= 0)).size:
                     raise InputError(
-                        f"{raw.what}: {raw.row(wrong[0])} of column {name!r} has no logarithm; allowed in "
+                        f"{raw.what}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
                         "prepare.log: columns of positive numbers"
                     )
                 column = np.log(column)
@@ -120,11 +116,11 @@ class Prepare:
         return np.column_stack(numeric) if numeric else np.empty((raw.rows, 0))
 
     def numeric(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of some columns that are of numbers."""
+        """Return the numeric ones of some columns."""
         return tuple(name for name in names if name not in self.categories)
 
     def within(self, names: Sequence[str]) -> Self:
-        """Return what it says of these columns: where columns are divided, each table has its own."""
+        """Return the options restricted to these columns, for a table with some of all columns."""
         own: dict[str, Any] = {
             "categories": {name: levels for name, levels in self.categories.items() if name in names},
             "log": tuple(name for name in self.log if name in names),
@@ -133,12 +129,9 @@ class Prepare:
         return replace(self, **own)
 
     def whole_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows that can be used: with ``missing = "drop"`` those without an empty cell.
+        """Return a mask of the usable rows; with ``missing = "drop"`` those without an empty cell.
 
-        Raises
-        ------
-        InputError
-            If a cell is empty and none may be.
+        Raises InputError for an empty cell with ``missing = "refuse"``.
         """
         whole = np.ones(raw.rows, dtype=bool)
         for name, column in raw.columns.items():
@@ -155,12 +148,10 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `Prepare` comes to: it makes of any raw table with these columns what a model was fitted on.
+    """Fitted preparation, which converts any raw table with these columns to a model's input.
 
-    `names`: of the raw table's columns, in the order that they have for the model. `fill`, `center`, `scale` (d,): of
-    each column of numbers, once clipped and its logarithm taken: what stands for an empty cell, what is subtracted, and
-    by what it is divided then. Nothing is filled where ``missing`` says so. `flagged`: columns of numbers that an
-    indicator stands beside.
+    `names`: the raw table's columns, in the model's order. `fill`, `center`, `scale` (d,): for each numeric column,
+    after clip and log: value of an empty cell, subtrahend and divisor. `flagged`: numeric columns with an indicator.
     """
 
     prepare: Prepare
@@ -174,17 +165,17 @@ class Preparation:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that a model gets: those of numbers, indicators, levels."""
+        """Names of a model's columns: numbers, indicators, levels."""
         flags = [f"{name} missing" for name in self.flagged]
         levels = [f"{name} = {level}" for name, levels in self.prepare.categories.items() for level in levels]
         return (*self.prepare.numeric(self.names), *flags, *levels)
 
     def apply(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
-        """Return what a model gets of a raw table: the columns are found by name, whatever their order.
+        """Convert a raw table to a model's input, with columns found by name.
 
-        Returns (n_kept, len(columns)), and the positions (n_kept,) of the rows that are there: all, unless rows with
-        empty cells are dropped. Raises InputError: a column that is missing or of another kind, an empty cell that
-        may not be, an unknown level.
+        Returns the rows (n_kept, len(columns)) and their positions (n_kept,) in the table: all, unless rows with empty
+        cells are dropped. Raises InputError: a missing column or one of another kind, an empty cell that may not be, an
+        unknown level.
         """
         ordered = raw.select(self.names)
         positions = np.flatnonzero(self.prepare.whole_rows(ordered))
@@ -195,27 +186,27 @@ class Preparation:
         numeric = self.prepare.numeric(self.names)
         flags = [empty[:, numeric.index(name)] for name in self.flagged]
         levels = [mask for name in self.prepare.categories for mask in self._levels(ordered, name)]
-        beside = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
-        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, beside])), positions
+        indicators = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
+        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, indicators])), positions
 
     def _levels(self, raw: RawTable, name: str) -> list[npt.NDArray[np.bool_]]:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
-        if strange := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
+        if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             raise InputError(
-                f"{raw.what}: {raw.row(strange[0])} of column {name!r} has a level that prepare.categories "
+                f"{raw.what}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
                 f"does not list; allowed: {', '.join(levels)}"
             )
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]
 
     def to_table(self) -> dict[str, Any]:
-        """Return it as plain data, for a model's file; the inverse of `from_table`."""
+        """Return the preparation as plain data, for a model's file; the inverse of `from_table`."""
         arrays = {name: getattr(self, name).tolist() for name in ("fill", "center", "scale")}
         return {"prepare": self.prepare.table, "names": list(self.names), "flagged": list(self.flagged), **arrays}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Self:
-        """Read what `to_table` returned; ValueError, KeyError or TypeError for what does not fit together."""
+        """Rebuild a preparation from plain data; ValueError, KeyError or TypeError for inconsistent data."""
         fill, center, scale = (np.array(table[name], dtype=np.float64) for name in ("fill", "center", "scale"))
         prepare, names, flagged = Prepare(**table["prepare"]), tuple(table["names"]), tuple(table["flagged"])
         shape = (len(prepare.numeric(names)),)

@@ -1,4 +1,4 @@
-"""A table as a site's file has it: cells may be missing, and columns may be of text. What it becomes: see `Prepare`."""
+"""Raw table of a site's file: cells may be missing, columns may be text; prepared by `Prepare`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,21 +10,19 @@ import numpy.typing as npt
 from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, row_of_file, some
 
 Texts = npt.NDArray[Any]
-"""Objects: texts, and None where one is missing."""
+"""Column of text: objects, None for a missing cell."""
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """Named columns of one length, before anything is done about what is missing or no number.
+    """Named columns of one length, before any preparation.
 
-    - `columns` (n,): in the file's order: float64, with NaN where a cell is missing, or objects: texts, and None where
-      one is.
-    - `what`: how error texts call it.
-    - `ids`: what each row is known by.
-    - `labels` (n,): columns that are kept out of the table, as texts or None.
-    - `places` (n,): where a file with names has each row, 0 being the first below them; None: the table is of no such
-      file.
-    - `header`: the row of such a file that has the names, as a spreadsheet counts.
+    - `columns` (n,): in the file's order: float64 with NaN, or texts with None, for missing cells.
+    - `what`: the table's name in error texts.
+    - `ids`: one per row.
+    - `labels` (n,): columns kept out of the table, as texts or None.
+    - `places` (n,): each row's position in a file with names, 0 for the first row below them; None without such a file.
+    - `header`: the file's row with the names, as a spreadsheet counts.
     """
 
     columns: Mapping[str, AnyArray]
@@ -36,7 +34,7 @@ class RawTable:
 
     @classmethod
     def of_array(cls, X: FloatArray, names: Sequence[str] = (), what: str = "the table") -> Self:
-        """Return the columns of an array (n, d), NaN where a cell is missing; without names they are "0", "1", ..."""
+        """Build a raw table from an array (n, d), with NaN for missing cells; default names are "0", "1", ..."""
         numbers = np.asarray(X, dtype=np.float64)
         known = names or [str(place) for place in range(numbers.shape[1])]
         return cls(dict(zip(known, numbers.T, strict=True)), what)
@@ -48,7 +46,7 @@ class RawTable:
 
     @property
     def rows(self) -> int:
-        """How many rows there are, n."""
+        """Number of rows, n."""
         return len(next(iter(self.columns.values())))
 
     @property
@@ -57,7 +55,7 @@ class RawTable:
         return self.rows, len(self.columns)
 
     def take(self, positions: AnyArray) -> Self:
-        """Return the rows at these positions, or where a mask (n,) is true, in that order."""
+        """Return the rows at these positions, in order, or those of a mask (n,)."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
         return replace(
             self,
@@ -68,28 +66,25 @@ class RawTable:
         )
 
     def row(self, position: int) -> str:
-        """Return what texts call a row: of a file as a spreadsheet does."""
+        """Return a row's name in error texts, for a file as in a spreadsheet."""
         if self.places is None:
             return f"row {position} (counted from 0)"
         return row_of_file(int(self.places[position]), self.header)
 
     def select(self, names: Sequence[str]) -> Self:
-        """Return the columns of these names, in this order; others are left out.
-
-        Raises InputError if one is missing; the text says which.
-        """
+        """Return the columns of these names, in this order; InputError for a missing one."""
         if missing := [name for name in names if name not in self.columns]:
             raise InputError(f"{self.what} has no column {missing[0]!r}; there are: {some(self.names)}")
         return replace(self, columns={name: self.columns[name] for name in names})
 
 
 def is_text(column: AnyArray) -> bool:
-    """Whether a column of a `RawTable` is of text."""
+    """Return whether a column of a `RawTable` is text."""
     return column.dtype.kind == "O"
 
 
 def missing_in(column: AnyArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the cells that are missing."""
+    """Return a mask of the missing cells."""
     if is_text(column):
         return np.array([cell is None for cell in column], dtype=bool)
     return np.isnan(column)

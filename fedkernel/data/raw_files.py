@@ -1,4 +1,4 @@
-"""A site's file as it is, for whoever looks for its faults or prepares it: empty cells, columns of text, and labels."""
+"""Reading of a site's file as a raw table, with empty cells, text columns and labels."""
 
 import importlib
 from pathlib import Path
@@ -15,11 +15,9 @@ from fedkernel.ground import AnyArray
 
 
 def read_raw(file: SiteFile) -> RawTable:
-    """Read a site's file with everything that `SiteFile.read` refuses: empty cells and text in the table's columns.
+    """Read a site's file with empty cells, text columns and labels, which `SiteFile.read` refuses.
 
-    The labels, which are kept out, are there beside it. Ids and the choice of columns are as `SiteFile` says.
-
-    Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is not there; wrong ids.
+    Raises InputError: a file that is missing, empty, damaged or of another kind; a missing column; invalid ids.
     """
     path = Path(file.path).expanduser()
     if path.suffix.lower() not in (".csv", ".xlsx", ".parquet"):
@@ -34,7 +32,7 @@ def read_raw(file: SiteFile) -> RawTable:
 
 
 def write_raw(raw: RawTable, path: Path) -> Path:
-    """Write the columns of a raw table as .parquet, which `read_raw` reads again, bit for bit."""
+    """Write the columns of a raw table as .parquet, read back by `read_raw` bit for bit."""
     arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
     columns = {
         name: arrow.array(column, arrow.string() if is_text(column) else arrow.float64(), from_pandas=True)
@@ -45,7 +43,7 @@ def write_raw(raw: RawTable, path: Path) -> Path:
 
 
 def column_of(column: Any) -> AnyArray:
-    """Return a column of numbers with NaN where a cell is empty, or one of texts with None; of nothing, of numbers."""
+    """Return a pyarrow column as floats with NaN or texts with None; an empty column is numeric."""
     if str(column.type) == "null":
         return np.full(len(column), np.nan)
     if not is_numeric(column.type):

@@ -1,4 +1,4 @@
-"""Tables as they are given in Python, as raw ones: frames with their names, arrays by position."""
+"""Conversion of Python tables to raw tables: frames by name, arrays by position."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from fedkernel.ground import AnyArray, InputError
 
 
 def raw_table(table: Any, what: str, names: Sequence[str] = (), id_: str | None = None) -> RawTable:
-    """Return a table as a raw one.
+    """Convert a frame or array to a raw table.
 
-    - `table` (n, d): NaN or None where a cell is missing.
-    - `what`: how error texts call it.
-    - `names`: the columns of an array with so many; of another, and without them, they are "0", "1", ...
-    - `id_`: a frame's column that says which row is which, and is left out.
+    - `table` (n, d): NaN or None for missing cells.
+    - `what`: its name in error texts.
+    - `names`: names of an array's columns; unused if their number differs, then the names are "0", "1", ...
+    - `id_`: a frame's column of row ids, which is left out.
 
-    Raises InputError: a table of another kind, columns of one name, cells that are neither numbers nor text.
+    Raises InputError: a table of another kind, repeated names, cells that are neither numbers nor text.
     """
     if isinstance(table, RawTable):
         return table
@@ -42,7 +42,7 @@ def raw_table(table: Any, what: str, names: Sequence[str] = (), id_: str | None 
 
 
 def _cells(column: Any, what: str) -> AnyArray:
-    """Return a frame's column as floats with NaN, or as texts with None; what is not known to be missing is not."""
+    """Return a frame's column as floats with NaN, or as texts with None."""
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "biuf":
         return np.asarray(values, dtype=np.float64)

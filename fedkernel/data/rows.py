@@ -1,4 +1,4 @@
-"""Rows of a table as plain arrays, dense or sparse: for the wire, for a client's memory, for a model's file."""
+"""Conversion of rows, dense or sparse, to plain arrays for messages, client memory and model files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from fedkernel.ground import Rows
 
 _TYPES: dict[str, npt.DTypeLike] = {"dense": np.float64, "values": np.float64, "indices": np.int32, "starts": np.int32}
 PARTS = tuple(_TYPES)
-"""Names of the arrays: the first for dense rows; the others, the parts of a CSR matrix, for sparse ones."""
+"""Names of the arrays: the first for dense rows, the others for the parts of a CSR matrix."""
 
 
 def rows_to_arrays(rows: Rows) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that rows (n, d) consist of, by name."""
+    """Return rows (n, d) as named arrays."""
     if not scipy.sparse.issparse(rows):
         return {"dense": np.ascontiguousarray(rows, dtype=np.float64)}
     return {
@@ -26,12 +26,12 @@ def rows_to_arrays(rows: Rows) -> dict[str, npt.NDArray[Any]]:
 
 
 def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Rows:
-    """Rebuild rows of so many columns from what `rows_to_arrays` returned.
+    """Rebuild rows with a given number of columns from named arrays.
 
-    Raises ValueError if the arrays are not exactly those of dense or of sparse rows, or contradict each other.
+    Raises ValueError if the arrays are not exactly those of `rows_to_arrays`, or inconsistent.
     """
-    if wrong := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
-        raise ValueError(f"{wrong[0]} must not be of type {arrays[wrong[0]].dtype}")
+    if wrong_types := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
+        raise ValueError(f"{wrong_types[0]} must not be of type {arrays[wrong_types[0]].dtype}")
     if set(arrays) == {"dense"}:
         dense = arrays["dense"]
         if dense.ndim != 2 or dense.shape[1] != columns:

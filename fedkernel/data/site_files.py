@@ -1,4 +1,4 @@
-"""A site's own file: which columns are its table, which one names its rows, and which one is kept out."""
+"""A site's data file, with the roles of its columns: table, row ids, labels."""
 
 import codecs
 import csv
@@ -25,10 +25,9 @@ from fedkernel.ground import InputError, open_npz, row_of_file, some
 
 @dataclass(frozen=True)
 class SiteData:
-    """What a site's file holds.
+    """Content of a site's file.
 
-    `X` (n_m, d_m). `columns`: names of its columns; empty where the file has none. `ids`: what each row is known by:
-    n_m different texts.
+    `X` (n_m, d_m). `columns`: names of its columns; empty for a file without names. `ids`: n_m unique texts.
     """
 
     X: Table
@@ -38,23 +37,22 @@ class SiteData:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site's file and what of it is used: .csv (a line of names, then rows), .xlsx, .parquet, .npy or .npz.
+    """A site's file with its options: .csv (a line of names, then rows), .xlsx, .parquet, .npy or .npz.
 
-    An .npz file holds ``X``, as an array or in the form of scipy.sparse.save_npz, and perhaps ``columns``, the names of
-    its columns, and ``ids``, text or whole numbers. Columns of an .npy file, and of an .npz file without names, are
-    called "0", "1", and so on. Of a spreadsheet the first sheet is read. Blanks around names do not count.
+    An .npz file holds ``X``, as an array or in the form of scipy.sparse.save_npz, and optionally ``columns``, its
+    column names, and ``ids``, text or whole numbers. Columns without names are called "0", "1", and so on. Of a
+    spreadsheet the first sheet is read. Blanks around names are stripped.
 
     - `columns`: the columns of the site's table, in this order; None: all but those below.
-    - `label`: columns that are kept out of the table, and stand beside it for whoever compares or colours.
-    - `id`: the column that says which row is which, kept out of the table: text or whole numbers, each only once.
-    - `allowed`, `hidden`: patterns with ``*`` and ``?`` of a site's policy: which columns may be in the table, and
-      which may not.
-    - `drop`: columns that are left out.
-    - `delimiter`, `decimal`: of a .csv file: what stands between values (``tab`` is one), and before decimals: "." or
-      ",". None: see `form_of`, which guesses where that is safe and says so.
-    - `encoding`: of a .csv file, as Python calls it.
-    - `header`: of a .csv or .xlsx file: the row with the names of the columns, as a spreadsheet counts; None: the
-      first, 1. What stands above is passed over.
+    - `label`: columns kept out of the table, for comparison and colours.
+    - `id`: the column of row ids, kept out of the table: unique texts or whole numbers.
+    - `allowed`, `hidden`: the site policy's patterns, with ``*`` and ``?``, of columns for the table.
+    - `drop`: columns to leave out.
+    - `delimiter`, `decimal`: of a .csv file: separator (``tab`` is one) and decimal mark ("." or ","). None: guessed by
+      `form_of`.
+    - `encoding`: of a .csv file, by Python's name.
+    - `header`: of a .csv or .xlsx file: the row with the names, as a spreadsheet counts; None: 1. Rows above are
+      skipped.
     """
 
     path: str | os.PathLike[str]
@@ -70,7 +68,7 @@ class SiteFile:
     header: int | None = None
 
     def __post_init__(self) -> None:
-        """Make it usable as a key, and refuse what contradicts itself."""
+        """Strip names, make the options hashable and refuse contradictory ones."""
         for option in ("columns", "label", "id", "drop"):
             if (value := getattr(self, option)) is not None:
                 texts = value.strip() if isinstance(value, str) else tuple(text.strip() for text in value)
@@ -88,7 +86,7 @@ class SiteFile:
             raise InputError(f"columns names {dropped[0]!r}, and drop does, too; allowed: one of them")
 
     def _check_form(self) -> None:
-        """Refuse options of how the file is written that no file has."""
+        """Refuse invalid options of the file format."""
         if self.delimiter == "tab":
             object.__setattr__(self, "delimiter", "\t")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
@@ -111,7 +109,7 @@ class SiteFile:
             raise InputError(f"{options[0]} is for {kinds} files, but {self.path} ends in {suffix or 'nothing'!r}")
 
     def to_node(self) -> dict[str, str]:
-        """Return the options as a node's configuration has them, lists with commas between; but for the policy's."""
+        """Return the options, except the policy's, as a node's configuration, with comma-separated lists."""
         lists = {"columns": self.columns, "label": self.labels or None, "drop": self.drop or None}
         options = {key: None if names is None else _joined(names) for key, names in lists.items()}
         options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
@@ -123,7 +121,7 @@ class SiteFile:
     def of_node(
         cls, node: Mapping[str, Any], allowed: tuple[str, ...] = ("*",), hidden: tuple[str, ...] = ()
     ) -> "SiteFile":
-        """Return the file that a node's configuration names; the inverse of `to_node`."""
+        """Build the file from a node's configuration, the inverse of `to_node`."""
         lists = {key: listed(str(node[key])) for key in ("columns", "label", "drop") if key in node}
         texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
         header = int(node["header"]) if "header" in node else None
@@ -131,29 +129,29 @@ class SiteFile:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The columns that are kept out as labels."""
+        """Columns kept out as labels."""
         label = self.label or ()
         return (label,) if isinstance(label, str) else tuple(label)
 
     @property
     def header_row(self) -> int:
-        """The row with the names, as a spreadsheet counts."""
+        """Row with the names, as a spreadsheet counts."""
         return self.header or 1
 
     @property
     def form(self) -> Form:
-        """How it is written, if it is a .csv file: see `form_of`."""
+        """Format of a .csv file, see `form_of`."""
         path = Path(self.path).expanduser()
         if path.suffix.lower() != ".csv":
             return Form()
         return form_of(path, self.delimiter, self.decimal, self.encoding, self.header_row)
 
     def read(self) -> SiteData:
-        """Read the file; .npy and .parquet are opened, and their table is read block by block.
+        """Read the file; tables in .npy and .parquet files are read later, block by block.
 
-        Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is not there, is not
-        of numbers or has no name of its own; a cell without a value; ids that are missing or not unique. The text names
-        the file, rows, as a spreadsheet counts them (of arrays from 0), and columns, and quotes no value.
+        Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is missing, not
+        numeric or without a unique name; an empty cell; ids that are missing or not unique. The text names the file,
+        rows (as a spreadsheet counts, of arrays from 0) and columns, and quotes no value.
         """
         path = Path(self.path).expanduser()
         if path.suffix.lower() not in _READERS:
@@ -161,11 +159,11 @@ class SiteFile:
         return _READERS[path.suffix.lower()](self, path)
 
     def choose(self, path: Path, names: Sequence[str]) -> list[str]:
-        """Return the names of the table's columns, of those that the file has, which are without blanks around."""
+        """Return the names of the table's columns among the file's stripped names."""
         if "" in names:
             raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
-        if twice := _repeated(names):
-            raise InputError(f"{path} has two columns {twice!r}; allowed: names that differ")
+        if repeated := _repeated(names):
+            raise InputError(f"{path} has two columns {repeated!r}; allowed: names that differ")
         options = [("columns", name) for name in self.columns or ()] + [("label", name) for name in self.labels]
         for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
@@ -182,18 +180,18 @@ class SiteFile:
 
     @property
     def kept_out(self) -> tuple[str, ...]:
-        """The columns that are not in the table: labels, the id, and those that are dropped."""
+        """Columns outside the table: labels, the id, and dropped ones."""
         return (*self.labels, *(() if self.id is None else (self.id,)), *self.drop)
 
     def offers(self, name: str) -> bool:
-        """Return whether the policy lets a column be in the table."""
+        """Return whether the policy admits a column to the table."""
         return any(fnmatchcase(name, pattern) for pattern in self.allowed) and not any(
             fnmatchcase(name, pattern) for pattern in self.hidden
         )
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return names that stand with commas between, in quotes where one has a comma itself."""
+    """Split comma-separated names; a name with a comma is quoted."""
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
 
 
@@ -204,7 +202,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that stands there more than once."""
+    """Return the first repeated name, or None."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
@@ -212,9 +210,9 @@ def _repeated(names: Sequence[str]) -> str | None:
 
 
 def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tuple[list[str], Any]:
-    """Return the names of the table's columns, and a pyarrow table of these, the id and some labels, and no others.
+    """Return the names of the table's columns, and a pyarrow table of these, the id and the labels.
 
-    Raises InputError: as `SiteFile.read`, but for what stands in the cells.
+    Raises InputError as `SiteFile.read` does, except for cell contents.
     """
     names, read = _OPEN[path.suffix.lower()](file, path)
     chosen = file.choose(path, names)
@@ -230,7 +228,7 @@ _OPEN: dict[str, Callable[[SiteFile, Path], tuple[list[str], Reader]]] = {
     ".xlsx": lambda file, path: open_sheet(path, file.header_row),
     ".parquet": lambda file, path: open_parquet(path),
 }
-"""Kinds of files whose cells may be anything."""
+"""Readers of files whose cells may have any type."""
 
 
 def _read_text(file: SiteFile, path: Path) -> SiteData:
@@ -257,16 +255,16 @@ def _read_parquet(file: SiteFile, path: Path) -> SiteData:
 
 
 def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
-    """Refuse a column of a CSV file that is not of numbers, and say where it begins to be none."""
+    """Refuse a CSV column that is not numeric, naming its first such row."""
     kind = str(column.type)
-    if kind == "null":  # not one value
+    if kind == "null":  # no value at all
         raise InputError(
             f"{path}: {row_of_file(0, header)}, column {name!r} holds no value; allowed: finite numbers only"
         )
     where = ""
     if kind == "string":
-        strange = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
-        for row, cell in itertools.islice(strange, 1):
+        other_cells = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
+        for row, cell in itertools.islice(other_cells, 1):
             comma = ", where a decimal comma may stand (--decimal)" if _is_number(cell.replace(",", ".", 1)) else ""
             where = f" in {row_of_file(row, header)}{comma}"
     _check_kind(path, name, column.type, where)
@@ -292,7 +290,7 @@ def _is_number(cell: str) -> bool:
 
 
 class _Extras(NamedTuple):
-    """What an npz file holds beside its table."""
+    """Column names and ids that an npz file holds beside its table."""
 
     columns: np.ndarray[Any, Any] | None = None
     ids: np.ndarray[Any, Any] | None = None

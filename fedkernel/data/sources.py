@@ -1,4 +1,4 @@
-"""Data from elsewhere: bundled with scikit-learn, downloaded once, or npz files of the user's own."""
+"""External data: bundled with scikit-learn, downloaded once, or the user's npz files."""
 
 import inspect
 import os
@@ -22,15 +22,15 @@ from fedkernel.data.tables import is_sparse_file
 from fedkernel.ground import READING, AnyArray, InputError, one_line, open_npz, read_header, some
 
 SOURCES = ("npz", "openml", "fetch")
-"""What may stand before a colon in a data set's name; anything else is the module of a loader."""
+"""Prefixes of data set names; any other text before a colon is a loader's module."""
 
 FOLDER_VARIABLE = "FEDKERNEL_DATA"
-SOCKET_SECONDS = 20.0  # without a limit, a network that drops packets is waited for during minutes
+SOCKET_SECONDS = 20.0  # else a network that drops packets blocks for minutes
 
 
 class _Download(NamedTuple):
     shape: tuple[int, int]
-    megabytes: float  # of the download, about
+    megabytes: float  # approximate size of the download
 
 
 class _Bundled(NamedTuple):
@@ -62,7 +62,7 @@ FETCHED: Mapping[str, _Download] = MappingProxyType(
 
 
 class Raw(NamedTuple):
-    """What a source gave, before rows are chosen and values scaled; `X` may be sparse or not yet checked."""
+    """Output of a source before the choice of rows, scaling and checks; `X` may be sparse."""
 
     X: Any
     y: AnyArray | None
@@ -74,22 +74,22 @@ class Raw(NamedTuple):
 
 
 def from_bundled(name: str) -> Raw:
-    """Load one of `BUNDLED`."""
-    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+    """Load a set of `BUNDLED`."""
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     return _from_bunch(getattr(sklearn.datasets, f"load_{name}")(), f"scikit-learn load_{name}")
 
 
 def from_fetcher(name: str, which: str) -> Raw:
-    """Load one of `FETCHED`; `name` is what error texts call it."""
-    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+    """Load a set of `FETCHED`; `name` is its name in error texts."""
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     fetcher = getattr(sklearn.datasets, f"fetch_{which}")
     return _from_bunch(_download(name, fetcher), f"scikit-learn fetch_{which}")
 
 
 def _from_bunch(bunch: Any, source: str) -> Raw:
-    """Take what a scikit-learn loader returned; targets of several columns (linnerud, rcv1) are no labels."""
+    """Convert a scikit-learn loader's result; targets of several columns (linnerud, rcv1) are dropped."""
     names = bunch.get("feature_names")
     target = bunch.get("target")
     y = None if target is None or sparse.issparse(target) else np.asarray(target)
@@ -101,8 +101,8 @@ def _from_bunch(bunch: Any, source: str) -> Raw:
 
 
 def from_openml(name: str, which: str) -> Raw:
-    """Download a set of openml.org by its name or number; `name` is what error texts call it."""
-    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+    """Download a set of openml.org by name or number; `name` is its name in error texts."""
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     query: dict[str, Any] = {"data_id": int(which)} if which.isdecimal() else {"name": which}
     # this parser needs no pandas, so the same numbers come out on every machine; it codes columns of text as numbers
@@ -118,17 +118,17 @@ def from_openml(name: str, which: str) -> Raw:
 
 
 def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
-    """Call a scikit-learn fetcher, which keeps what it downloads; every failure becomes one sentence."""
-    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+    """Call a caching scikit-learn fetcher; every failure becomes one sentence."""
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
-    accepted = inspect.signature(fetcher).parameters  # before scikit-learn 1.5 only some fetchers can be told to hurry
+    accepted = inspect.signature(fetcher).parameters  # before scikit-learn 1.5 only some fetchers have these
     hurry = {key: value for key, value in {"n_retries": 1, "delay": 0.5}.items() if key in accepted}
     size = ""
     if known := FETCHED.get(name.removeprefix("fetch:")):
         size = f" ({known.shape[0]} x {known.shape[1]}, about {known.megabytes:g} MB)"
     try:
         with _patience(SOCKET_SECONDS), warnings.catch_warnings():
-            # the error below says it
+            # reported by the error below
             warnings.filterwarnings("ignore", message="A network error occurred|Retry downloading")
             return fetcher(**options, **hurry)
     except HTTPError as error:
@@ -146,19 +146,19 @@ def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    before = socket.getdefaulttimeout()
+    old_timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
         yield
     finally:
-        socket.setdefaulttimeout(before)
+        socket.setdefaulttimeout(old_timeout)
 
 
 # --- npz files -------------------------------------------------------------------------------------------------------
 
 
 def npz_files() -> dict[str, Path]:
-    """Return the npz files of the user's folder by stem; none where the variable is not set."""
+    """Return the npz files of the user's folder by stem; empty if the variable is not set."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return {}
@@ -170,13 +170,13 @@ def npz_files() -> dict[str, Path]:
 
 
 def named_path(name: str) -> Path | None:
-    """Return the path in the data set's name ``npz:PATH.npz``; None: it is another name."""
+    """Return the path in a data set's name ``npz:PATH.npz``; None for other names."""
     prefix, _, rest = name.partition(":")
     return Path(rest).expanduser() if prefix == "npz" and rest.endswith(".npz") else None
 
 
 def npz_path(name: str) -> Path:
-    """Return the path that `npz:` is followed by, or that of the file of the user's folder with this stem."""
+    """Return the path given after `npz:`, or that of a file in the user's folder by its stem."""
     if (path := named_path(f"npz:{name}")) is not None:
         return path
     files = npz_files()
@@ -190,20 +190,20 @@ def npz_path(name: str) -> Path:
 
 
 def read_npz(path: Path) -> Raw:
-    """Read `X`, and where they are there `y` and the columns' names (`features`), without pickle.
+    """Read `X`, and if present `y` and column names (`features`), without pickle.
 
-    `X` is an array of that name, or the matrix of a file that scipy.sparse.save_npz wrote.
+    `X` is an array of that name, or the matrix of a file by scipy.sparse.save_npz.
     """
     if not path.is_file() or not zipfile.is_zipfile(path):
-        wrong = "an npz file" if path.is_file() else "a file"
-        raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
+        expected = "an npz file" if path.is_file() else "a file"
+        raise InputError(f"{path} is not {expected}; allowed: an npz file that holds a table X and perhaps labels y")
     with open_npz(path) as archive:
         keys = list(archive)
         arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
         if "X" not in arrays and is_sparse_file(keys):
             with READING:
                 arrays["X"] = sparse.load_npz(path)
-        with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
+        with suppress(ValueError, KeyError):  # optional: unreadable names are ignored, like other keys
             arrays["features"] = archive["features"]
     if "X" not in arrays:
         raise InputError(
@@ -220,7 +220,7 @@ def read_npz(path: Path) -> Raw:
 
 
 def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
-    """Return the shape of `X` without reading it, or None, and a note."""
+    """Return the shape of `X`, or None, from the header only, and a note."""
     try:
         with zipfile.ZipFile(path) as archive:
             stems = [name.removesuffix(".npy") for name in archive.namelist()]

@@ -1,14 +1,14 @@
-"""A site's rows, read a block at a time: an array or a file of one, a sparse table, parquet, or rows made on the fly.
+"""Tables read block by block: arrays, array files, sparse tables, parquet, or generated rows.
 
-| what | table |
+| source | table |
 |---|---|
 | array, `.npy` (memory-mapped), `.npz` with an array `X` | `ArrayTable` |
 | scipy sparse matrix, `.npz` written by `scipy.sparse.save_npz` | `SparseTable` |
 | `.parquet` | `ParquetTable` |
 | a function that makes block k | `GeneratedTable` |
 
-`as_table` finds the table for what it is given, `open_table` for a file. Nothing is converted or checked as a whole,
-except that a sparse table is brought into order: a block is checked when it is read.
+`as_table` wraps an object, `open_table` opens a file. Blocks are converted and checked when read; only a sparse table
+is brought into canonical order as a whole.
 """
 
 import csv
@@ -35,23 +35,17 @@ ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
 
 
 class Table(ABC):
-    """Rows of a site, read a block at a time.
+    """Base of tables whose rows are read block by block.
 
-    A block that needs no conversion is not copied but shares memory with its source: it cannot be written to then.
+    A block that needs no conversion is a read-only view of its source.
 
-    Parameters
-    ----------
-    what : str
-        How error texts call it.
-    shape : tuple of 2 int
-    sparse : bool
-        Whether blocks are CSR.
-    path : Path, optional
-        The file that `open_table` would read this table from.
+    - `what`: name in error texts.
+    - `sparse`: whether blocks are CSR.
+    - `path`: file from which `open_table` reads the same table.
     """
 
     on_disk = False
-    """Whether the memory that blocks share is a file's."""
+    """True if blocks share memory with a file."""
 
     def __init__(self, what: str, shape: tuple[int, int], *, sparse: bool = False, path: Path | None = None) -> None:
         self.what = what
@@ -61,29 +55,17 @@ class Table(ABC):
 
     @abstractmethod
     def _block(self, first: int, last: int) -> Raw:
-        """Return rows first to last - 1, at least one, of any dtype; what shares memory must be a view of its own."""
+        """Return rows first to last - 1, at least one, of any dtype, as a copy or a read-only view."""
 
     @abstractmethod
     def _take(self, positions: Positions) -> Raw:
         """Return the rows at these positions, at least one."""
 
     def block(self, first: int, last: int, dtype: npt.DTypeLike = np.float64) -> Rows:
-        """Read consecutive rows.
+        """Read rows first, ..., last - 1 as a C-contiguous ndarray or csr_array of shape (last - first, d).
 
-        Parameters
-        ----------
-        first, last : int
-            Rows first, ..., last - 1; 0 <= first <= last <= number of rows.
-        dtype : dtype of floats
-
-        Returns
-        -------
-        ndarray, C-contiguous, or csr_array of shape (last - first, d)
-
-        Raises
-        ------
-        InputError
-            A number that is not finite, or not in this dtype; the text names table, row and column.
+        Raises InputError for a number that is not finite or too large for `dtype`; the text names table, row and
+        column.
         """
         if not 0 <= first <= last <= self.shape[0]:
             raise InputError(f"rows {first} to {last} of {self.what}: allowed are 0 to {self.shape[0]}")
@@ -92,7 +74,7 @@ class Table(ABC):
         return self._checked(self._block(first, last), dtype, np.arange(first, last))
 
     def take(self, positions: Positions, dtype: npt.DTypeLike = np.float64) -> Rows:
-        """Read the rows at these positions (k,), in that order; repeated ones are allowed. Otherwise as `block`."""
+        """Read the rows at these positions (k,), in order, repeated ones too; otherwise as `block`."""
         positions = np.asarray(positions)
         if positions.size == 0:
             return self._nothing(dtype)
@@ -104,7 +86,7 @@ class Table(ABC):
         return self.shape[0]
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
-        """Read a dense table whole, into memory."""
+        """Read a whole dense table into memory."""
         if self.sparse:
             raise InputError(f"{self.what} is a sparse table; allowed: a dense table of numbers")
         whole = cast(AnyArray, self.block(0, len(self), np.float64 if dtype is None else dtype))
@@ -116,7 +98,7 @@ class Table(ABC):
 
     def _checked(self, raw: Raw, dtype: npt.DTypeLike, rows: Positions) -> Rows:
         """Convert and check the numbers of these rows."""
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found
+        with np.errstate(over="ignore"):  # overflow gives infinity, which is found below
             dense = isinstance(raw, np.ndarray)
             converted = cast(Rows, np.ascontiguousarray(raw, dtype) if dense else raw.astype(dtype, copy=False))
         if (place := first_not_finite(converted)) is None:
@@ -131,10 +113,7 @@ class Table(ABC):
 
 
 class ArrayTable(Table):
-    """Rows of an array of real numbers, in memory or memory-mapped, of any dtype; it is not converted as a whole.
-
-    `X` (n, d).
-    """
+    """Rows of a real array X (n, d) of any dtype, in memory or memory-mapped, converted by block."""
 
     def __init__(self, X: npt.ArrayLike, what: str = "X", path: Path | None = None) -> None:
         self.X = as_array(X, what)
@@ -149,7 +128,7 @@ class ArrayTable(Table):
 
 
 class SparseTable(Table):
-    """Rows of a scipy sparse matrix or array X (n, d), kept as CSR in the order that `check_rows` gives it."""
+    """Rows of a scipy sparse matrix X (n, d), kept as CSR in canonical order (`check_rows`)."""
 
     def __init__(self, X: sparse.sparray | sparse.spmatrix, what: str = "X", path: Path | None = None) -> None:
         rows = check_rows(X, what)
@@ -161,7 +140,7 @@ class SparseTable(Table):
     def _block(self, first: int, last: int) -> sparse.csr_array:
         starts = self.X.indptr[first : last + 1]
         stored = slice(starts[0], starts[-1])
-        # scipy's own slices are copies, and so is what it builds around a small part of an array
+        # scipy's slices are copies, as are its matrices around a small part of an array
         block = sparse.csr_array((last - first, self.shape[1]), dtype=self.X.dtype)
         block.data, block.indices = _view(self.X.data[stored]), _view(self.X.indices[stored])
         block.indptr = starts - starts[0]
@@ -173,9 +152,9 @@ class SparseTable(Table):
 
 
 class ParquetTable(Table):
-    """Rows of a parquet file with numeric columns and no nulls; a row group is read as a whole, and the last one kept.
+    """Rows of a parquet file with numeric columns and no nulls, read by row group.
 
-    `columns`: names of the columns to read, in this order; None: all there are.
+    The last row group is cached. `columns`: names of the columns to read, in this order; None: all.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
@@ -199,7 +178,7 @@ class ParquetTable(Table):
         with readable(self.what):
             group = self._file.read_row_group(number, columns=self._chosen)
         if self._chosen is not None:
-            group = group.select(self._chosen)  # it was read in the file's order
+            group = group.select(self._chosen)  # row groups come in the file's order
         return stack_columns(group, self._dtype, self.what, int(self._chunks.starts[number]))
 
     def _block(self, first: int, last: int) -> AnyArray:
@@ -210,16 +189,10 @@ class ParquetTable(Table):
 
 
 class GeneratedTable(Table):
-    """Rows that a function makes, some at a time, whenever they are read; the last ones made are kept.
+    """Rows generated by a function on each read; the last block is cached.
 
-    Parameters
-    ----------
-    shape : tuple of 2 int
-    generate : callable
-        ``generate(k)`` returns rows k * rows_per_block, ... as an array (rows_per_block, d), the last of them perhaps
-        fewer. It must return the same whenever it is called.
-    rows_per_block : int
-    what : str
+    - `generate`: ``generate(k)`` returns rows k * rows_per_block, ... as an array (rows_per_block, d), the last of them
+      perhaps fewer. It must return the same on each call.
     """
 
     def __init__(
@@ -252,13 +225,13 @@ class GeneratedTable(Table):
 
 
 class _Chunks:
-    """Rows that can only be had in chunks: chunk k holds rows starts[k], ..., starts[k + 1] - 1; the last is kept."""
+    """Rows available only by chunk: chunk k holds rows starts[k] to starts[k + 1] - 1; the last is cached."""
 
     def __init__(self, starts: npt.NDArray[np.int64], read: Callable[[int], AnyArray]) -> None:
         self.starts = starts
         self._read = read
         self._last: tuple[int, AnyArray] | None = None
-        self._lock = threading.Lock()  # what reads a chunk need not bear two threads
+        self._lock = threading.Lock()  # `read` need not be thread-safe
 
     def block(self, first: int, last: int) -> AnyArray:
         parts = []
@@ -272,42 +245,42 @@ class _Chunks:
         order = np.argsort(numbers, kind="stable")
         parts = []
         for number in np.unique(numbers):
-            here = positions[order[numbers[order] == number]]
-            parts.append(self._chunk(int(number))[here - self.starts[number]])
+            in_chunk = positions[order[numbers[order] == number]]
+            parts.append(self._chunk(int(number))[in_chunk - self.starts[number]])
         in_file_order = np.concatenate(parts)
         rows = np.empty_like(in_file_order)
         rows[order] = in_file_order
         return rows
 
     def _of(self, rows: Any) -> Any:
-        """Return the number of the chunk that a row is in; an empty chunk has none."""
+        """Return the number of a row's chunk; empty chunks are skipped."""
         return np.searchsorted(self.starts, rows, side="right") - 1
 
     def _chunk(self, number: int) -> AnyArray:
         with self._lock:
             if self._last is None or self._last[0] != number:
-                self._last = None  # two chunks are never held
+                self._last = None  # frees the old chunk first
                 self._last = (number, self._read(number))
             return self._last[1]
 
 
 def _view(part: AnyArray) -> AnyArray:
-    """Return a slice as one that cannot be written through into its source."""
+    """Return a read-only view of a slice."""
     part = part.view()
     part.flags.writeable = False
     return part
 
 
-# --- from what is given ----------------------------------------------------------------------------------------------
+# --- opening tables -------------------------------------------------------------------------------------------------
 
 TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table | os.PathLike[str]
-"""What `as_table` takes; text is a path."""
+"""Arguments of `as_table`; text is a path."""
 
 
 def as_table(X: TableLike, what: str) -> Table:
-    """Return a table of what is given: a Table as it is, a sparse matrix, an array-like, or a file's path.
+    """Wrap a sparse matrix, array-like (n, d) or file path as a Table; a Table is returned unchanged.
 
-    `X` (n, d). `what`: how error texts call it; a Table or a file has a name already.
+    `what`: name in error texts, unused for a Table or a file.
     """
     if isinstance(X, Table):
         return X
@@ -321,20 +294,20 @@ def as_table(X: TableLike, what: str) -> Table:
 def open_table(path: str | os.PathLike[str]) -> Table:
     """Open a file by its content: .npy (memory-mapped), .npz with an array X or a sparse matrix, or .parquet.
 
-    Raises InputError: a file that is missing, damaged or something else.
+    Raises InputError for a file that is missing, damaged or of another kind.
     """
     return open_tables(path).X
 
 
 class Opened(NamedTuple):
-    """A file's table, and that of the rows that came after training where an npz file has an array ``new``."""
+    """A file's table and, from an npz file's array ``new``, the rows that came after training."""
 
     X: Table
     new: Table | None
 
 
 def open_tables(path: str | os.PathLike[str]) -> Opened:
-    """Open a file as `open_table` does, with the new rows it may hold."""
+    """Open a file as `open_table` does, with its new rows if it has any."""
     path = Path(path).expanduser()
     with readable(path), READING:
         with path.open("rb") as stream:
@@ -355,13 +328,13 @@ def open_tables(path: str | os.PathLike[str]) -> Opened:
 
 
 def is_sparse_file(keys: Iterable[str]) -> bool:
-    """Whether an npz file with these arrays was written by `scipy.sparse.save_npz`."""
+    """Return whether an npz file's arrays are those of `scipy.sparse.save_npz`."""
     return {"format", "data", "shape"} <= set(keys)
 
 
 @contextmanager
 def readable(path: str | os.PathLike[str], allowed: str = f"{ALLOWED}, of numbers") -> Iterator[None]:
-    """Turn what goes wrong with a file into one sentence, which quotes nothing of it."""
+    """Turn errors in reading a file into one sentence that quotes no content."""
     try:
         yield
     except InputError:

@@ -1,4 +1,4 @@
-"""By what a file that was read is known again, so that what was made of it is kept until the file is changed."""
+"""Version stamp of a data file, which invalidates cached results when the file changes."""
 
 import os
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from fedkernel.data.tables import readable
 
 Version = tuple[int, int, int]
-"""When a file was changed last, in nanoseconds, its size in bytes, and its inode, another where it was replaced."""
+"""Modification time in nanoseconds, size in bytes, and inode, which changes if the file is replaced."""
 
 
 def version_of(path: str | os.PathLike[str]) -> Version:
-    """Return the version of a file as it is now; InputError if it cannot be read."""
+    """Return the current version of a file; InputError if it cannot be read."""
     with readable(path, "a file with the site's data"):
         stat = Path(path).expanduser().stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino

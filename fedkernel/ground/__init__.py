@@ -1,4 +1,4 @@
-"""Errors, validation, files, threads and seeds, which every package may use."""
+"""Errors, validation, files, threads and seeds for all other packages."""
 
 from typing import TYPE_CHECKING
 

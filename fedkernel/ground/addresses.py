@@ -1,7 +1,7 @@
-"""Names of classes and functions: ``package.module:Name``, or the short name that an entry point gives to one.
+"""Addresses of classes and functions: ``package.module:Name``, or the short name of an entry point.
 
-`find` imports what a name says: for names that whoever runs this process wrote. What comes from elsewhere, in a
-message or a file, is looked up by `loaded`, which imports nothing.
+`find` imports, so its names must come from the user of this process. Names from messages or files go to `loaded`,
+which imports nothing.
 """
 
 import importlib
@@ -17,23 +17,23 @@ from typing import Any, Literal
 from fedkernel.ground.errors import InputError
 
 Group = Literal["pairs", "clients", "kernels", "metrics", "datasets"]
-"""Groups of entry points, ``fedkernel.pairs`` and so on: strategies, their clients, kernels, metrics, data loaders."""
+"""Entry point groups, ``fedkernel.pairs`` and so on: strategies, their clients, kernels, metrics, data loaders."""
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-"""Beside the packages in a checkout and in a Flower app bundle, which has no other metadata."""
+"""Project file beside the packages in a checkout and in a Flower app bundle, which has no other metadata."""
 
 IN_A_MODULE = "put it in a module, a file such as my_pairs.py, and import it from there"
 
 
 @cache
 def own_names(group: Group) -> dict[str, str]:
-    """Return the addresses of this project's own short names, which mean the same wherever it runs."""
+    """Return the addresses of fedkernel's own short names."""
     try:
         project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
         if project["name"] == "fedkernel":
             return dict(project["entry-points"][f"fedkernel.{group}"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # it is installed, or that file is somebody else's
+        pass  # an installation, or another project's file
     return {point.name: point.value for point in entry_points(group=f"fedkernel.{group}") if _is_own(point)}
 
 
@@ -43,19 +43,22 @@ def _is_own(point: Any) -> bool:
 
 @cache
 def names(group: Group) -> dict[str, str]:
-    """Return the addresses of all short names, our own first, which nobody else's can replace."""
+    """Return the addresses of all installed short names, where fedkernel's own take precedence.
+
+    The address is "" if two other packages claim the name.
+    """
     others: dict[str, str] = {}
     for point in entry_points(group=f"fedkernel.{group}"):
         if not _is_own(point) and others.setdefault(point.name, point.value) != point.value:
-            others[point.name] = ""  # two packages claim it
+            others[point.name] = ""
     return others | own_names(group)
 
 
 def address(name: str, group: Group, what: str) -> str:
-    """Return the address that a name is or stands for; nothing is imported.
+    """Return the address of a name, which is an address or a short name, without an import.
 
-    `what`: what error texts call it, for instance ``method``. Raises InputError if it is neither a short name of one
-    thing nor of the form of an address.
+    `what`: the setting's name in error texts, for instance ``method``. Raises InputError if the name is unknown,
+    ambiguous or malformed.
     """
     module, colon, inner = name.partition(":")
     if not colon:
@@ -73,15 +76,15 @@ def address(name: str, group: Group, what: str) -> str:
 
 
 def short(name: str, group: Group) -> str:
-    """Return the short name of ours that stands for an address, where there is one, and else the address."""
+    """Return fedkernel's short name of an address, or the address itself if it has none."""
     return next((own for own, whole in own_names(group).items() if whole == name), name)
 
 
 def find(name: str, wanted: type, group: Group, what: str) -> Any:
-    """Import and return the class that a name says; of `wanted` object, whatever it says.
+    """Import and return the class at an address or short name; `wanted` object admits any object.
 
-    Raises InputError: one sentence: the name is none (see `address`), its module is not there or cannot be imported,
-    there is nothing of that name in it, or it is no class of the kind that is wanted.
+    Raises InputError if the name is invalid (see `address`), its module fails to import or lacks it, or it is no
+    subclass of `wanted`.
     """
     named = _imported(name, group, what)
     if wanted is not object and not (isinstance(named, type) and issubclass(named, wanted)):
@@ -90,7 +93,7 @@ def find(name: str, wanted: type, group: Group, what: str) -> Any:
 
 
 def find_function(name: str, group: Group, what: str) -> Callable[..., Any]:
-    """Import and return the function that a name says; errors are as in `find`."""
+    """Import and return the function at an address or short name; errors are as in `find`."""
     named = _imported(name, group, what)
     if not callable(named):
         raise InputError(f"{what} = {name!r} is no function")
@@ -103,15 +106,15 @@ def _imported(name: str, group: Group, what: str) -> object:
     if module == "__main__":
         raise InputError(f"{where} is in a script or notebook, which cannot be imported; {IN_A_MODULE}")
     try:
-        # a package before its modules: of two threads that import them the other way round, one gets a half-made module
+        # a package before its modules: two threads that import them in opposite order can see a half-made module
         imported = [importlib.import_module(package) for package in accumulate(module.split("."), "{}.{}".format)][-1]
-    except Exception as error:  # whatever somebody else's module does
+    except Exception as error:  # a foreign module may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             missing = f"there is no module {error.name} here; install it, or start in the folder that holds it"
             raise InputError(f"{where}: {missing}") from None
         raise InputError(f"{where}: {module} cannot be imported ({type(error).__name__}: {error})") from error
     first, _, rest = inner.partition(".")
-    inside = getattr(imported, first, None)  # which a package may import only now
+    inside = getattr(imported, first, None)  # a package may import it lazily
     if rest and inside is not None:
         inside = _within(inside, rest)
     if inside is None:
@@ -120,21 +123,21 @@ def _imported(name: str, group: Group, what: str) -> object:
 
 
 def _within(module: object, inner: str) -> object | None:
-    """Return what has this dotted name in a module; a module's own ``__getattr__``, which may import, is not asked."""
+    """Return the object with a dotted name in a module, without calling the module's ``__getattr__``."""
     inside: Any = module
     for part in inner.split("."):
         inside = getattr(inside, "__dict__", {}).get(part)
-    return inside  # type: ignore[no-any-return] # whatever it is
+    return inside  # type: ignore[no-any-return]
 
 
 def loaded(name: str) -> object | None:
-    """Return what is at an address in the modules that this process has imported already; None: nothing."""
+    """Return the object at an address if its module is imported already, else None."""
     module, _, inner = name.partition(":")
     return _within(sys.modules.get(module), inner)
 
 
 def address_of(kind: type) -> str:
-    """Return the address of a class; InputError, with what to do, if no other process could import it from there."""
+    """Return the address of a class; InputError if other processes cannot import the class from there."""
     inner = kind.__qualname__
     if kind.__module__ == "__main__":
         raise InputError(
@@ -149,5 +152,5 @@ def address_of(kind: type) -> str:
 
 
 def named(kind: type) -> str:
-    """Return what the address of a class would be, whether or not it can be imported from there."""
+    """Return the address of a class, importable or not."""
     return f"{kind.__module__}:{kind.__qualname__}"

@@ -1,8 +1,7 @@
-"""npz and npy files of others, read without pickle and without taking more memory than they may.
+"""Safe reading of npz and npy files from other parties: no pickle, bounded memory.
 
-What a file announces is read first: an array whose header and entries do not fit each other, and a file that would
-unpack to more than is allowed, are refused before anything of that size is allocated. numpy believes a header, and
-takes whatever a small file unpacks to.
+numpy trusts an array's header and unpacks a file to any size. Here the announced sizes are checked before anything
+is allocated.
 """
 
 import io
@@ -24,26 +23,26 @@ from fedkernel.ground.arrays import READING, AnyArray
 from fedkernel.ground.errors import InputError
 
 KINDS = "biufcSU"
-"""Of arrays that are read: no objects, whose pickles could run anything, and no dates, which cannot be hashed."""
+"""Array kinds that are read: no objects, whose pickles could run code, and no dates, which cannot be hashed."""
 
 SMALL, TIMES = 2**28, 100
-"""Somebody else's file may unpack to so many bytes, or to so many times its own size if that is more."""
+"""Limits of another party's file: bytes when unpacked, or a multiple of its own size, whichever is more."""
 
 LONGEST = 10_000
-"""Bytes of an array's header that are read: numpy allows no more."""
+"""Bytes of an array's header that are read; numpy allows no more."""
 
 MEMORY = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
-"""Bytes that the machine has."""
+"""Bytes of the machine's memory."""
 
 UNREADABLE = (
     *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, MemoryError),
 )
-"""What goes wrong in reading a file that is damaged or another than it seems."""
+"""Exceptions raised by a damaged file or one of another format."""
 
 
 class Header(NamedTuple):
-    """What an array in the form of an .npy file says of itself."""
+    """Shape, order and dtype that an .npy file's header announces."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -54,7 +53,7 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> int | None:
-        """Bytes of the entries; None where they have no size, or there is a negative number of them."""
+        """Bytes of the entries, or None if the dtype or shape allows no size."""
         sized = self.dtype.itemsize > 0 and min(self.shape, default=0) >= 0
         return math.prod(self.shape) * self.dtype.itemsize if sized else None
 
@@ -63,17 +62,17 @@ _FIRST = np.lib.format.magic(1, 0)
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Read a header from where an .npy file begins; after it the entries follow.
+    """Read a header at the beginning of an .npy file, up to the first entry.
 
-    Raises ValueError if there is none, or one of an array of anything but numbers and text.
+    Raises ValueError if there is none, or if the array's entries are neither numbers nor text.
     """
     try:
-        # most are of the first form, for which numpy's reading takes as long as all else here
+        # most headers have version 1.0, for which numpy's reader would double the time
         if not (first := (magic := stream.read(8)) == _FIRST):
             np.lib.format.read_magic(io.BytesIO(magic))
         size = stream.read(2 if first else 4)
         text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
-        if b"L" in text:  # a whole number of Python 2's, of which numpy warns on standard error
+        if b"L" in text:  # a Python 2 integer, for which numpy prints a warning
             raise ValueError
         header = _parsed(size + text, first)
     except Exception as error:  # numpy evaluates the header as an expression
@@ -85,7 +84,7 @@ def read_header(stream: IO[bytes]) -> Header:
 
 @lru_cache(maxsize=256)
 def _parsed(text: bytes, first: bool) -> Header:
-    """Parse a header of the first form or another: the same ones come with every round."""
+    """Parse a header of version 1.0 or 2.0; cached, since every round sends the same ones."""
     read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
     with READING:
         return Header(*read(io.BytesIO(text)))
@@ -93,14 +92,14 @@ def _parsed(text: bytes, first: bool) -> Header:
 
 @lru_cache(maxsize=256)
 def header_of(dtype: str, shape: tuple[int, ...], fortran: bool) -> bytes:
-    """Return what an .npy file has before the entries."""
+    """Return the bytes of an .npy file before its entries."""
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": fortran, "shape": shape})
     return stream.getvalue()
 
 
 class Archive(Mapping[str, AnyArray]):
-    """The arrays of an npz file by name, each of them read as it is asked for."""
+    """Arrays of an npz file by name, each read on access."""
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
@@ -115,11 +114,11 @@ class Archive(Mapping[str, AnyArray]):
         return len(self._members)
 
     def content(self, name: str) -> bytes:
-        """Return a member that is no array."""
+        """Return the bytes of a member that is no array."""
         return self._file.read(self._members[name])
 
     def __getitem__(self, name: str) -> AnyArray:
-        """Read an array; InputError if it is none, or not as large as it announces."""
+        """Read an array; InputError if the member is no array or differs from its announced size."""
         member = self._members[name]
         with self._file.open(member) as stream:
             try:
@@ -134,17 +133,16 @@ class Archive(Mapping[str, AnyArray]):
                 if not (count := cast(io.BufferedIOBase, stream).readinto(entries)):
                     raise EOFError
                 entries = entries[count:]
-            stream.read(1)  # with its end the member's checksum is held against what came
+            stream.read(1)  # at its end zipfile verifies the member's checksum
         return array
 
 
 @contextmanager
 def open_npz(path: str | os.PathLike[str], *, own: bool = True) -> Iterator[Archive]:
-    """Open an npz file; what goes wrong with it, here and in reading its arrays, is one sentence.
+    """Open an npz file and turn read errors, also later ones, into InputError.
 
-    `own`: whether it is of one's own making: its arrays may take all memory that the machine has. Those of somebody
-    else's file may take 256 MiB together, or 100 times the file's own size if that is more. Raises FileNotFoundError.
-    Raises InputError if it is damaged, is none, or would take more.
+    `own`: whether this party wrote the file: its arrays may take all of the machine's memory. Another party's file may
+    take 256 MiB, or 100 times its own size if that is more. Raises FileNotFoundError.
     """
     path = Path(path)
     try:

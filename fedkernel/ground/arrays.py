@@ -1,4 +1,4 @@
-"""Names that everything numerical shares."""
+"""Array types, block iteration and finiteness checks for all numerical code."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
 
 Divided: TypeAlias = Literal["vertical", "horizontal"]
-"""Whether clients hold columns of the same rows, or rows with the same columns."""
+"""Partition of a table: columns of the same rows (vertical), or rows with the same columns (horizontal)."""
 
 Positions: TypeAlias = npt.NDArray[np.integer[Any]]
-"""Of rows in a table, from 0."""
+"""Positions of rows in a table, from 0."""
 
 READING = threading.RLock()
-"""Held while numpy reads the headers of arrays.
+"""Lock held while numpy reads the headers of arrays.
 
-It does so by CPython's ast module, whose depth counter is shared by all threads in 3.11: two at once can fail.
+numpy parses them with CPython's ast module, whose depth counter all threads share in 3.11: two at once can fail.
 """
 
 Precision: TypeAlias = Literal["float64", "float32"]
-"""What numbers are computed in, or travel as, where there is a choice."""
+"""Floating-point type of computations or messages."""
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -42,15 +42,15 @@ def check_finite(values: npt.NDArray[Any], what: str) -> None:
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:
-    """Tell whether no entry is NaN or infinite."""
-    if values.dtype.kind == "c":  # whose order looks at the real parts first
+    """Return whether no entry is NaN or infinite."""
+    if values.dtype.kind == "c":  # complex numbers are ordered by their real parts first
         return all_finite(values.real) and all_finite(values.imag)
     # Not isfinite(values).all(), which would allocate; NaN goes through max.
     return bool(np.isfinite(values.max(initial=0.0)) and np.isfinite(values.min(initial=0.0)))
 
 
 def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
-    """Add arrays up in their order, so that the last bits are always the same."""
+    """Add arrays in the given order, so that the last bits are reproducible."""
     total = terms[0].copy()
     for term in terms[1:]:
         total += term
@@ -58,9 +58,9 @@ def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
-    """Put the rows of tables with the same columns under each other; CSR as soon as one of them is.
+    """Stack the rows of tables with the same columns; the result is CSR if any of them is sparse.
 
-    A single table is returned as it is.
+    A single table is returned without a copy.
     """
     if len(parts) == 1:
         return parts[0]
@@ -71,30 +71,29 @@ def stack_rows(parts: Sequence[Rows]) -> Rows:
 
 
 BLOCK_ROWS = 2048
-"""Rows of a table that are worked on at a time: with 100 columns they take 1.6 MB, which stays in cache."""
+"""Rows of a block: with 100 columns they take 1.6 MB, which fits the cache."""
 
 
 def row_blocks(n: int) -> Iterator[slice]:
-    """Cut n rows into blocks of `BLOCK_ROWS` or fewer."""
+    """Cut n rows into blocks of at most `BLOCK_ROWS`."""
     for first in range(0, n, BLOCK_ROWS):
         yield slice(first, min(first + BLOCK_ROWS, n))
 
 
 def frozen(array: ArrayT) -> ArrayT:
-    """Make an array read-only, as a client does with a large one before it saves it: then no copy of it is made."""
+    """Make an array read-only and return it, so that a client can save it without a copy."""
     array.flags.writeable = False
     return array
 
 
 FEW = 6
-"""Entries of a list that `brief` shows."""
+"""Longest list that `brief` shows in full."""
 
 
 def brief(value: Any) -> str:
-    """Return the repr of an object in a line or two: of arrays the shape, of long lists the length.
+    """Return a short repr: shapes for arrays, lengths for long lists.
 
-    As `__repr__` of a dataclass it names the class and its fields, but for those that have ``repr=False`` or their
-    default.
+    As a dataclass's `__repr__` it omits fields with ``repr=False`` and fields that have their default.
     """
     name = type(value).__name__
     if isinstance(value, np.ndarray | sparse.csr_array):

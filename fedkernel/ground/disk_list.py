@@ -1,7 +1,4 @@
-"""Rows that a run writes down one by one: the last few in memory, those before on disk, read as a sequence.
-
-A run of many rounds takes no more memory than one of few: what its ledger and history have of a round is some KB.
-"""
+"""List of JSON rows with its older part on disk, for the ledger and history of long runs."""
 
 import errno
 import json
@@ -28,17 +25,11 @@ def _same(row: Any) -> Any:
 
 
 class DiskList(Sequence[RowT], Generic[RowT]):
-    """A sequence that is only added to, and that reads, compares and looks like a list.
+    """Append-only sequence that reads, compares and prints like a list.
 
-    Parameters
-    ----------
-    rows : iterable
-    dump, load : callable
-        Make of a row what JSON has, and of that the row again, which then equals it.
+    - `dump`, `load`: convert a row to JSON data and back; the result must equal the row.
 
-    Notes
-    -----
-    The file has no name, and ends with the object or the process. Where none can be written, all stays in memory.
+    The temporary file has no name and ends with the object or process. All rows stay in memory if it cannot be written.
     """
 
     def __init__(
@@ -50,28 +41,28 @@ class DiskList(Sequence[RowT], Generic[RowT]):
         self._dump, self._load = dump, load
         self._file: IO[bytes] | None = None
         self._ends = array("Q", [0])  # where chunks end in the file
-        self._chunk: tuple[int, list[RowT]] = -1, []  # that was read last
+        self._chunk: tuple[int, list[RowT]] = -1, []  # the last one read
         self._last: list[RowT] = []
         self._spills = True
         self.extend(rows)
 
     def append(self, row: RowT) -> None:
-        """Write a row down."""
+        """Add a row."""
         self._last.append(row)
         if len(self._last) >= 2 * CHUNK and self._spills:
             self._spill()
 
     def extend(self, rows: Iterable[RowT]) -> None:
-        """Write rows down."""
+        """Add rows."""
         for row in rows:
             self.append(row)
 
     def _spill(self) -> None:
-        """Have the first rows that are in memory on disk."""
+        """Move the first chunk of the rows in memory to disk."""
         data = json.dumps([self._dump(row) for row in self._last[:CHUNK]]).encode()
         try:
             if self._file is None:
-                # without a buffer, whose rest would be written again, in vain, before anything else is read
+                # unbuffered: after a failed write a buffer would be flushed again before each read
                 self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - ends with this object
                 weakref.finalize(self, self._file.close)
             self._file.seek(self._ends[-1])

@@ -1,4 +1,4 @@
-"""Packages whose names are imported as each is first used, so that nobody waits for what another name needs."""
+"""Lazy imports of a package's public names, each on first use."""
 
 import ast
 import importlib
@@ -10,13 +10,11 @@ from types import ModuleType
 
 
 def lazily(package: str) -> tuple[Callable[[str], object], list[str]]:
-    """Return the ``__getattr__`` and ``__all__`` of a package that imports each public name where it is first used.
+    """Return a package's ``__getattr__`` and ``__all__`` that import each public name on first use.
 
-    Which module has which name the package says once, for readers and type checkers: by the imports beneath
-    ``if TYPE_CHECKING:`` in its ``__init__.py``, which are read here.
-
-    `package`: its ``__name__``. No name may be that of one of its own modules, which importing that module would
-    replace.
+    The names and their modules are read from the imports beneath ``if TYPE_CHECKING:`` in the package's
+    ``__init__.py``. `package`: its ``__name__``. A name must not be that of one of the package's modules: importing the
+    module would replace the name.
     """
 
     def find(name: str) -> object:
@@ -31,7 +29,7 @@ def lazily(package: str) -> tuple[Callable[[str], object], list[str]]:
 
 @cache
 def modules_by_name(package: ModuleType) -> dict[str, str]:
-    """Return the module that each lazy name of a package is imported from."""
+    """Return the module of each lazy name of a package."""
     tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     blocks = (node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = (node for block in blocks for node in block if isinstance(node, ast.ImportFrom))

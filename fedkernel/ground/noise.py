@@ -1,4 +1,4 @@
-"""Noise that protects: from the operating system's generator or a site's own key, so that nobody else can draw it."""
+"""Gaussian noise for privacy, from the operating system's generator or a site's secret key."""
 
 import hashlib
 import math
@@ -14,19 +14,16 @@ from fedkernel.ground.seeds import derived
 
 
 def system_normal(shape: tuple[int, ...]) -> FloatArray:
-    """Return standard normal numbers of this shape from the operating system's generator."""
+    """Draw standard normal numbers from the operating system's generator."""
     return _normal(os.urandom(8 * math.prod(shape)), shape)
 
 
 def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
-    """Return normal numbers of an array's shape, that nobody without the key can draw.
+    """Draw normal noise for an array, from a secret key or the operating system.
 
-    For the same values and scale they are the same, so that they do not average out where a run begins again, nor over
-    the runs of a study; for any others they are others, so that no difference of values stands without noise. Runs with
-    other scales, or that work on other rows, do average it.
-
-    `scale`: their standard deviation. `key`: 32, the site's; empty: the operating system's generator is used, and the
-    numbers are others each time.
+    With a key, equal values and scale give equal noise, so that repeating a run or study does not average the noise
+    out. Any other values or scale give independent noise: runs with other scales or other rows do average it. `scale`:
+    standard deviation. `key`: 32 bytes of the site; empty: the operating system's generator.
     """
     if not key:
         return scale * system_normal(values.shape)
@@ -37,9 +34,9 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
 
 
 def _normal(entropy: bytes, shape: tuple[int, ...]) -> FloatArray:
-    """Return standard normal numbers by the inverse distribution function of uniform ones.
+    """Convert random bytes to standard normal numbers by the inverse distribution function.
 
-    Those are multiples of 2^-53, in the middle of their interval, so that none is 0 or 1.
+    The uniform numbers are multiples of 2^-53, in the middle of their interval, so that none is 0 or 1.
     """
     words = np.frombuffer(entropy, np.uint64)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

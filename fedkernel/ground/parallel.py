@@ -1,9 +1,8 @@
-"""The cores that nobody else is using: a computation cut into blocks takes them, and gives the same bits without.
+"""Parallel execution of blocks on idle cores, with the same bits on any number of cores.
 
-Who computes says so with `at_work`; what is left of the cores helps whoever calls `each` or `in_order`. The blocks
-must depend on the shape of the problem only, each by one BLAS thread, and sums be taken in the order of the blocks:
-then the number of threads decides nothing but the time. Where nobody has said `at_work` (a function called on its own,
-a site in a process of its own, beside others perhaps) the calling thread does everything.
+A computing thread reserves its core with `at_work`; the remaining cores help `each` and `in_order`. The bits are the
+same if blocks depend on the problem's shape only, use one BLAS thread each and are summed in order. Outside `at_work`
+(a direct call, or one site's own process) the calling thread does everything.
 """
 
 import os
@@ -23,7 +22,7 @@ R = TypeVar("R")
 
 
 def usable_cores() -> int:
-    """Count the cores as nproc does: those this process may run on, but OMP_NUM_THREADS at most where that is set."""
+    """Count the cores that this process may use, at most OMP_NUM_THREADS if set, as nproc does."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     most = os.environ.get("OMP_NUM_THREADS", "")
@@ -31,7 +30,7 @@ def usable_cores() -> int:
 
 
 class _Thread(threading.local):
-    """Whether the calling thread may be helped, and the processor seconds of those who have."""
+    """State of a thread: helpers allowed, and the processor seconds of its helpers."""
 
     at_work = False
     helped = False
@@ -39,7 +38,7 @@ class _Thread(threading.local):
 
 
 class _Cores:
-    """How many threads are at work in this process, helpers included, and the pool that helpers come from."""
+    """Count of busy cores in this process, and the pool of helper threads."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -48,7 +47,7 @@ class _Cores:
         self._pool: ThreadPoolExecutor | None = None
 
     def take(self, most: int) -> int:
-        """Take up to so many idle cores."""
+        """Reserve up to `most` idle cores and return their number."""
         with self._lock:
             taken = max(0, min(most, self.count - self.busy))
             self.busy += taken
@@ -80,9 +79,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def at_work(threads: int = 1) -> Iterator[None]:
-    """Say that the calling thread computes, on a core of its own.
+    """Reserve a core for the calling thread within the context.
 
-    `threads`: BLAS threads that it has. With more than one these take the idle cores, and nobody helps.
+    `threads`: its BLAS threads; with more than one these use the idle cores, and there are no helpers.
     """
     if _here.at_work:
         yield
@@ -98,17 +97,16 @@ def at_work(threads: int = 1) -> Iterator[None]:
 
 
 def computing_seconds() -> float:
-    """Return the processor seconds of the calling thread and of those who have helped it: differences are of use."""
+    """Return the processor seconds of the calling thread and its helpers; only differences are meaningful."""
     return time.thread_time() + _here.seconds
 
 
 def each(work: Callable[[T], object], blocks: Iterable[T], most: int | None = None) -> None:
-    """Do the work of every block, on as many cores as are idle; what it returns is dropped.
+    """Apply a function to every block, on idle cores if there are any, without results.
 
-    The calling thread takes blocks too, so that nobody waits for a core. Work within work is done by one thread.
-
-    `work`: is given a block, and writes where no other block does. `blocks`: worth some 0.1 ms each: it takes as long
-    to wake a helper. `most`: threads at once, where each needs memory.
+    The calling thread takes blocks, too. A nested call uses one thread. `work` must write only where no other block
+    does. `blocks` should take some 0.1 ms each, the time to wake a helper. `most`: threads at once, if each needs
+    memory.
     """
     left = deque(blocks)
     wanted = min(len(left), most or len(left)) - 1
@@ -122,21 +120,21 @@ def each(work: Callable[[T], object], blocks: Iterable[T], most: int | None = No
     try:
         for number in range(helpers):
             try:
-                # with the caller's np.errstate, say
+                # keeps the caller's context, for instance np.errstate
                 futures.append(cores.submit(partial(copy_context().run, _help, cores, work, left)))
             except BaseException:
-                cores.change(number - helpers)  # those that were started give their own core back
+                cores.change(number - helpers)  # started helpers release their own core
                 raise
         _take_blocks(work, left, lambda: True)
     finally:
-        left.clear()  # after an error nobody begins another block
+        left.clear()  # after an error no thread begins another block
         wait(futures)
         _here.helped = True
     _here.seconds += sum(future.result() for future in futures)
 
 
 def _help(cores: _Cores, work: Callable[[T], object], left: deque[T]) -> float:
-    """Do the work of blocks until none is left, or somebody else needs the core; return the processor seconds."""
+    """Work on blocks until none is left or the core is needed; return the processor seconds."""
     began = time.thread_time()
     try:
         _take_blocks(work, left, lambda: cores.busy <= cores.count)
@@ -155,10 +153,9 @@ def _take_blocks(work: Callable[[T], object], left: deque[T], going_on: Callable
 
 
 def in_order(work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None) -> Iterator[R]:
-    """Yield what the work of every block returns, in their order, done on as many cores as are idle.
+    """Yield the results of a function on every block, in order, computed on idle cores.
 
-    `ahead`: how many results each thread may have waiting: memory holds that many for each, and blocks are begun in
-    groups of as many. Where nobody helps there is one. `most`: threads at once.
+    `ahead`: results that each thread may hold in memory. `most`: threads at once.
     """
     left = iter(blocks)
     while group := list(islice(left, ahead * (1 + idle) if (idle := _idle(most)) else 1)):

@@ -1,4 +1,4 @@
-"""Where every random number comes from: one generator for a seed, a client where there is one, and a purpose."""
+"""Random generators and derived keys: one per seed, client and purpose."""
 
 import hmac
 import zlib
@@ -7,14 +7,14 @@ import numpy as np
 
 
 def generator(purpose: str, *words: int) -> np.random.Generator:
-    """Return the generator for one purpose under a seed, the same whenever it is asked for.
+    """Return the random generator of a purpose and seed, the same on each call.
 
-    `purpose`: other purposes under the same words draw independent numbers. `*words`: each from 0: the seed, and what
-    else tells the draws apart, such as a client's number or an iteration.
+    `purpose`: different purposes give independent numbers. `*words`: the seed and, for instance, a client's number or
+    an iteration, each at least 0.
     """
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
 
 
 def derived(secret: bytes, purpose: str) -> bytes:
-    """Return what follows from a secret for a purpose: 32 bytes that tell nothing of it, nor of those for others."""
+    """Derive a 32-byte key for a purpose from a secret, by HMAC-SHA256."""
     return hmac.digest(secret, purpose.encode(), "sha256")

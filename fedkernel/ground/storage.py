@@ -1,4 +1,4 @@
-"""Models as files: npz without pickle, written whole or not at all, and read with every check."""
+"""Model files, CSV tables and secrets: written atomically, checked when read."""
 
 import csv
 import io
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
 NUMBERS = "biufc"
-"""Kinds of arrays that a model can have: no objects, whose pickles could run anything, and no text."""
+"""Array kinds that a model can have: no text, and no objects, whose pickles could run code."""
 
 
 class Parts(NamedTuple):
-    """What a model file holds: the model's name, its plain fields, its arrays, and what is told about it beside."""
+    """Content of a model file: the model's name, plain fields, arrays and metadata."""
 
     model: str
     fields: dict[str, Any]
@@ -38,14 +38,14 @@ class Parts(NamedTuple):
 
 
 def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
-    """Write a model's parts as npz; the file appears whole or not at all."""
+    """Write a model's parts as npz, atomically."""
     header = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "model": parts.model,
         **parts.fields,
         **({"about": dict(parts.about)} if parts.about else {}),
-        # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
+        # A damaged zip directory can lose an array; a model without its means would pass as uncentred.
         "arrays": list(parts.arrays),
     }
     text = np.array(json.dumps(header))
@@ -55,9 +55,9 @@ def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
 
 
 def load_parts(path: str | os.PathLike[str]) -> Parts:
-    """Read what `save_parts` wrote.
+    """Read a model file.
 
-    Raises InputError if the file is missing, damaged, no model, or holds an array that is not of finite numbers.
+    Raises InputError if the file is missing, damaged, no model, or has an array of other than finite numbers.
     """
     try:
         with open_npz(path, own=False) as file:
@@ -83,20 +83,19 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
 
 
 def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
-    """Write a file beside its place and move it there, so that a reader never meets half of one.
+    """Write a file atomically: under a temporary name beside `path`, then renamed.
 
-    `write`: is given the open file. `mode`: who may read and write it, less what the process's umask takes away; 0o600:
-    its owner only.
+    `write`: called with the open file. `mode`: permissions before the umask.
     """
     path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # what is there now must be this process's: no link to another's file
+        partial.unlink(missing_ok=True)  # else it could be a link to another file
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
         partial.replace(path)
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # as of a full disk, which a write meets
+        if error.errno is not None and error.filename is None:  # for instance of a full disk
             error.filename = str(path)
         raise
     finally:
@@ -105,19 +104,19 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
 
 
 def owner_only(path: str, flags: int) -> int:
-    """Open a file that only its owner can read and write: an ``opener`` for `open`."""
+    """Open a file with access for its owner only; an ``opener`` for `open`."""
     return os.open(path, flags, 0o600)
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a file that nobody else should: the log has a warning where others can."""
+    """Read a secret file and log a warning if other users have access."""
     if (mode := path.stat().st_mode & 0o777) & 0o077:
         log.warning("%s can be read or written by other users (mode %o): chmod 600 %s", path, mode, path)
     return path.read_bytes()
 
 
 def synchronise(folder: Path) -> None:
-    """Have the names of a folder's files outlive a power cut, as `os.fsync` has their content."""
+    """Flush a folder's file names to disk, as `os.fsync` does with a file's content."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(place)
@@ -126,7 +125,7 @@ def synchronise(folder: Path) -> None:
 
 
 def check_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder if it is not there, with this mode, and raise InputError if no file can be written into it."""
+    """Create a folder if missing; InputError if no file can be written there."""
     try:
         folder.mkdir(mode, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -136,18 +135,17 @@ def check_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0o666) -> Path:
-    """Write what is known of rows as CSV: what each is known by, its label and its coordinates, whatever there is.
+    """Write ids, labels, classes and coordinates of rows as CSV.
 
-    `arrays`: ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in
-    files of numpy called the same. Others are left out. Ids are written as they are, and known again; a name of a
-    class, which may be from somebody else's model, stands behind an apostrophe where a spreadsheet would take it for a
-    formula.
+    `arrays`: ``ids`` (n,), else rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k);
+    others are ignored. A class name that a spreadsheet would take for a formula gets an apostrophe, since it may come
+    from another party's model. Ids are written unchanged.
     """
     return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
 
 
 def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the text that `write_rows` writes."""
+    """Return the CSV text of `write_rows`."""
     columns = {word: arrays[name].tolist() for name, word in SHEET_COLUMNS.items() if name in arrays}
     if "class" in columns:
         columns["class"] = [f"'{name}" if FORMULA.match(str(name)) else name for name in columns["class"]]
@@ -163,20 +161,20 @@ def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
-"""Columns of such a sheet, by the name of the array."""
+"""CSV column names by array name."""
 
 
 FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
-"""How a text begins that a spreadsheet computes; signs alone, or before a number, are none."""
+"""Beginning of a text that a spreadsheet takes for a formula; a signed number is none."""
 
 
 def write_new(path: Path, content: bytes, mode: int = 0o666) -> Path:
-    """Write a file under its name or, where that is taken, the first of name-2, name-3, ... that is free."""
+    """Write a file under its name or the first free one of name-2, name-3, ..."""
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
     free = next(name for name in names if not name.exists() and not name.is_symlink())
     return write_whole(free, lambda file: file.write(content), mode)
 
 
 def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays whose name starts with a prefix, without it."""
+    """Return the arrays whose names have a prefix, without the prefix."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

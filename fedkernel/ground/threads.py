@@ -1,4 +1,4 @@
-"""How many threads the linear algebra may use: set in one place, since it decides speed and the last bits."""
+"""Limits on the threads of BLAS and OpenMP, which decide speed and the last bits."""
 
 import sys
 import threading
@@ -18,23 +18,22 @@ ReturnT = TypeVar("ReturnT")
 
 @cache
 def _loaded(kind: Literal["blas", "openmp"], scikit_learn: bool) -> ThreadpoolController:
-    import scipy.linalg  # noqa: F401, PLC0415 - brings a BLAS of its own, which nobody is to load after the look
+    import scipy.linalg  # noqa: F401, PLC0415 - loads its own BLAS before the look-up
 
-    # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough. A limit puts
-    # all libraries of its controller back, also those that it does not limit: so each kind has its own.
+    # Looking up the libraries takes milliseconds, as long as a round: once per process is enough. Leaving a limit
+    # resets all libraries of its controller, also those without a limit: so each kind has its own controller.
     return ThreadpoolController().select(user_api=kind)
 
 
 def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
-    # OpenMP comes with scikit-learn, which is imported where a method needs it, perhaps after the first look
+    # OpenMP comes with scikit-learn, which may be imported after the first look-up
     return _loaded(kind, kind == "openmp" and hasattr(sys.modules.get("sklearn.cluster"), "KMeans"))
 
 
 class _BlasLimit:
-    """The limit of BLAS, which holds for the whole process: the last that was entered and not left decides.
+    """Process-wide limit of BLAS threads: the last one entered and not left holds.
 
-    So several threads may enter and leave as they come: none leaves another without its limit, and the last one to
-    leave restores what there was before the first.
+    Threads may enter and leave in any order; the last to leave restores the original limit.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class _BlasLimit:
 
     def enter(self, count: int) -> None:
         with self._lock:
-            if self._counts[-1:] != [count]:  # a round enters it once per client, and setting it costs as much as that
+            if self._counts[-1:] != [count]:  # setting it costs as much as a small round
                 with _control():
                     limit = _controller("blas").limit(limits=count)
                 if not self._counts:
@@ -55,7 +54,7 @@ class _BlasLimit:
         with self._lock:
             held = self._counts[-1]
             self._counts.reverse()
-            self._counts.remove(count)  # of those that are alike the last
+            self._counts.remove(count)  # the last of equal ones
             self._counts.reverse()
             if self._counts[-1:] == [held]:
                 return
@@ -68,7 +67,7 @@ class _BlasLimit:
 
 @contextmanager
 def _control() -> Iterator[None]:
-    """Let the calling thread set OpenBLAS' threads: threadpoolctl heeds the first thread that does, and only that."""
+    """Let the calling thread set OpenBLAS' limit, which threadpoolctl grants to the first thread only."""
     OpenBLASController.clear_controlling_thread(force=True)
     try:
         yield
@@ -81,7 +80,7 @@ _blas = _BlasLimit()
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Limit BLAS, in the whole process, and OpenMP, in the calling thread, to ``count`` threads within the context."""
+    """Limit BLAS (whole process) and OpenMP (calling thread) to ``count`` threads within the context."""
     with openmp_threads(count):
         _blas.enter(count)
         try:
@@ -91,7 +90,7 @@ def blas_threads(count: int) -> Iterator[None]:
 
 
 class _OpenMP(threading.local):
-    """The limit of OpenMP that the calling thread has entered last, and of which of its libraries."""
+    """Last OpenMP limit of the calling thread, with the controller of its libraries."""
 
     limit: tuple[ThreadpoolController, int] | None = None
 
@@ -101,7 +100,7 @@ _openmp = _OpenMP()
 
 @contextmanager
 def openmp_threads(count: int) -> Iterator[None]:
-    """Limit OpenMP to ``count`` threads within the context: what the calling thread has it compute."""
+    """Limit OpenMP in the calling thread to ``count`` threads within the context."""
     before, controller = _openmp.limit, _controller("openmp")
     if before == (controller, count):
         yield
@@ -115,7 +114,7 @@ def openmp_threads(count: int) -> Iterator[None]:
 
 
 def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
-    """Return a generator that does what another does, every step of it within `blas_threads` and `at_work`."""
+    """Wrap a generator so that every step runs within `blas_threads` and `at_work`."""
     advance = steps.__next__
     while True:
         with blas_threads(count), at_work(count):

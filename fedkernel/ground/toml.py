@@ -1,4 +1,4 @@
-"""TOML files of users and operators: what cannot be read is one sentence, however it is wrong."""
+"""Parser for users' TOML files, with every fault as one sentence."""
 
 import tomllib
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any
 from fedkernel.ground.errors import InputError
 
 MOST_LEVELS = 50
-"""How deep tables and lists may stand in each other."""
+"""Maximum depth of nested tables and lists."""
 
 
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
-    """Return what a text says; InputError, with the path of its file, if it is no TOML or nested too deeply."""
+    """Parse a TOML text; InputError, with the file's path, if malformed or nested too deeply."""
     try:
         table = tomllib.loads(text)
     except RecursionError:
         raise _too_deep(path) from None
-    except ValueError as error:  # a number has more digits than Python reads, or what TOMLDecodeError says
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
         raise InputError(f"{path} is not valid TOML: {error}") from None
     level: list[Any] = [table]
     for _ in range(MOST_LEVELS):

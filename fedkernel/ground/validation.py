@@ -1,4 +1,4 @@
-"""Values that are checked as they are made, and what is said of those that are refused."""
+"""Validated value objects, and error texts for invalid values."""
 
 import dataclasses
 import difflib
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 def check_at_most(name: str, value: int, most: int, what: str = "the number of rows, ", why: str = "") -> None:
-    """Raise InputError unless what was given under a name is at most a number, which is that of something.
+    """Raise InputError if a named value exceeds a limit.
 
-    The sentence is ``NAME = VALUE, but must be at most``, then `what`, the number, and `why`.
+    The text is ``NAME = VALUE, but must be at most``, then `what`, the number, and `why`.
     """
     if value > most:
         raise InputError(f"{name} = {value}, but must be at most {what}{most}{why}")
 
 
 def unknown_name(path: str, known: Sequence[str]) -> str:
-    """Return the clause about a name that no table has, given by its dotted path, with the names that are allowed."""
+    """Return an error clause about an unknown name, given by its dotted path, with the known ones."""
     path = shortened(path)
     if not known:
         return f"{path} is not a known name here"
@@ -36,16 +36,16 @@ def unknown_name(path: str, known: Sequence[str]) -> str:
 
 
 MOST_ENTRIES = 10_000
-"""Of a table in JSON, and of a list of anything but texts or tables: each that is wrong would be a finding of 1 KB."""
+"""Most entries of a JSON table, and of a list except of texts or tables: each wrong one would be a finding of 1 KB."""
 
 _TABLE = pydantic.TypeAdapter(dict[str, Any])
 
 
 def read_table(text: str) -> dict[str, Any]:
-    """Return a table that somebody else wrote as JSON.
+    """Parse another party's table in JSON.
 
-    Raises pydantic.ValidationError if it is none, or nested deeper than about 200 times, however deep the stack is.
-    Raises InputError if a table or a list in it is too long to be checked entry by entry.
+    Raises pydantic.ValidationError if it is no table or nested deeper than about 200 levels. Raises InputError if a
+    table or list in it has too many entries to check.
     """
     table = _TABLE.validate_json(text)
     pending: list[Any] = [table]
@@ -64,7 +64,7 @@ MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpec
 
 
 VALUE = 300
-"""Characters of a value that a text quotes."""
+"""Most characters of a quoted value."""
 
 
 def explain(
@@ -75,16 +75,14 @@ def explain(
     validated: Mapping[str, Any] | None = None,
     inner: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """Turn the first finding of a validation error into one clause: the field's path, its value, what is allowed.
+    """Return the first finding of a validation error as a clause: path, value and allowed values.
 
-    A name that is not known comes before one that is missing in the same table, which it may be meant for.
+    An unknown name takes precedence over a missing one in the same table, as the likely misspelling.
 
-    - `fields`: names of the fields that could be given: positional arguments are named by it, and unknown names
-      answered.
-    - `quote`: whether the text may hold the value; arrays are never quoted.
-    - `validated`: the fields' values: keeps names out of the path that are not the user's but pydantic's, such as a
-      union's tags.
-    - `inner`: names of the fields that the tables inside could be given, by the table's name.
+    - `fields`: allowed names, for positional arguments and for hints on unknown names.
+    - `quote`: whether to quote the value; arrays are never quoted.
+    - `validated`: the fields' values, by which pydantic's own names, such as a union's tags, are left out of the path.
+    - `inner`: allowed names in inner tables, by the table's name.
     """
     findings = error.errors(include_url=False)
     finding = _telling(findings)
@@ -106,7 +104,7 @@ def explain(
     if kind == "value_error":
         message = finding["msg"].removeprefix("Value error, ")
         return f"{path}: {message}" if path else message
-    # the branches of a union have a finding each: all of them say what is allowed
+    # each branch of a union has a finding of its own with allowed values
     allowed = [_allowed(branch) for branch in findings if _path(branch, fields, validated) == where]
     message, value = " or ".join(dict.fromkeys(allowed)), finding["input"]
     if not quote or isinstance(value, np.ndarray):
@@ -117,30 +115,33 @@ def explain(
 
 
 def _required(where: Sequence[str], places: Sequence[int | str]) -> str:
-    """Say that something is missing: by its path or, in one of several tables without names, by that one's place."""
+    """Return the clause for a missing name, by its path or its table's place in a list."""
     if len(where) > 2 and where[-2].isdecimal() and int(where[-2]) in places:
         return f"{where[-1]} is required in the {_ordinal(int(where[-2]) + 1)} {'.'.join(where[:-2])}"
     return f"{'.'.join(where)} is required"
 
 
 def _ordinal(number: int) -> str:
-    """Return the name of a place: 1st, 2nd, 3rd, 4th, ..., 11th."""
+    """Return an English ordinal: 1st, 2nd, 3rd, 4th, ..., 11th."""
     teens = number % 100 in (11, 12, 13)
     return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the first finding, or in place of a missing name one that is not known in the same table."""
+    """Return the first finding, or an unknown name in the same table if that one is missing."""
     first = findings[0]
     if first["type"] not in MISSING:
         return first
     table = first["loc"][:-1]
-    beside = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
-    return next(beside, first)
+    unknown_names = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
+    return next(unknown_names, first)
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
-    """Name the place of a finding as the user would: entries of a list of named tables by name, no tags of unions."""
+    """Return the path of a finding in the user's terms, without tags of unions.
+
+    Entries of a list of named tables are given by name.
+    """
     if not finding["loc"]:
         return []
     first, *rest = finding["loc"]
@@ -176,7 +177,7 @@ def _allowed(finding: ErrorDetails) -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
 def value_object() -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen pydantic dataclass that refuses unknown names and whose errors are one `InputError`.
+    """Make a class a frozen pydantic dataclass that rejects unknown names and raises `InputError`.
 
     Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
     """

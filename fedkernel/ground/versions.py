@@ -1,4 +1,4 @@
-"""Which fedkernel this is: its version, and that its other packages are the ones that come with it."""
+"""Installed version of fedkernel, and check that its packages are not shadowed."""
 
 import tomllib
 from importlib.machinery import PathFinder
@@ -8,13 +8,13 @@ from pathlib import Path
 from fedkernel.ground.errors import InputError
 
 HOME = Path(__file__).resolve().parents[2]
-"""Where the packages are: a checkout, an environment's site-packages, or a Flower app bundle."""
+"""Folder of the packages: a checkout, an environment's site-packages, or a Flower app bundle."""
 
 
 def check_packages(*names: str) -> None:
-    """Raise InputError where a folder or file of somebody else's is imported in place of a package of this name.
+    """Raise InputError if a foreign folder or file shadows a package that comes with fedkernel.
 
-    `*names`: packages that come with this one; one that is not there, as in a bundle that needs it not, is passed over.
+    `*names`: packages to check; those absent here, as in a bundle, are ignored.
     """
     for name in names:
         own, spec = HOME / name / "__init__.py", PathFinder.find_spec(name)
@@ -29,7 +29,7 @@ def check_packages(*names: str) -> None:
 
 
 def installed_version() -> str:
-    """Return the version: the installation's, or without one, as in a bundle, that of the pyproject.toml beside it."""
+    """Return the installed version or, in a bundle, that of the pyproject.toml."""
     try:
         return version("fedkernel")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What runs yield: models, their files, what they are judged by, their central counterparts."""
+"""Models, their files, the metrics of results, and central counterparts of federated methods."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The base of all models: how one becomes a file, and a file one of them."""
+"""Base class of all models, with saving and loading."""
 
 import os
 from abc import ABC, abstractmethod
@@ -23,12 +23,12 @@ def _with_number(kernel: Kernel) -> Kernel:
 
 
 KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Annotated[Kernel, pydantic.AfterValidator(_with_number)])
-"""How a model's file holds a kernel: by its table."""
+"""Serialiser of a model's kernel."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a run chose by itself, where it was left to: the parameter, its value, and why in a sentence."""
+    """Choice of a parameter by a run: its name, its value and the reason in a sentence."""
 
     name: str
     value: float
@@ -36,41 +36,41 @@ class Choice:
 
 
 BESIDE = ("choice_", "kernel_mean_", "findings_")
-"""Fields that a result's file has and a model's, which may go to sites, has not."""
+"""Fields of a result's file that a model's file, which may go to sites, leaves out."""
 
 
 class Model(ABC):
     """Base of all models.
 
-    They know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's. Beside
-    the names that its file tells, a model is a `fedkernel.models.FittedModel`.
+    A model ignores names: a frame's columns must be in the order of the first shard's. `fedkernel.models.FittedModel`
+    adds the names.
     """
 
     kernel_mean_: float | None = None
-    """The mean of the kernel's values between different rows, where a run knows it; not in a model's file."""
+    """Mean of the kernel's values between different rows, if known to the run; not in a model's file."""
 
     @property
     def own_kernel(self) -> Kernel | None:
-        """The kernel, its own or its embedding's; None: it has none."""
+        """The model's kernel or its embedding's, or None."""
         return getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
 
     @property
     def sees_all_alike(self) -> bool:
-        """Whether the kernel's width is so large that all rows are alike but for their mean."""
+        """True if the kernel is so wide that all rows look alike but for their mean."""
         return saturates(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE
 
     def width_finding(self) -> str | None:
-        """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""
+        """Return the fault of the kernel's width according to its mean value, or None."""
         return None if self.own_kernel is None else width_finding(self.own_kernel, self.kernel_mean_)
 
     def beside(self) -> dict[str, Any]:
-        """Return what a run knows of the model and the model's file has not, but for a coreset: plain data by field."""
+        """Return the `BESIDE` fields, unknown to the model's file, as plain data."""
         known = {name: getattr(self, name, None) for name in BESIDE}
         present = {name: value for name, value in known.items() if value not in (None, ())}
         return {name: vars(value) if isinstance(value, Choice) else value for name, value in present.items()}
 
     def with_beside(self, known: Mapping[str, Any]) -> Self:
-        """Return the model with the fields that `beside` returned, as JSON has them."""
+        """Return the model with the fields of `beside` restored from JSON."""
         fields: dict[str, Any] = {}
         for name, value in known.items():
             fields[name] = Choice(**value) if isinstance(value, dict) else value
@@ -78,19 +78,13 @@ class Model(ABC):
         return replace(self, **fields) if fields else self  # type: ignore[type-var] # all models are dataclasses
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model as npz; the file appears whole or not at all."""
+        """Write the model as npz, atomically."""
         fields, arrays = self._parts()
         return save_parts(path, Parts(type(self).__name__, fields, arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote.
-
-        Raises
-        ------
-        InputError
-            If the file is missing, damaged, or something else than such a model.
-        """
+        """Read a model that `save` wrote; InputError if missing, damaged or of another class."""
         return cls._from_file(path, load_parts(path))
 
     @classmethod
@@ -110,12 +104,12 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the model, raising ValueError, KeyError or TypeError for parts that do not fit together."""
+        """Rebuild the model; ValueError, KeyError or TypeError for inconsistent parts."""
 
 
 @contextmanager
 def fitting_together(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise InputError, that a file is damaged, where what is built from its parts refuses them."""
+    """Turn errors in rebuilding a model into InputError, as a damaged file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -125,7 +119,7 @@ def fitting_together(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_imported(path: str | os.PathLike[str], parts: Parts, kind: type[Any] | None = None) -> None:
-    """Raise InputError if a file names a class, of a model or a kernel, whose module has not been imported."""
+    """Raise InputError if a file names a class of a module that is not imported."""
     for name in [parts.model, *_addresses(parts.fields)]:
         if ":" in name and loaded(name) is None and (kind is None or named(kind) != name):
             module = name.partition(":")[0]

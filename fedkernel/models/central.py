@@ -1,4 +1,4 @@
-"""Kernel k-means with all rows in one place: exact, and with Nyström's approximation of the kernel matrix."""
+"""Central kernel k-means, exact or with Nyström's approximation of the kernel matrix."""
 
 import numpy as np
 
@@ -8,25 +8,16 @@ from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics import AnyKernel, above_rounding, k_means, leading_eigenpairs
 
 RESTARTS = 10
-"""Starts of k-means, of which the best counts."""
+"""Starts of k-means; the best is kept."""
 
 
 def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
-    """Cluster rows by their coordinates on the leading eigenvectors of the kernel matrix, which is not centred.
+    """Cluster rows by their coordinates on the leading eigenvectors of the uncentred kernel matrix.
 
     Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; the federated kernel k-means paper's CK.
     Memory: two (N, N) arrays.
 
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (N, d)
-    kernel : Kernel
-    n_clusters : int
-        k, at most N.
-    n_components : int
-        s, at most N.
-    seed : int
-        Of k-means' starts.
+    `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N.
     """
     _check_counts(X, n_clusters, n_components)
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
@@ -44,16 +35,7 @@ def nystroem_kernel_kmeans(
     Source: Wang, Gittens, Mahoney: Scalable Kernel K-Means Clustering with Nyström Approximation, JMLR 20 (2019),
     algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. Memory: two (N, m) arrays.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, d)
-    kernel : Kernel
-    n_clusters, n_components : int
-        k and s.
-    n_landmarks : int
-        m, from s to N.
-    seed : int
-        Of the draw of landmarks and of k-means' starts.
+    `X` (N, d). `n_clusters`, `n_components`: k and s. `n_landmarks`: m, from s to N.
     """
     _check_counts(X, n_clusters, n_components)
     check_landmarks(n_landmarks, n_components, len(X))
@@ -70,13 +52,13 @@ def nystroem_kernel_kmeans(
 
 
 def check_landmarks(n_landmarks: int, n_components: int, rows: int) -> None:
-    """Raise InputError unless Nyström's landmarks are as many as the components at least, and at most all rows."""
+    """Raise InputError unless n_components <= n_landmarks <= rows."""
     check_at_most("n_landmarks", n_landmarks, rows)
     check_at_most("n_components", n_components, n_landmarks, "the number of landmarks, n_landmarks = ")
 
 
 def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return the roots of eigenvalues and their inverses; both are 0 for what is rounding beside the largest."""
+    """Return the roots of eigenvalues and their inverses, 0 for eigenvalues at rounding level."""
     above = above_rounding(values, n)
     roots = np.sqrt(np.where(above, values, 0.0))
     return roots, np.where(above, 1 / np.where(above, roots, 1.0), 0.0)

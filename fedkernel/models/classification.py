@@ -1,6 +1,6 @@
-"""How much of the rows' classes a model's coordinates keep: what a linear classifier, or k-means, makes of them.
+"""Metrics of class structure in a model's coordinates, by a linear classifier or k-means.
 
-Rows whose class is None have coordinates, but are in no figure.
+Rows whose class is None have coordinates, but are excluded from all metrics.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means
 
 TRAINING_ROWS = 200
-"""Rows that train the classifier in the DKPCA letter."""
+"""Training rows of the classifier in the DKPCA letter."""
 
 RESTARTS = 10
-"""Starts of k-means, of which the best counts."""
+"""Starts of k-means; the best is kept."""
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
-    """Return the coordinates that components give the clients' rows, (N, k)."""
+    """Return the clients' rows in coordinates along a model's components, (N, k)."""
     if isinstance(model, KernelPCA):
         return model.embedding()
     if isinstance(model, LandmarkPCA):
@@ -40,23 +40,16 @@ def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> Fl
 
 
 def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the share of rows that a linear support vector machine on the coordinates puts into another class.
+    """Return the test error of a linear support vector machine on the coordinates.
 
-    200 rows train it, or half of fewer than 400, drawn at random; the others count. All of them have coordinates.
-    The draw follows from the seed and the number of rows alone, so that models are compared on the same. The machine is
-    scikit-learn's LinearSVC with C = 1, of the coordinates in units of the largest standard deviation of any: without,
-    C would mean another thing for each kernel. Where all rows drawn are of one class, the others are put there, too.
-    Source: the DKPCA letter (2021), section III, table II.
+    200 random rows, or half of fewer than 400, train it; the others test it. The draw depends on the seed and the
+    number of rows only, so that models are comparable. The classifier is scikit-learn's LinearSVC with C = 1, on
+    coordinates divided by their largest standard deviation, which makes C comparable across kernels. If all training
+    rows are of one class, that class is the prediction. Source: the DKPCA letter (2021), section III, table II.
 
-    Parameters
-    ----------
-    model : KernelPCA or LandmarkPCA
-    shards : sequence of ndarray or CSR array
-    classes : ndarray of shape (N,)
-        Of the rows, in the order of their coordinates.
-    seed : int
+    - `classes` (N,): in the order of the coordinates.
     """
-    from sklearn.svm import LinearSVC  # noqa: PLC0415 - no other metric waits for it
+    from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 
     Z = _coordinates_of(classes, model, shards)
     known = labelled(classes)
@@ -70,20 +63,20 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
 
 
 def cluster_nmi(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the normalised mutual information of the classes and of clusters of the coordinates: see `clusters`."""
+    """Return the normalised mutual information of classes and `clusters`."""
     return compare_classes(clusters(model, shards, classes, seed), classes)["nmi"]
 
 
 def cluster_ari(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the adjusted Rand index of the classes and of clusters of the coordinates: see `clusters`."""
+    """Return the adjusted Rand index of classes and `clusters`."""
     return compare_classes(clusters(model, shards, classes, seed), classes)["ari"]
 
 
 def clusters(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> IntArray:
-    """Return the cluster of each row: k-means of the coordinates, as many clusters as there are classes.
+    """Return the k-means clusters of the coordinates, with the number of classes as k.
 
-    The best of ten starts, which follow from the seed alone, so that models are compared by the same. Arguments are
-    those of `classification_error`. Source: the VFedPCA paper (2022), section 4.3.
+    The best of ten starts, which depend on the seed only, so that models are comparable. Arguments are those of
+    `classification_error`. Source: the VFedPCA paper (2022), section 4.3.
     """
     Z = _coordinates_of(classes, model, shards)
     k = min(len(set(classes[labelled(classes)].tolist())), len(Z))

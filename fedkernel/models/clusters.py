@@ -1,4 +1,4 @@
-"""Models that are clusters."""
+"""Kernel k-means model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,23 +16,22 @@ from fedkernel.numerics import WeightedPoints, assign
 
 @dataclass(frozen=True)
 class KernelKMeans(Model):
-    """Clusters in the feature space of a kernel: an embedding of rows, and the centres of k-means in it.
+    """Clusters in a kernel's feature space: an embedding of rows, and k-means centres in it.
 
     Attributes
     ----------
     centers_ : ndarray of shape (k, s)
-        Fewer than asked for where there are fewer distinct points.
+        Fewer than requested if there are fewer distinct points.
     embedding : Embedding
-        Rows to coordinates, (n, d) to (n, s): all that labelling new rows needs.
+        Rows to coordinates, (n, d) to (n, s): sufficient to label new rows.
     eigenvalues_ : ndarray of shape (s,) or None
-        Of the kernel matrix that the embedding approximates, in non-increasing order, where the method finds them.
+        Of the kernel matrix that the embedding approximates, in non-increasing order, if the method computes them.
     training_ : ndarray of shape (N, s) or None
-        The training rows' coordinates, where one party had all rows; else they stay with the sites.
+        The training rows' coordinates, for a central model; else they stay with the sites.
     coreset_ : WeightedPoints or None
-        The weighted points (c, s) that the centres were found from, while the coordinator has them: a file, which may
-        go to sites, has not.
+        Weighted points (c, s) from which the centres were computed; not in a file, which may go to sites.
     choice_ : Choice or None
-        How many clusters a run chose, and why; not in a model's file either.
+        Choice of the number of clusters; not in a model's file.
     findings_ : tuple of str
         Sentences for the run's result; not in a file.
     """
@@ -49,7 +48,7 @@ class KernelKMeans(Model):
     __repr__ = brief
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
-        """Embed rows X, (n, d): coordinates of shape (n, s)."""
+        """Embed rows X, (n, d), as coordinates of shape (n, s)."""
         return self.embedding(X)
 
     def predict(self, X: npt.ArrayLike | Rows | Table) -> npt.NDArray[np.int64]:
@@ -81,16 +80,13 @@ class KernelKMeans(Model):
 
 
 def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
-    """Return the mean squared distance in feature space of the rows to the means of their clusters: f_K(Y) / N.
+    """Return the mean squared distance in feature space of rows to their clusters' means, f_K(Y) / N.
 
-    Source: the federated kernel k-means paper (2021), equation 1, Tr(K) - Tr(L^1/2 Y^T K Y L^1/2) for the labels Y that
-    the model gives the rows; what theorem 3 bounds by the least that labels can have. The kernel is the exact one, and
-    not its approximation by the model. Takes N^2 kernel values, of which 2^24 are in memory at a time.
+    Source: the federated kernel k-means paper (2021), equation 1, Tr(K) - Tr(L^1/2 Y^T K Y L^1/2) for the model's
+    labels Y; theorem 3 bounds it by the optimum. The kernel is the exact one, not the model's approximation. Takes N^2
+    kernel values, of which 2^24 are in memory at a time.
 
-    Parameters
-    ----------
-    model : KernelKMeans
-    shards : sequence of ndarray or CSR array, each (n_m, d)
+    - `shards` (n_m, d) each, dense or CSR.
     """
     if not isinstance(model, KernelKMeans):
         raise InputError(f"the objective of k-means is that of clusters, but the model is a {type(model).__name__}")

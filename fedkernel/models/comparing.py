@@ -1,4 +1,4 @@
-"""How far a result is from the exact answer, and what it is worth by itself."""
+"""Comparison of results with a central reference, and quality figures without one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ from fedkernel.numerics import align_signs, assign
 T = TypeVar("T", bound=dict[str, float])
 
 _ROUNDING = 1e-12
-"""Share of the rows' squared lengths that sums of them are exact to."""
+"""Relative rounding error of sums of the rows' squared lengths."""
 
 
 _DEPENDENT = 1e-10
-"""Share of the largest singular value of vectors below which they are one fewer."""
+"""Relative singular value below which vectors count as dependent."""
 
 _TELLING = 0.05
-"""Share of the rows' squared lengths, beyond chance, that the best answer must capture for others to be held to it."""
+"""Least share of squared lengths, beyond chance, that the optimum captures in an informative comparison."""
 
 
 LENGTHS = {"reconstruction_error", "error_ratio", "recover_error", "kmeans_objective"}
 LENGTHS |= {"explained_variance", "explained_variance_ratio", "explained_variance_bound"}
-"""Figures of rows' squared lengths: near to perfect where a kernel sees all rows alike, whatever is found."""
+"""Figures of rows' squared lengths, near perfect for a kernel too wide to separate rows."""
 
 
 def without_flattery(figures: T, model: Any, *, centred: bool) -> T:
-    """Take off, in place, what reads as perfect since the mean is all that a kernel sees, unless that is taken off."""
+    """Remove, in place, figures that look perfect only because an uncentred kernel sees just the mean."""
     if not centred and isinstance(model, Model) and model.sees_all_alike:
         for name in LENGTHS & figures.keys():
             del figures[name]
@@ -42,10 +42,10 @@ def without_flattery(figures: T, model: Any, *, centred: bool) -> T:
 
 
 def is_telling(best: float, total: float, k: int, rows: int) -> bool:
-    """Tell whether there is anything to be found: of `total`, all rows' squared lengths, the best k directions' share.
+    """Return whether the best k directions capture more of `total` than chance.
 
-    Any k of the rows capture k / rows of it and more. Where the best capture hardly more, as of the identity matrix,
-    every answer is near the best, and figures relative to it are left out: they would read as perfect.
+    Any k of the rows capture at least k / rows of all rows' squared lengths. If the best capture hardly more, as for
+    the identity matrix, relative figures would look perfect and are left out.
     """
     chance = k / rows
     return best / total - chance >= _TELLING * (1 - chance) if total > 0 else False
@@ -54,15 +54,15 @@ def is_telling(best: float, total: float, k: int, rows: int) -> bool:
 def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
     """Return ``||V - W||_F`` after aligning the signs of V's columns with W's (VFedPCA paper, equation 4).
 
-    Meaningful only where the single eigenvectors are: their eigenvalues must be apart.
+    Meaningful only for single eigenvectors, that is, for separate eigenvalues.
     """
     return float(np.linalg.norm(align_signs(V, W) - W))
 
 
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
-    """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding.
+    """Return error and distance of eigenvectors (N, k) against a reference's, both 0 for its own.
 
-    The error is that of what V spans, whatever its columns' lengths and angles: of no vectors at all it is k.
+    The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k.
     """
     W = reference.eigenvectors_
     if V is W:
@@ -75,11 +75,12 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
 
 
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
-    """Return how much of all rows the components miss, also relative to the reference's, and how far the spans are.
+    """Return the reconstruction error of components, relative to the reference's too, and their sin-theta error.
 
-    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1. There is none
-    where the reference captures hardly more than chance (`is_telling`). It captures of all rows, which are its own,
-    what its eigenvalues say.
+    Missed lengths are at least at rounding level, so that two exact models have ratio 1. There is no ratio if the
+    reference captures hardly more than chance (`is_telling`). For the reference itself the eigenvalues give the
+    captured lengths.
+
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
     check_same_kernel(model, reference)
@@ -97,9 +98,9 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
 
 
 def same_kernel(model: Any, reference: Any) -> bool:
-    """Tell whether two models have kernels, if any, that are equal but for the rounding of sums in gamma.
+    """Return whether two models' kernels, if any, are equal up to rounding of gamma.
 
-    Sums are over all rows in one place, or over the clients'.
+    gamma's sums run over all rows in one place, or over the clients'.
     """
     own, other = (part.own_kernel if isinstance(part, Model) else None for part in (model, reference))
     if own is None or other is None or own == other:
@@ -110,13 +111,13 @@ def same_kernel(model: Any, reference: Any) -> bool:
 
 
 def check_same_kernel(model: Any, reference: Any) -> None:
-    """Raise InputError if a model and its reference are of different kernels."""
+    """Raise InputError if a model and its reference have different kernels."""
     if not same_kernel(model, reference):
         raise InputError(f"the reference has the kernel {reference.own_kernel!r}, but the model {model.own_kernel!r}")
 
 
 def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
-    """Return what components keep of rows' squared lengths, both summed over so many rows, and what they miss."""
+    """Return explained variance and reconstruction error from squared lengths summed over rows."""
     ratio = captured / total if total > 0 else 0.0
     return {
         "explained_variance": captured / rows,
@@ -126,7 +127,7 @@ def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
 
 
 def over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of the figures that all clients have and, where there is an error, the worst."""
+    """Return the means of the clients' common figures, and the worst error if there is one."""
     names = [name for name in figures[0] if all(name in own for own in figures)]
     means = {name: float(np.mean([own[name] for own in figures])) for name in names}
     return means | {"worst_error": max(own["error"] for own in figures)} if "error" in means else means
@@ -138,34 +139,29 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     Source: the federated kernel k-means paper (2021), section 6.2, where E E^T is the kernel matrix's best
     approximation of rank s.
 
-    Parameters
-    ----------
-    H : ndarray of shape (N, r)
-        Coordinates of the rows.
-    E : ndarray of shape (N, s)
-        The exact ones, rows in the same order.
+    - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
     if len(H) != len(E):
         raise InputError(f"H has {len(H)} rows, but the reference was made from {len(E)}")
-    # Of the difference's factors [H, E] only the triangle counts: no difference of large numbers.
+    # The R factor of [H, E] suffices, and avoids cancellation between large numbers.
     _, R = np.linalg.qr(np.hstack([H, E]), mode="reduced")
     r = H.shape[1]
     return float(np.linalg.norm(R[:, :r] @ R[:, :r].T - R[:, r:] @ R[:, r:].T) ** 2) / len(H) ** 2
 
 
 def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
-    """Return recover error and agreement of the clusters, for a reference that holds its training coordinates.
+    """Return recover error and agreement of the clusters with a central reference.
 
-    No recover error where these are hardly more than chance (`is_telling`), since that of no coordinates would be as
-    small; no agreement with a single cluster.
+    No recover error if the reference captures hardly more than chance (`is_telling`); no agreement for a single
+    cluster.
     """
-    # A central model is often the reference itself, and transforming its own rows again is what costs most.
+    # A central model is often the reference itself; transforming its own rows again would dominate the cost.
     H = model.training_
     if H is None or len(H) != sum(shard.shape[0] for shard in shards):
         H = np.vstack([model.transform(shard) for shard in shards])
     E = training_of(reference)
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
-    from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+    from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - takes a second to import
 
     figures = {"recover_error": recover_error(H, E)} if is_found(reference) else {}
     if len(np.unique(expected)) > 1:
@@ -174,7 +170,7 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
 
 
 def is_found(reference: KernelKMeans) -> bool:
-    """Tell whether a central model's coordinates capture more of its rows, which are its landmarks, than chance."""
+    """Return whether a central model's coordinates capture more of its rows than chance."""
     E, embedding = training_of(reference), reference.embedding
     if not isinstance(embedding, Landmarks) or embedding.landmarks.shape[0] != len(E):
         return True
@@ -183,9 +179,9 @@ def is_found(reference: KernelKMeans) -> bool:
 
 
 def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
-    """Return the squared distances in feature space of rows X (n, d), a table of any kind, to their centres, summed up.
+    """Return the summed squared distances in feature space of rows X (n, d) to their centres.
 
-    What the components miss of a row counts too: ||phi(x) - L c||^2 = k(x, x) - ||h||^2 + ||h - c||^2, h = L^T phi(x).
+    The components' residual counts, too: ||phi(x) - L c||^2 = k(x, x) - ||h||^2 + ||h - c||^2, h = L^T phi(x).
     Source: the disKPCA paper (2016), section 6 and figure 8, where the mean over the rows is the objective.
     """
     if not isinstance(model.embedding, Landmarks):
@@ -205,15 +201,15 @@ def training_of(reference: KernelKMeans) -> FloatArray:
 
 
 def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, float]:
-    """Return how far clusters agree with classes that the data set names, both of shape (N,).
+    """Return NMI and ARI of clusters and the data set's classes, both of shape (N,).
 
-    Rows whose class is None are left out; where the others have fewer than two classes, so are the figures.
+    Rows whose class is None are left out; with fewer than two classes there are no figures.
     """
     known = labelled(classes)
     labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
     if len(np.unique(classes)) < 2:
         return {}
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # noqa: PLC0415 - takes a second to import
 
     nmi, ari = normalized_mutual_info_score(classes, labels), adjusted_rand_score(classes, labels)
     return {"nmi": float(nmi), "ari": float(ari)}

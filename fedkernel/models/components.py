@@ -1,4 +1,4 @@
-"""Models that are principal components: of all rows, of landmarks, of a network's nodes."""
+"""Models of principal components: of all rows, of landmarks, of a network's nodes."""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter
 
 @dataclass(frozen=True)
 class KernelPCA(Model):
-    """Leading eigenpairs of a kernel matrix that no party ever saw whole.
+    """Leading eigenpairs of the kernel matrix of all clients' rows.
 
     Attributes
     ----------
@@ -41,21 +41,20 @@ class KernelPCA(Model):
         Orthonormal columns over the N training rows; subspaces are comparable, single columns only up to sign.
     kernel : Kernel
     column_means_ : ndarray of shape (N,) or None
-        Column means of the kernel matrix before it was centred; None if it was not.
+        Column means of the kernel matrix before centring; None if uncentred.
     mean_ : float
-        Mean of the whole kernel matrix before it was centred.
+        Mean of the whole kernel matrix before centring.
     iterates_ : ndarray of shape (T, N, k) or None
         For iterative methods: the estimate after each round.
     certificate_ : float or None
-        Where the method knows one: a bound on ||sin Theta||_F, the root of the sin-theta error against the exact
-        answer.
+        Bound on ||sin Theta||_F, the root of the sin-theta error against the exact answer, if the method has one.
     coordinates_ : ndarray of shape (N, r) or None
-        Where the coordinator was sent inner products: the training rows but for a shift and a rotation, which
-        `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
+        The training rows up to shift and rotation, for `with_kernel`, if the coordinator received inner products. A
+        model's file has them, too, and reveals what the upload did.
     choice_ : Choice or None
-        How many components a run chose, and why; not in a model's file.
+        Choice of the number of components; not in a model's file.
     findings_ : tuple of str
-        Sentences on how the search ended, for the result's findings; not in a model's file.
+        Sentences on how the search ended; not in a model's file.
     """
 
     eigenvalues_: FloatArray
@@ -74,25 +73,22 @@ class KernelPCA(Model):
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
-        """Return kernel PCA of rows of which some coordinates F (N, r) are known; memory: two (N, N) arrays."""
+        """Compute kernel PCA from rows' coordinates F (N, r); memory: two (N, N) arrays."""
         own = cls.of_gram(kernel.gram(F), kernel, n_components, center=center)
         return replace(own, coordinates_=F)
 
     @classmethod
     def of_gram(cls, K: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
-        """Return kernel PCA of a kernel matrix K (N, N), which is overwritten where it is centred."""
+        """Compute kernel PCA of a kernel matrix K (N, N), which centring overwrites."""
         kernel_mean = mean_value(float(K.sum()), float(np.trace(K)), len(K))
         column_means, mean = center_gram(K) if center else (None, 0.0)
         pairs = leading_eigenpairs(K, n_components)
         return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
-        """Return the model of the same rows and as many components at another width, for which no client is asked.
+        """Recompute the components at another width from the known coordinates, without clients.
 
-        Raises
-        ------
-        InputError
-            If the model has no coordinates, or the kernel is none of distances alone.
+        Raises InputError if the model has no coordinates, or the kernel is no RBF.
         """
         if self.coordinates_ is None:
             raise InputError('the model has no coordinates_; one of a run with upload = "inner products" has')
@@ -107,7 +103,7 @@ class KernelPCA(Model):
         return int(self.eigenvalues_.shape[0])
 
     def first(self, k: int) -> Self:
-        """Return the model of its first k components, without what was certified of all."""
+        """Return the model of its first k components, without the certificate."""
         iterates = None if self.iterates_ is None else self.iterates_[:, :, :k]
         values, vectors = self.eigenvalues_[:k], self.eigenvectors_[:, :k]
         return replace(self, eigenvalues_=values, eigenvectors_=vectors, iterates_=iterates, certificate_=None)
@@ -120,15 +116,9 @@ class KernelPCA(Model):
     def project(self, K_new: FloatArray) -> FloatArray:
         """Return new rows' coordinates in the same space as `embedding`.
 
-        Parameters
-        ----------
-        K_new : ndarray of shape (n_new, N)
-            Kernel between new and training rows, not centred.
+        - `K_new` (n_new, N): kernel between new and training rows, not centred.
 
-        Returns
-        -------
-        ndarray of shape (n_new, k)
-            Components whose eigenvalue is not positive (beyond rounding) are 0.
+        Returns (n_new, k): 0 for components whose eigenvalue is not positive (beyond rounding).
         """
         expected = self.eigenvectors_.shape[0]
         if K_new.ndim != 2 or K_new.shape[1] != expected:
@@ -182,22 +172,14 @@ class KernelPCA(Model):
 class LandmarkPCA(Model):
     """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
 
-    Not centred. Where the landmarks are all rows, this is kernel PCA itself.
+    Not centred. With all rows as landmarks, this is kernel PCA itself.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks_ : ndarray or CSR array of shape (n, d)
-        Y.
-    coefficients_ : ndarray of shape (n, k)
-        C.
-    eigenvalues_ : ndarray of shape (k,)
-        In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
-        where the method sketched them.
-    choice_ : Choice or None
-        How many components a run chose, and why; not in a model's file.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a model's file.
+    - `landmarks_` (n, d), dense or CSR: Y.
+    - `coefficients_` (n, k): C.
+    - `eigenvalues_` (k,): in non-increasing order, squared lengths of the training rows' coordinates, summed; estimates
+      if sketched.
+    - `choice_`: choice of the number of components; not in a model's file.
+    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -221,7 +203,7 @@ class LandmarkPCA(Model):
 
     @property
     def embedding(self) -> Landmarks:
-        """Rows to coordinates, (n, d) to (n, k)."""
+        """Embedding of rows as coordinates, (n, d) to (n, k)."""
         return Landmarks(self.kernel, self.landmarks_, self.coefficients_)
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
@@ -229,9 +211,9 @@ class LandmarkPCA(Model):
         return self.embedding(X)
 
     def orthonormal(self) -> Self:
-        """Return the model with components orthonormal in feature space, fewer where they depend on each other.
+        """Return the model with components orthonormal in feature space, fewer if they are dependent.
 
-        As they are but for rounding: of others, what they capture would be counted more than once.
+        Components that are orthonormal up to rounding stay; others would count captured lengths more than once.
         """
         products = self.inner_products(self)
         if np.allclose(products, np.eye(len(products)), rtol=0.0, atol=1e-6):
@@ -239,12 +221,12 @@ class LandmarkPCA(Model):
         return replace(self, coefficients_=self.coefficients_ @ whitening(products, 1e-10))
 
     def inner_products(self, other: "LandmarkPCA") -> FloatArray:
-        """Compute the inner products of these components and those of another model of the same kernel: (k, k')."""
+        """Compute the inner products (k, k') with the components of another model of the same kernel."""
         values = self.kernel.gram(self.landmarks_, other.landmarks_)
         return np.asarray(self.coefficients_.T @ values @ other.coefficients_)
 
     def captured(self, X: npt.ArrayLike | Rows | Table) -> tuple[float, float]:
-        """Return the sums over rows X (n, d) of ||phi(x)||^2, and of what of it the components capture."""
+        """Return the squared lengths of rows X (n, d), summed: total, and captured by the components."""
         total = captured = 0.0
         for block, coordinates in self.embedding.blocks(X):
             total += float(self.kernel.diag(block).sum())
@@ -265,22 +247,14 @@ class LandmarkPCA(Model):
 
 @dataclass(frozen=True)
 class PeerComponents(Model):
-    """What the coordinator knows of components that peers found among themselves and keep: how that went.
+    """Coordinator's record of components that peers computed and keep.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    n_components : int
-        k.
-    rho_ : float or None
-        Of ADMM: the penalty in the first iteration of the last component.
-    lagrangian_ : ndarray of shape (k, T) or None
-        Of ADMM: the augmented Lagrangian before each update, which need not fall; where a component took fewer
-        iterations, its last value.
-    without_multipliers_ : ndarray of shape (k,) or None
-        Of ADMM: the iteration from which on a component went without multipliers; 0: none.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a model's file.
+    - `n_components`: k.
+    - `rho_`: ADMM's penalty in the first iteration of the last component.
+    - `lagrangian_` (k, T) or None: ADMM's augmented Lagrangian before each update, which need not fall; padded by a
+      component's last value.
+    - `without_multipliers_` (k,) or None: ADMM's iteration from which a component went without multipliers; 0: none.
+    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -312,19 +286,13 @@ class PeerComponents(Model):
 
 @dataclass(frozen=True)
 class NodeComponents(Model):
-    """Components that one node of a network found, as combinations of its own rows: what stays there.
+    """Components of one network node, as combinations of its own rows; they stay at the node.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Normalised, so that k(x, x) = 1.
-    rows_ : ndarray of shape (n, d)
-        The node's own.
-    alpha_ : ndarray of shape (n, k)
-    center : bool
-        Whether rows are centred in feature space, by the mean of the node's.
-    features : SubspaceEmbedding or None
-        In place of the kernel's own features, where the nodes exchanged these.
+    - `kernel`: normalised, so that k(x, x) = 1.
+    - `rows_` (n, d): the node's rows.
+    - `alpha_` (n, k).
+    - `center`: whether rows are centred in feature space, by the node's mean.
+    - `features`: random features that the nodes exchanged in place of the kernel's own.
     """
 
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""Directions in feature space as combinations of some rows each, and how near they are to those of all rows."""
+"""Similarity of directions in feature space to the leading directions of all rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,13 +12,10 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
-    """Centre every block of a matrix by the means of its own rows and columns, in place (section 6.1).
+    """Centre every block of a matrix by its own row and column means, in place (section 6.1).
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-    ends : sequence of int
-        Where the blocks end, of rows and columns alike.
+    - `K` (n, n).
+    - `ends`: ends of the blocks of rows and columns.
     """
     parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
     for rows in parts:
@@ -40,16 +37,13 @@ def normalised_kernel_pca(X: FloatArray, kernel: AnyKernel, n_components: int, *
 
 @dataclass(frozen=True)
 class Directions:
-    """The leading directions of all rows, to which combinations of some rows are compared.
+    """Leading directions of all rows, as reference for combinations of some rows.
 
     Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022,
     section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means.
 
-    Attributes
-    ----------
-    X : ndarray of shape (N, d)
-    model : KernelPCA
-        Of these rows, from `normalised_kernel_pca`.
+    - `X` (N, d).
+    - `model`: of these rows, from `normalised_kernel_pca`.
     """
 
     X: FloatArray
@@ -62,12 +56,9 @@ class Directions:
         return self.model.column_means_ is not None
 
     def similarity(self, rows: FloatArray, alpha: FloatArray) -> float:
-        """Return the cosine between phi(rows) alpha and the directions, each with its own, in the mean.
+        """Return the mean cosine between the columns of phi(rows) alpha and the corresponding directions.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-        alpha : ndarray of shape (n, k)
+        - `rows` (n, d), `alpha` (n, k).
         """
         products = np.einsum("nk,nk->k", alpha, self._products(rows)[:, : alpha.shape[1]])
         lengths = np.einsum("nk,nk->k", alpha, self._gram(rows) @ alpha)
@@ -75,35 +66,32 @@ class Directions:
         return float(np.mean(np.abs(products) / (np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny)) * roots)))
 
     def course(self, rows: FloatArray, alphas: FloatArray) -> FloatArray:
-        """Return the cosines between phi(rows) alpha and the first direction, (T,), of T combinations (T, n)."""
+        """Return the cosines (T,) between phi(rows) alpha and the first direction, for T combinations (T, n)."""
         products = alphas @ self._products(rows)[:, 0]
         lengths = np.einsum("tn,tn->t", alphas, alphas @ self._gram(rows))
         cosines = np.abs(products) / np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny))
         return np.asarray(cosines / self._roots()[0])
 
     def found_by(self, rows: FloatArray, others: FloatArray | None = None) -> float:
-        """Return the similarity of the leading directions that these rows give, with others or without.
+        """Return the similarity of the leading directions of these rows, alone or pooled with others.
 
-        With others, of the part that stands on these rows: alpha's first n entries.
+        With others, only the part on these rows counts: alpha's first n entries.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-        others : ndarray of shape (m, d), optional
+        - `rows` (n, d), `others` (m, d).
         """
         pooled = rows if others is None else np.vstack([rows, others])
         model = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)
         return self.similarity(rows, model.eigenvectors_[: len(rows)])
 
     def ceiling(self, rows: FloatArray, cut: float) -> float:
-        """Return the largest similarity that combinations of these rows can have; smaller eigenvalues are cut."""
+        """Return the largest similarity of any combinations of these rows; eigenvalues below `cut` are dropped."""
         pairs = leading_eigenpairs(self._gram(rows), len(rows))
         above = pairs.values > cut * pairs.values[0]
         parts = pairs.vectors[:, above].T @ self._products(rows) / np.sqrt(pairs.values[above])[:, None]
         return float(np.mean(np.linalg.norm(parts, axis=0) / self._roots()))
 
     def _roots(self) -> FloatArray:
-        """Return the lengths of phi(X) V's columns; infinity where there is no such direction, only rounding."""
+        """Return the lengths of phi(X) V's columns, infinite at rounding level."""
         values = self.model.eigenvalues_
         above = above_rounding(values, len(self.X))
         return np.where(above, np.sqrt(np.where(above, values, 1.0)), np.inf)

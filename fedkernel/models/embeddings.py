@@ -1,4 +1,4 @@
-"""Embeddings: functions from rows to coordinates, learned where no party saw all rows, and good for new rows too."""
+"""Embeddings: functions from rows to coordinates that apply to new rows, too."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -20,15 +20,11 @@ _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFea
 
 
 def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
-    """Compute [A, B] M, of shape (n, r'), for the features A of the rows X, a block of rows at a time.
+    """Compute [A, B] M, of shape (n, r'), for the features A of rows X, by blocks.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-    B : ndarray of shape (n, r)
-    features : callable
-        Gives A, (n, D), for rows.
-    M : ndarray of shape (D + r, r')
+    - `X` (n, d), `B` (n, r).
+    - `features`: returns A, (n, D), for rows.
+    - `M` (D + r, r').
     """
     D = len(M) - B.shape[1]
     result = np.empty((len(X), M.shape[1]))
@@ -42,14 +38,11 @@ def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> 
 
 
 def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatArray | None) -> FloatArray:
-    """Compute sum_t A_t C_t, of shape (n, s), where A_t are the features of draw t = 1, ..., T.
+    """Compute sum_t A_t C_t, of shape (n, s), from the features A_t of draws t = 1, ..., T.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-    features : RandomFeatures
-    coefficients : ndarray of shape (T, D, s) or None
-        None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate the kernel.
+    - `X` (n, d).
+    - `coefficients` (T, D, s): None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate
+      the kernel.
     """
     columns = X.shape[1]
     if coefficients is None:
@@ -66,27 +59,27 @@ def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatAr
 
 
 class Embedding(ABC):
-    """A function from rows, (n, d), to coordinates, (n, s), that can be saved with a model."""
+    """Function from rows, (n, d), to coordinates, (n, s), that can be saved with a model."""
 
     kind: ClassVar[str]
     kernel: AnyKernel
-    """What the coordinates' inner products approximate."""
+    """Kernel that the coordinates' inner products approximate."""
     columns: int
-    """d, of the rows it takes."""
+    """Number of the rows' columns, d."""
     width: int
-    """s, of the coordinates it gives."""
+    """Number of coordinates, s."""
 
     @staticmethod
     def rows(X: Any) -> Any:
-        """Return what it takes as rows, checked."""
+        """Check rows and return them in the form of `_embed`."""
         return check_matrix(X, "X")
 
     def __call__(self, X: Any) -> FloatArray:
-        """Embed rows X (n, d); their inner products approximate the kernel's best of rank s."""
+        """Embed rows X (n, d); the inner products approximate the kernel's best of rank s."""
         return self._embed(self.checked(X))
 
     def checked(self, X: Any) -> Any:
-        """Return rows X (n, d) as it takes them, checked for the number of columns too."""
+        """Check rows X (n, d), and their number of columns, and return them."""
         X = self.rows(X)
         if X.shape[1] != self.columns:
             raise InputError(f"X has {X.shape[1]} columns, but the model was made for {self.columns}")
@@ -102,23 +95,19 @@ class Embedding(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Embedding":
-        """Rebuild from `parts`, raising ValueError, KeyError or TypeError for what does not fit together."""
+        """Rebuild from `parts`; ValueError, KeyError or TypeError for inconsistent parts."""
 
 
 @dataclass(frozen=True)
 class FeatureChain(Embedding):
-    """What an iteration with new random features in every step amounts to, as a function of a row.
+    """Embedding by an iteration with new random features in every step.
 
     With A_t the row's features of draw t, and B_1 empty: B_{t+1} = [A_t, B_t] M_t, and the estimate after step t is
     H_t = B_{t+1} diag(f_t), of the first columns only. All of it is linear in the features, so that the last estimate
     is sum_t A_t C_t. Without any step it is A_1 / sqrt(D).
 
-    Attributes
-    ----------
-    features : RandomFeatures
-    columns : int
-    maps : tuple of T ndarrays, M_t of shape (D + r_t, r_{t+1}), r_1 = 0
-    finish : tuple of T ndarrays, f_t of shape (s_t,), s_t <= r_{t+1}
+    - `maps`: T matrices M_t of shape (D + r_t, r_{t+1}), r_1 = 0.
+    - `finish`: T vectors f_t of shape (s_t,), s_t <= r_{t+1}.
     """
 
     features: RandomFeatures
@@ -131,7 +120,7 @@ class FeatureChain(Embedding):
     kind: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
-        """Check that each step takes up what the one before left."""
+        """Check that the shapes of consecutive steps fit."""
         rank = 0
         if len(self.maps) != len(self.finish):
             raise InputError(
@@ -144,12 +133,12 @@ class FeatureChain(Embedding):
 
     @property
     def kernel(self) -> AnyKernel:  # type: ignore[override]
-        """That of the features."""
+        """Kernel of the features."""
         return self.features.kernel
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """s, of the coordinates it gives."""
+        """Number of coordinates, s."""
         return int(self.finish[-1].size) if self.finish else self.features.n_features
 
     @property
@@ -199,17 +188,12 @@ class FeatureChain(Embedding):
 
 @dataclass(frozen=True)
 class Landmarks(Embedding):
-    """Coordinates from kernel values against some rows: k(X, Y) C.
+    """Embedding by kernel values against some rows: k(X, Y) C.
 
-    It takes tables of all kinds (`fedkernel.data.tables`), a block of rows at a time.
+    Accepts tables of all kinds (`fedkernel.data.tables`), processed by blocks of rows.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks : ndarray or CSR array of shape (n, d)
-        Y: all training rows, or a sample of them.
-    coefficients : ndarray of shape (n, s)
-        C.
+    - `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them.
+    - `coefficients` (n, s): C.
     """
 
     kernel: AnyKernel
@@ -231,21 +215,21 @@ class Landmarks(Embedding):
 
     @property
     def columns(self) -> int:  # type: ignore[override]
-        """d, of the rows it takes."""
+        """Number of the rows' columns, d."""
         return int(self.landmarks.shape[1])
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        """s, of the coordinates it gives."""
+        """Number of coordinates, s."""
         return int(self.coefficients.shape[1])
 
     @staticmethod
     def rows(X: Any) -> Table:
-        """Return what it takes as rows, which are checked as they are read."""
+        """Wrap rows as a table, which is checked when read."""
         return as_table(X, "X")
 
     def blocks(self, X: npt.ArrayLike | Rows | Table) -> Iterator[tuple[Rows, FloatArray]]:
-        """Yield blocks of the rows X (n, d), a table of any kind, and their coordinates."""
+        """Yield blocks of the rows X (n, d), a table of any kind, with their coordinates."""
         table: Table = self.checked(X)
         values = self.kernel.against(self.landmarks)
         for rows in row_blocks(len(table)):
@@ -278,4 +262,4 @@ def _whole(value: Any, least: int) -> int:
 
 
 EMBEDDINGS: dict[str, type[Embedding]] = {embedding.kind: embedding for embedding in (FeatureChain, Landmarks)}
-"""By the kind that a file names."""
+"""Embedding classes by the kind in a model's file."""

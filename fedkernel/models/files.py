@@ -1,4 +1,4 @@
-"""Files of models: of our own, of arrays and numbers, of any dataclass of these."""
+"""Files of models: fedkernel's own, arrays, numbers, and dataclasses of these."""
 
 import dataclasses
 import os
@@ -19,24 +19,18 @@ from fedkernel.numerics import Kernel
 MODELS: dict[str, type[Model]] = {
     kind.__name__: kind for kind in (KernelPCA, LandmarkPCA, KernelKMeans, PeerComponents, NodeComponents)
 }
-"""By the name that a file gives."""
+"""Model classes by the name in a file."""
 
 PLAIN = "value"
-"""What a file calls a model that is an array or a number."""
+"""Name in a file of a model that is an array or a number."""
 
 
 def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any] = MappingProxyType({})) -> Path:
-    """Write a model as npz: one of this room, an array or a number, or a dataclass of one's own.
+    """Write a model as npz: one of `MODELS`, an array, a number, or a user's dataclass.
 
-    What there is to tell about it stands beside it, as plain data: see `fedkernel.models.FittedModel`.
-
-    The fields of a dataclass may be arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and
-    dataclasses of these. The file names its class by its address.
-
-    Raises
-    ------
-    InputError
-        If it is something else; the text names the field.
+    `about` is stored beside the model, as plain data: see `fedkernel.models.FittedModel`. A dataclass may have fields
+    of arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and dataclasses of these. The file
+    names its class by address. Raises InputError, with the field's name, for anything else.
     """
     name = _called(type(model))
     if name in MODELS:
@@ -52,28 +46,28 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a model of whatever kind.
+    """Read a model of any kind.
 
-    A file is data, which may come from somebody else: nothing that it names is imported. A dataclass of one's own is
-    found where its module has been imported before, as it has where its strategy was, or where it is given as `kind`;
-    it, and a dataclass within it, is made by its own ``__init__`` with what the file says.
+    A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as `kind`
+    or be imported before, as with its strategy; its own ``__init__``, and those of dataclasses in it, get the file's
+    values.
 
     Parameters
     ----------
     path : path-like
     kind : type, optional
-        What it must be.
+        Required class of the model.
 
     Raises
     ------
     InputError
-        If the file is missing, damaged, no model, or of a class that is not known here.
+        If the file is missing, damaged, no model, or of an unknown class.
     """
     return model_of(load_parts(path), path, kind)
 
 
 def model_of(parts: Parts, path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Return the model that a file's parts are; errors are as in `load_model`."""
+    """Build the model from a file's parts; errors are as in `load_model`."""
     if kind is not None and parts.model != _called(kind):
         raise InputError(f"{path} holds a {parts.model} model, not a {_called(kind)} model")
     if parts.model in MODELS:
@@ -86,14 +80,14 @@ def model_of(parts: Parts, path: str | os.PathLike[str], kind: type[Any] | None 
 
 
 def _called(kind: type[Any]) -> str:
-    """Return what a file calls a model of this class."""
+    """Return the name of a model class in files."""
     if issubclass(kind, np.ndarray | np.generic | int | float):
         return PLAIN
     return kind.__name__ if MODELS.get(kind.__name__) is kind else named(kind)
 
 
 def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
-    """Return a value as JSON can hold it, its arrays put aside under their places; the inverse of `_unpacked`."""
+    """Convert a value to JSON data, with its arrays stored separately by path; the inverse of `_unpacked`."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""A model beside what it was fitted on: by which it is applied to raw tables, whose columns have names."""
+"""Fitted model: a model with column names and preparation, applicable to raw tables."""
 
 import logging
 import os
@@ -23,14 +23,10 @@ AS_IT_IS = Prepare(scale="none")
 
 
 class Applied(NamedTuple):
-    """What a model says of a raw table's rows.
+    """Output of a model for a raw table's rows.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_kept,) or (n_kept, k)
-        Labels, or coordinates.
-    kept : ndarray of shape (n_kept,)
-        Positions of their rows in the raw table: all, unless rows with empty cells are dropped.
+    - `values` (n_kept,) or (n_kept, k): labels, or coordinates.
+    - `kept` (n_kept,): positions of their rows in the raw table: all, unless rows with empty cells are dropped.
     """
 
     values: AnyArray
@@ -39,20 +35,13 @@ class Applied(NamedTuple):
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A model that knows its columns: what it gets is found by name, and prepared as what it was fitted on.
+    """Model with its column names and preparation, which finds a raw table's columns by name.
 
-    Attributes
-    ----------
-    model : Any
-        What a run yields.
-    columns : tuple of str
-        Names of the columns that it was fitted on, in its order; empty: they had none, and places count.
-    preparation : Preparation, optional
-        What was done to raw columns before; these are then the ones that it names.
-    strategy : str
-        The address of the strategy that found it; empty: it is not known.
-    classes : tuple of str
-        What its clusters are called, by number; empty: by their numbers.
+    - `model`: result of a run.
+    - `columns`: names of the training columns, in order; empty: unnamed, matched by position.
+    - `preparation`: preparation of raw columns before training; it names them.
+    - `strategy`: address of the strategy; empty if unknown.
+    - `classes`: names of the clusters; empty: they are numbered.
     """
 
     model: Any
@@ -65,27 +54,20 @@ class FittedModel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the raw columns that it is applied to, in its order."""
+        """Names of the raw columns that the model needs, in order."""
         return self.columns if self.preparation is None else self.preparation.names
 
     def predict(self, raw: Any) -> Applied:
-        """Label the rows of a raw table by its clusters: see `transform`, whose table and errors are the same."""
+        """Label the rows of a raw table by cluster; table and errors are those of `transform`."""
         return self._apply("predict", raw)
 
     def transform(self, raw: Any) -> Applied:
         """Compute the coordinates of a raw table's rows.
 
-        Parameters
-        ----------
-        raw : RawTable, frame or array-like of shape (n, d)
-            Columns that the model does not have are left out, and others are put in its order, which the log of this
-            module says.
+        - `raw` (n, d): additional columns are dropped and others reordered, with a note in the log.
 
-        Raises
-        ------
-        InputError
-            For a column that is missing or not of numbers, an empty cell that may not be, and a model that cannot be
-            applied to rows alone.
+        Raises InputError for a column that is missing or not numeric, an empty cell that may not be, and a model that
+        cannot be applied to rows alone.
         """
         return self._apply("transform", raw)
 
@@ -97,7 +79,7 @@ class FittedModel:
         return Applied(np.asarray(act(X)), positions)
 
     def prepared(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
-        """Return what the model gets of a raw table, (n_kept, d), and the positions of these rows."""
+        """Return the model's input from a raw table, (n_kept, d), and the positions of these rows."""
         names = self.names
         if names:
             if missing := [name for name in names if name not in raw.columns]:
@@ -121,24 +103,18 @@ class FittedModel:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its file tells beside the model, as plain data."""
+        """Metadata in the model's file, as plain data."""
         about = {"columns": list(self.columns), "strategy": self.strategy, "classes": list(self.classes)}
         preparation = None if self.preparation is None else self.preparation.to_table()
         return {name: value for name, value in {**about, "preparation": preparation}.items() if value}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as npz, which `fedkernel.models.load_model` reads, too; InputError as `save_model` has it."""
+        """Write the model with its metadata as npz, readable by `load_model`; errors are as in `save_model`."""
         return save_model(self.model, path, self.about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read any model's file; one that tells nothing beside the model has no columns.
-
-        Raises
-        ------
-        InputError
-            As `fedkernel.models.load_model` has it.
-        """
+        """Read any model's file, with or without metadata; errors are as in `load_model`."""
         parts = load_parts(path)
         model, about = model_of(parts, path), parts.about
         with fitting_together(path):
@@ -149,14 +125,9 @@ class FittedModel:
 
 
 def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
-    """Return the most frequent class of each cluster's rows; the cluster's number where none of them has one.
+    """Return the most frequent class of each cluster's rows, or the cluster's number without one.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-        From 0 to `clusters` - 1.
-    classes : sequence of n texts or None
-    clusters : int
+    - `labels` (n,): from 0 to `clusters` - 1.
     """
     counts: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for label, name in zip(labels, classes, strict=True):

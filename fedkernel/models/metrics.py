@@ -1,4 +1,4 @@
-"""What a result is judged by: the table of metrics, those of one's own among them."""
+"""Table of metrics of results, built-in and user-defined."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,47 +10,31 @@ from fedkernel.models.classification import classification_error, cluster_ari, c
 from fedkernel.models.clusters import clustering_objective
 
 MAIN = "error"
-"""The metric that stands first where nothing else is asked for, and that rounds may tell of their estimates."""
+"""Default metric to show first, also reported per round."""
 
 ROUNDING = 1e-16
-"""Errors below this are rounding errors of double precision, whatever their digits."""
+"""Errors below this are rounding errors of double precision."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that a result is judged by: what it means, and all that tables, figures and claims must know of it.
+    """Metric of a result: its meaning, and its display in tables and figures.
 
-    Attributes
-    ----------
-    name : str
-        As in a result's ``metrics``.
-    meaning : str
-        One clause.
-    better : {"lower", "higher"}, optional
-        None: neither is good or bad in itself.
-    unit : str
-        "" for a pure number.
-    axis : {"from 0", "close", "orders"}
-        How values lie: "close", far from 0 or all of a size, so that an axis from 0 would not show differences;
-        "orders", errors that are 0 at best and may be small by orders of magnitude.
-    digits : (str, str)
-        Formats of a mean and of its standard deviation.
-    leads : bool
-        Whether tables and figures may show it first where nothing else is asked for: not what a run took, nor what is
-        promised of it.
-    title : str
-        A heading; by default the name.
-    counted : bool
-        Whether it is a figure of the whole run, in a row of results beside its metrics; of rounds it adds up.
-    cost : bool
-        Whether it is what a run took; others are about its answer.
-    falls : bool
-        Whether theory says that it falls as O(1/t) along the iterations t, so that figures hold it against c / t.
-    function : callable, optional
-        Of a metric that is computed only where it is named, as one's own are: takes the model and the clients' tables,
-        and returns a number.
-    of_classes : callable, optional
-        The same of a metric that is about the rows' classes: takes these, too, (N,), and the run's seed.
+    - `name`: as in a result's ``metrics``.
+    - `meaning`: one clause.
+    - `better`: the better direction; None if there is none.
+    - `unit`: "" for a pure number.
+    - `axis`: axis of figures: "close", for values far from 0 or of similar size, whose differences an axis from 0 would
+      hide; "orders", for errors that span orders of magnitude down to 0.
+    - `digits`: formats of a mean and of its standard deviation.
+    - `leads`: whether tables and figures may show the metric first by default: not costs, nor bounds.
+    - `title`: a heading; by default the name.
+    - `counted`: whether it counts over the whole run, in a row of results beside its metrics; it is summed over rounds.
+    - `cost`: whether it is a cost of the run rather than a quality of its answer.
+    - `falls`: whether theory predicts O(1/t) in the iterations t, so that figures compare it with c / t.
+    - `function`: for metrics computed on request only, as user-defined ones are: takes the model and the clients'
+      tables, and returns a number.
+    - `of_classes`: the same for a metric of the rows' classes: takes these, too, (N,), and the run's seed.
     """
 
     name: str
@@ -75,11 +59,11 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """What a column or an axis is called."""
+        """Heading of a column or an axis."""
         return self.title or self.name
 
     def written(self, mean: float, std: float | None = None) -> str:
-        """Write a mean and its standard deviation; an error that is only rounding has no digits."""
+        """Format a mean and its standard deviation; an error at rounding level shows no digits."""
         if self.axis == "orders" and abs(mean) < ROUNDING:
             return f"≤ {ROUNDING:.0e}"
         whole, part = self.digits
@@ -232,13 +216,13 @@ _KNOWN = (
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
-"""What a result's metrics mean: the one table."""
+"""All built-in metrics by name."""
 
 
 def metric_of(name: str) -> Metric:
-    """Return what is known of a metric: of the table, or as its own module says, which must have been imported.
+    """Return the metric of a name: built-in, or from a user's module that is imported already.
 
-    Any other is shown by its name, with defaults: results may name whatever they want, and nothing is imported for it.
+    Any other name gives a metric with defaults; nothing is imported.
     """
     if name in METRICS:
         return METRICS[name]
@@ -249,12 +233,9 @@ def metric_of(name: str) -> Metric:
 
 
 def check_metric(name: str, *, counted: bool = False) -> str:
-    """Return the name of a metric that a configuration may give: of the table, `counted` or not, or somebody's own.
+    """Return a metric's name if a configuration may use it, else raise InputError.
 
-    Raises
-    ------
-    InputError
-        If there is none of that name.
+    `counted`: whether counted built-in metrics are allowed; user-defined ones always are.
     """
     allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
     if name not in allowed and not is_own(name):
@@ -263,14 +244,17 @@ def check_metric(name: str, *, counted: bool = False) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a metric is somebody's own, named as other things of theirs are."""
+    """Return whether a metric is user-defined, by its address or entry point."""
     return ":" in name or name in names("metrics")
 
 
 def own_metrics(
     named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """Compute those of the metrics that have a function, or are one; `classes` are those of all rows, (N,), if any."""
+    """Compute the named metrics that have a function or are one.
+
+    `classes`: those of all rows, (N,), if known.
+    """
     computed = {}
     for name in named:
         metric = find_function(name, "metrics", "metric") if is_own(name) else METRICS.get(name)
@@ -289,6 +273,6 @@ def _number(name: str, metric: Any, *arguments: Any) -> float:
         return float(metric(*arguments))
     except FedkernelError:
         raise
-    except Exception as error:  # somebody's own code
+    except Exception as error:  # a user's code
         text = one_line(f"{type(error).__name__}: {error}")
         raise InputError(f"metric = {name!r} gives no number of (model, tables): {text}") from error

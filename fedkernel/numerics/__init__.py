@@ -1,4 +1,4 @@
-"""Kernels, linear algebra, sketches, clustering: arrays in, arrays out, with no word of transport."""
+"""Kernels, linear algebra, sketches and clustering on plain arrays, independent of transport."""
 
 from typing import TYPE_CHECKING
 

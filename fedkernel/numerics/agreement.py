@@ -1,4 +1,4 @@
-"""The adjusted Rand index of two divisions of the same rows, of which only a table of rounded overlaps is known."""
+"""Adjusted Rand index of two clusterings of the same rows, from rounded overlap counts."""
 
 from typing import NamedTuple
 
@@ -8,47 +8,41 @@ import numpy.typing as npt
 from fedkernel.ground import FloatArray
 
 LEAST = -0.5
-"""No two divisions of the same rows have a smaller index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)."""
+"""Least possible index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)."""
 
 
 class Agreement(NamedTuple):
-    """An adjusted Rand index as far as it is known, and the most that it may be off either way."""
+    """Estimate of an adjusted Rand index, with its largest error either way."""
 
     estimate: float
     error: float
 
 
 def adjusted_rand(table: FloatArray) -> float:
-    """Return the adjusted Rand index of two divisions, from the sizes of their overlaps, a table (k_a, k_b).
+    """Return the adjusted Rand index of two clusterings from their overlap counts (k_a, k_b).
 
-    It is 1 - D / E: D the pairs of rows that are together in one of the divisions only, E how many these would be of
-    divisions with such clusters by chance.
+    The index is 1 - D / E: D pairs of rows are together in one clustering only, E is the expected D of random
+    clusterings with the same cluster sizes.
     """
     pairs, a, b = _pairs(table.sum()), _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
-    apart = a + b - 2 * _pairs(table)
-    return 1.0 if apart <= 0 else 1 - apart / _by_chance(a, b, pairs)
+    disagreeing = a + b - 2 * _pairs(table)
+    return 1.0 if disagreeing <= 0 else 1 - disagreeing / _by_chance(a, b, pairs)
 
 
 def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agreement:
-    """Return the adjusted Rand index of two divisions whose overlaps were rounded down, and how far off it may be.
+    """Return the adjusted Rand index of two clusterings from rounded-down overlap counts, with error bound.
 
-    The index is that of a likely table: cells that are not 0 lack half of the slack, which is what rounding takes in
-    the mean, and what is still missing is spread over the room that there is. Not of the table as it is, in which the
-    few rows are gone that changed sides: the index of that is too large, by 0.1 and more where sites are small.
+    The estimate is the index of a likely table: each nonzero cell lacks half of the slack, the mean loss by rounding,
+    and the other missing rows are spread over the remaining room. The rounded table itself lacks the few rows that
+    changed clusters, so its index is too large, by 0.1 and more at small sites. The error is a bound for any cells of
+    the R missing rows. In D above, a row in cell (i, j) adds T_i + T_j - 2 T_ij in pairs with known rows; the sum over
+    R rows, at most `slack` in a cell, is extremal if cells are filled in order. Pairs of missing rows add from 0 to R
+    (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E, linear in those of each, is extremal
+    at their bounds.
 
-    The error is a bound, whatever cells the R missing rows are in. Of D above, a row in cell (i, j) adds
-    T_i + T_j - 2 T_ij in pairs with known rows; the sum of that over R rows, `slack` in a cell at most, is least and
-    most where the cells are filled in order. Pairs of missing rows add from 0 to R (R - 1) / 2. So it is with the pairs
-    that are together in one division, and E, which is linear in these of each, is least and most at their bounds.
-
-    Parameters
-    ----------
-    table : ndarray of shape (k_a, k_b)
-        T: how many rows are in each pair of clusters, at least.
-    missing : float
-        R: rows that are in none of them.
-    slack : float
-        How many of these are in a cell at most.
+    - `table` (k_a, k_b): T, the least number of rows in each pair of clusters.
+    - `missing`: R, the rows missing in the table.
+    - `slack`: most missing rows of a cell.
     """
     if missing <= 0 or table.size == 1:
         return Agreement(adjusted_rand(table), 0.0)
@@ -59,10 +53,10 @@ def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agr
         least, most = _filled(own, missing, slack * others)
         together.append((_pairs(own) + least, _pairs(own) + most + unknown))
     chances = [_by_chance(p, q, _pairs(N)) for p in together[0] for q in together[1]]
-    apart = _pairs(a) + _pairs(b) - 2 * _pairs(table)
+    disagreeing = _pairs(a) + _pairs(b) - 2 * _pairs(table)
     least, most = _filled((a[:, None] + b - 2 * table).ravel(), missing, slack)
-    low = 1 - (apart + most + unknown) / min(chances) if min(chances) > 0 else LEAST
-    high = 1 - (apart + least) / max(chances) if max(chances) > 0 else 1.0
+    low = 1 - (disagreeing + most + unknown) / min(chances) if min(chances) > 0 else LEAST
+    high = 1 - (disagreeing + least) / max(chances) if max(chances) > 0 else 1.0
     estimate = adjusted_rand(table + _likely(table, missing, slack))
     return Agreement(estimate, max(estimate - max(low, LEAST), min(high, 1.0) - estimate, 0.0))
 
@@ -76,18 +70,18 @@ def _by_chance(a: float, b: float, pairs: float) -> float:
 
 
 def _filled(weights: FloatArray, number: float, room: float) -> tuple[float, float]:
-    """Return the least and the most that so many can weigh together, where each place has room for so many."""
+    """Return the least and greatest total weight of `number` items, at most `room` per place."""
     ordered = np.sort(weights)
     amounts = np.clip(number - room * np.arange(len(ordered)), 0, room)
     return float(ordered @ amounts), float(ordered[::-1] @ amounts)
 
 
 def _likely(table: FloatArray, missing: float, slack: float) -> FloatArray:
-    """Return how many rows each cell probably lacks, (k_a, k_b)."""
+    """Estimate the number of rows missing in each cell, (k_a, k_b)."""
     half = np.where(table > 0, slack / 2, 0.0)
     half *= min(1.0, missing / max(float(half.sum()), 1.0))
     room = slack - half
-    room[table.sum(axis=1) == 0] = room[:, table.sum(axis=0) == 0] = 0.0  # clusters that are small, or none
+    room[table.sum(axis=1) == 0] = room[:, table.sum(axis=0) == 0] = 0.0  # small or empty clusters
     if not room.any():
         room = np.ones_like(table)
     likely: FloatArray = half + room * (missing - half.sum()) / room.sum()

@@ -1,8 +1,8 @@
 """Block Lanczos with thick restarts: leading eigenpairs of a symmetric matrix from products with blocks of vectors.
 
 Source: Wu, Simon: Thick-restart Lanczos method for large symmetric eigenvalue problems, SIAM Journal on Matrix Analysis
-and Applications 2000; with blocks in place of vectors. A product with a block reads the matrix once for all of its
-vectors, which a product with one vector, bound by memory, does for one.
+and Applications 2000; with blocks in place of vectors. Products are bound by memory, and a product with a block reads
+the matrix only once for all of its vectors.
 """
 
 from collections.abc import Callable
@@ -20,30 +20,18 @@ _DEAD = 1e-8
 def block_lanczos(
     multiply: Callable[[FloatArray], FloatArray], n: int, k: int, *, width: int, products: int
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Find the k algebraically largest eigenpairs, or return None where so many products do not settle them.
+    """Find the k algebraically largest eigenpairs, or return None without convergence.
 
-    The start is random, and so is what takes the place of vectors that an invariant subspace leaves no direction for.
-    Every block is orthogonalised against all vectors before, at least twice; the matrix on the basis is made of all
-    products, and not assumed to be banded. An eigenvalue with more copies than ``width`` can be found with as many
-    copies as that only, or more where rounding helps: `hides_copies` tells where that may be.
+    The start is random, as are replacements for vectors lost to an invariant subspace. Every block is orthogonalised
+    against all earlier vectors, at least twice; the projected matrix is formed from all products, not assumed banded.
+    Of an eigenvalue with more than ``width`` copies only that many are found, or more by rounding: see `hides_copies`.
 
-    Parameters
-    ----------
-    multiply : callable
-        Returns the matrix, of a size of about 1, times the rows of a block of shape (width, n), as rows.
-    n, k : int
-        At least 2 k + 8 width of n.
-    width : int
-        b.
-    products : int
-        The most of them, each with one vector.
+    - `multiply`: returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows.
+    - `n`, `k`: n is at least 2 k + 8 width.
+    - `width`: b. `products`: most products with a single vector.
 
-    Returns
-    -------
-    values : ndarray of shape (k,)
-        Not increasing.
-    rows : ndarray of shape (k, n)
-        Orthonormal eigenvectors. Residuals are about 1e-15 of the largest eigenvalue's magnitude.
+    Returns `values` (k,), in non-increasing order; `rows` (k, n), orthonormal eigenvectors. Residuals are about 1e-15
+    of the largest eigenvalue's magnitude.
     """
     rng = np.random.default_rng(0)
     # vectors of a full basis, and after a restart
@@ -51,9 +39,9 @@ def block_lanczos(
     basis, images, T = np.empty((most, n)), np.empty((most, n)), np.zeros((most, most))
     block = _orthonormal(rng.standard_normal((width, n)), basis[:0], rng)
     m = steps = used = 0
-    check, before = 0, (0, np.inf)
+    check, last_check = 0, (0, np.inf)
     while used < products:
-        # Widen the basis B by the block, and B A B^T by what the product adds
+        # Extend the basis B by the block, and B A B^T by its products
         last = slice(m, m + width)
         basis[last], images[last] = block, multiply(block)
         m, steps, used = m + width, steps + 1, used + width
@@ -62,7 +50,7 @@ def block_lanczos(
         corner = coupling[:, -width:]
         T[last, last] = (corner + corner.T) / 2
         block, R = _qr(images[last] - coupling @ basis[:m])
-        # Rayleigh-Ritz, where it may settle them, or where the basis is full
+        # Rayleigh-Ritz, if convergence is expected or the basis is full
         full = m + width > most
         if full or (m >= k + width and steps >= check):
             values, S = scipy.linalg.eigh(T[:m, :m], driver="evd", check_finite=False)
@@ -71,7 +59,7 @@ def block_lanczos(
             residual = float(np.linalg.norm(R @ S[last, :k], axis=0).max())
             if residual <= allowed:
                 return values[:k].copy(), S[:, :k].T @ basis[:m]
-            check, before = _next_check(steps, residual, allowed, before), (steps, residual)
+            check, last_check = _next_check(steps, residual, allowed, last_check), (steps, residual)
             if full:
                 leading = S[:, :fewest].T
                 basis[:fewest], images[:fewest] = leading @ basis[:m], leading @ images[:m]
@@ -84,7 +72,7 @@ def block_lanczos(
 
 
 def hides_copies(values: FloatArray, width: int) -> bool:
-    """Tell whether so many eigenvalues, in order, are the same but for rounding: there may be more copies."""
+    """Return whether `width` consecutive eigenvalues are equal up to rounding, so that more copies may exist."""
     if len(values) < width:
         return False
     spread = values[: len(values) - width + 1] - values[width - 1 :]
@@ -92,7 +80,7 @@ def hides_copies(values: FloatArray, width: int) -> bool:
 
 
 def _next_check(steps: int, residual: float, allowed: float, before: tuple[int, float]) -> int:
-    """Return the step of the next Rayleigh-Ritz: most of the way, at the pace since the last."""
+    """Return the step of the next Rayleigh-Ritz, from the residual's rate of decrease."""
     if not allowed < residual < before[1] < np.inf:
         return steps + 1
     pace = np.log(before[1] / residual) / (steps - before[0])
@@ -100,13 +88,13 @@ def _next_check(steps: int, residual: float, allowed: float, before: tuple[int, 
 
 
 def _qr(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Orthonormalise rows, which are lost: Q (b, n) and R (b, b) with rows = R^T Q."""
+    """Orthonormalise rows, which are overwritten: Q (b, n) and R (b, b) with rows = R^T Q."""
     Q, R = economic_qr(rows.T, overwrite=True)
     return Q.T, R
 
 
 def _orthonormal(rows: FloatArray, basis: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Orthonormalise unit rows against the basis and each other, again until nothing is lost; dead ones are redrawn."""
+    """Orthonormalise unit rows against the basis and each other, and redraw vanishing ones."""
     dead = ~rows.any(axis=1)
     for _ in range(5):
         if dead.any():

@@ -1,4 +1,4 @@
-"""What is made of a table's rows a block at a time, so that memory does not grow with the table."""
+"""Sketches and samples of a table's rows, computed by blocks in bounded memory."""
 
 from collections.abc import Callable
 
@@ -9,21 +9,15 @@ from fedkernel.numerics.sketch import count_sketch
 
 
 class RowSketch:
-    """What stands for the rows of B (n, c), which come in blocks: sums of them, never a row.
+    """Sketch of the rows of B (n, c), accumulated by blocks as sums over rows.
 
     - q at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n), adds every
       row with a sign to one of q sums.
-    - q larger, or None: no sketch; the product B^T B itself, which is exact. So many sums would be of one row each.
+    - q larger, or None: the exact product B^T B, since each sum would hold about a single row.
 
-    Parameters
-    ----------
-    rows : int
-        n.
-    columns : int or None
-        q.
-    rng : Generator, optional
-        Of the signs and sums, for a sketch; the numbers depend on the blocks' sizes too. Who knows its seed knows the
-        signs: they keep the mean of F F^T right, and hide nothing.
+    - `rows`, `columns`: n and q.
+    - `rng`: of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the mean of F
+      F^T right and protect nothing: they follow from the seed.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:
@@ -33,12 +27,12 @@ class RowSketch:
         self._sum: FloatArray | None = None
 
     def add(self, B: FloatArray) -> None:
-        """Take up the next block."""
+        """Add the next block."""
         left = B.T if self._drawn is None else count_sketch(len(B), *self._drawn).astype(B.dtype)
         part = left @ B
         if self._sum is None:
             self._sum = np.zeros(part.shape)
-        self._sum += part  # in float64, whatever the blocks are
+        self._sum += part  # in float64 for blocks of any dtype
 
     @property
     def factor(self) -> FloatArray | None:
@@ -52,38 +46,28 @@ class RowSketch:
 
 
 def is_sketched(rows: int, columns: int) -> bool:
-    """Return whether so many columns stand for so many rows: there must be two rows for each."""
+    """Return whether a sketch pays: it needs at least two rows per column."""
     return 2 * columns <= rows
 
 
 def draw_distinct(
     sums: FloatArray, samples: int, weigh: Callable[[int], FloatArray], rng: np.random.Generator
 ) -> dict[int, Positions]:
-    """Draw different rows one after the other, each in proportion to the weights of the rows that are left.
+    """Draw distinct rows one by one, each in proportion to the weights of the remaining rows.
 
-    So they are distributed as the rows with the largest keys log(u) / w, u uniform (Efraimidis and Spirakis, Weighted
-    Random Sampling with a Reservoir, 2006), for which all rows would have to be weighed. Here they are drawn with
-    replacement, first a block and then a row of it, until there are enough different ones: that weighs only the rows
-    of blocks that have one.
+    The distribution is that of the rows with the largest keys log(u) / w, u uniform (Efraimidis and Spirakis, Weighted
+    Random Sampling with a Reservoir, 2006), which needs the weights of all rows. Here a block and then a row of it are
+    drawn with replacement until enough are distinct, so that only blocks with drawn rows are weighed.
 
-    Parameters
-    ----------
-    sums : ndarray of shape (b,)
-        Of the weights of each block's rows: at least 0, not all 0.
-    samples : int
-    weigh : callable
-        Returns the weights of the rows of the block of this number, at least 0; it is called once for a block.
-    rng : Generator
+    - `sums` (b,): sum of the weights of each block's rows: at least 0, not all 0.
+    - `weigh`: returns the weights, at least 0, of a block's rows by the block's number; called once per block.
 
-    Returns
-    -------
-    dict of int to ndarray
-        By block the positions of its rows that are drawn, in order; fewer in all where fewer have a weight.
+    Returns the sorted positions of the drawn rows, by block; fewer than `samples` if fewer rows have a weight.
     """
-    left, weights, missing = np.array(sums), dict[int, FloatArray](), samples
+    remaining, weights, missing = np.array(sums), dict[int, FloatArray](), samples
     drawn: dict[int, Positions] = {}
-    while missing and left.any():
-        counts = rng.multinomial(missing, left / left.sum())
+    while missing and remaining.any():
+        counts = rng.multinomial(missing, remaining / remaining.sum())
         for number in np.flatnonzero(counts).tolist():
             if number not in weights:
                 weights[number] = np.array(weigh(number), dtype=np.float64)
@@ -94,5 +78,5 @@ def draw_distinct(
                 within[rows] = 0.0
                 drawn[number] = np.union1d(drawn[number], rows)
                 missing -= len(rows)
-            left[number] = within.sum()
+            remaining[number] = within.sum()
     return drawn

@@ -14,13 +14,13 @@ from fedkernel.ground import FloatArray, InputError, openmp_threads
 IntArray = npt.NDArray[np.int64]
 
 _SAME = 1e-6
-"""Points nearer than this share of the largest distance are one point here: scikit-learn cannot tell them from 1e-8."""
+"""Relative distance, to the largest one, below which points count as equal; scikit-learn's limit is about 1e-8."""
 _ROUNDING = 1e-12
-"""So are points nearer than this share of their distance from the origin."""
+"""Distance relative to the origin's below which points count as equal."""
 
 
 class WeightedPoints(NamedTuple):
-    """Points of shape (c, s), and what each stands for: weights of shape (c,), at least 0."""
+    """Points of shape (c, s) with weights of shape (c,), at least 0."""
 
     points: FloatArray
     weights: FloatArray
@@ -36,21 +36,10 @@ def k_means(
 ) -> FloatArray:
     """Cluster points by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, s)
-    n_clusters : int
-        k.
-    rng : Generator
-        Of the starts.
-    weights : ndarray of shape (n,), optional
-    restarts : int
-        The best of so many.
+    - `points` (n, s), `weights` (n,).
+    - `restarts`: number of starts; the best is kept.
 
-    Returns
-    -------
-    ndarray of shape (k, s)
-        The centres; fewer where there are fewer than k distinct points (of positive weight).
+    Returns (k, s): the centres; fewer if there are fewer than k distinct points (of positive weight).
     """
     if n_clusters < 1:
         raise InputError(f"n_clusters = {n_clusters}, but must be at least 1")
@@ -58,7 +47,7 @@ def k_means(
         points, weights = points[weights > 0], weights[weights > 0]
     if len(points) == 0:
         raise InputError("points must hold at least one point, of a weight above 0")
-    from sklearn.cluster import KMeans  # noqa: PLC0415 - a second to import, for those who need it
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - takes a second to import
 
     distinct = _count_distinct(points, n_clusters)
     state = int(rng.integers(2**31))
@@ -68,8 +57,8 @@ def k_means(
 
 
 def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return each point's nearest centre, and its squared distance to it: both of shape (n,)."""
-    from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - a second to import, for those who need it
+    """Return each point's nearest centre and squared distance, both of shape (n,)."""
+    from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - takes a second to import
 
     labels, distances = pairwise_distances_argmin_min(points, centers, metric="sqeuclidean")
     return labels.astype(np.int64), np.asarray(distances, dtype=np.float64)
@@ -78,18 +67,10 @@ def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArra
 def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
     """Divide a number of samples in proportion to the clients' costs, by largest remainders.
 
-    Parameters
-    ----------
-    costs : ndarray of shape (M,)
-        At least 0. If all are 0, nobody samples: the centres tell all.
-    samples : int
-    most : ndarray of shape (M,), optional
-        How many each client takes at most; what is over goes to the others, by their costs.
+    - `costs` (M,): at least 0. If all are 0, no client samples: the centres are exact.
+    - `most` (M,): each client's limit; the excess goes to the others, by their costs.
 
-    Returns
-    -------
-    ndarray of shape (M,)
-        Whole numbers that add up to `samples`, where those with a cost take as many.
+    Returns (M,): integers that sum to `samples`, if the limits of clients with a cost allow.
     """
     total = float(costs.sum())
     if total <= 0:
@@ -105,26 +86,15 @@ def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntA
 
 
 def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.random.Generator) -> WeightedPoints:
-    """Sample points by their cost, and add the centres for what the samples do not stand for.
+    """Sample points in proportion to their cost, and add the centres with the remaining weight.
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
-    replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of those
-    of them that were drawn. So costs are estimated without bias. What is left for a centre is 0 on average; where it is
-    negative, which no weighted k-means takes, the centre weighs nothing, and those points share its number, in
-    proportion: whatever was drawn, the weights near a centre add up to the number of its points. With as many samples
-    as points or more, the points themselves come back, each of weight 1.
+    replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of its
+    drawn points, so that costs are estimated without bias. A centre's weight is 0 on average; weighted k-means takes no
+    negative one, so it is raised to 0 and its drawn points are scaled down: the weights near a centre always sum to the
+    number of its points. With as many samples as points or more, the result is all points, each of weight 1.
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, s)
-    centers : ndarray of shape (k, s)
-    samples : int
-    rng : Generator
-
-    Returns
-    -------
-    WeightedPoints
-        `samples` points and then the k centres; or the n points.
+    `points` (n, s), `centers` (k, s). Returns `samples` points and then the k centres; or the n points.
     """
     n = len(points)
     if samples >= n:
@@ -144,10 +114,10 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 
 
 def _count_distinct(points: FloatArray, enough: int) -> int:
-    """Count points that are apart from each other, up to `enough`, each time taking the farthest from those taken.
+    """Count distinct points up to `enough`, each time adding the farthest from those counted.
 
-    scikit-learn warns where it is asked for more clusters than it finds distinct points, and a filter of warnings
-    would be the whole process's, whose threads serve other clients.
+    scikit-learn warns if there are fewer distinct points than clusters. A filter of warnings would be process-wide, and
+    other threads serve other clients.
     """
     distances = np.square(points - points[0]).sum(axis=1)
     floor = max(_SAME**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))

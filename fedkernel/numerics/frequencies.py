@@ -1,4 +1,4 @@
-"""Frequencies of random Fourier features that are drawn together, not one by one, for a smaller error of the kernel."""
+"""Jointly drawn frequencies of random Fourier features, for a smaller kernel error than independent ones."""
 
 from typing import Literal, TypeAlias
 
@@ -7,21 +7,21 @@ import numpy as np
 from fedkernel.ground import FloatArray
 
 Frequencies: TypeAlias = Literal["independent", "orthogonal", "structured"]
-"""How frequencies of one draw relate to each other."""
+"""Joint distribution of the frequencies of one draw."""
 
 MOST_ORTHOGONAL = 1024
-"""Columns of a block at most: it takes as long as the features of 2048 dense rows, and an array of 8 MB."""
+"""Most columns of an orthogonal block: it takes the time of features of 2048 dense rows, and 8 MB."""
 
 
 LEAST_STRUCTURED, MOST_STRUCTURED = 256, 1 << 16
-"""Columns of structured frequencies: a matrix of fewer takes no longer, and 8 padded rows of more take 8 MB."""
+"""Range of columns for structured frequencies: fewer save no time, more take over 8 MB for 8 padded rows."""
 
 
 def possible(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
-    """Return how so many frequencies of so many entries relate to each other, where that relation is wished for.
+    """Return the requested kind of frequencies, or the nearest one suitable for this size.
 
-    Structured ones must be at least 256 p / columns, p being the next power of two: a product of rows with fewer takes
-    no longer than their Hadamard transforms by NumPy.
+    Structured ones must be at least 256 p / columns, p being the next power of two: below that a matrix product is no
+    slower than NumPy's Hadamard transforms.
     """
     enough = columns * count >= LEAST_STRUCTURED * padded(columns)
     if frequencies == "structured" and enough and LEAST_STRUCTURED <= columns <= MOST_STRUCTURED:
@@ -30,27 +30,21 @@ def possible(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
 
 
 def padded(columns: int) -> int:
-    """Return the next power of two: as many entries as rows get for a Hadamard transform."""
+    """Return the next power of two, the length of rows padded for a Hadamard transform."""
     return 1 << (columns - 1).bit_length()
 
 
 def orthogonal_blocks(G: FloatArray) -> FloatArray:
-    """Return directions that are orthogonal within blocks of d, with the lengths of normal frequencies.
+    """Return directions orthogonal within blocks of d, with the lengths of normal frequencies.
 
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 3. Of a
     block G = Q R with a positive diagonal of R, Q is uniform among the matrices with orthonormal columns, and
     independent of R, which has the lengths of G's columns: each frequency is as normal as G's, and the lengths are
     independent of each other.
 
-    Parameters
-    ----------
-    G : ndarray of shape (d, count)
-        Standard normal.
+    - `G` (d, count): standard normal.
 
-    Returns
-    -------
-    ndarray of shape (d, count)
-        Of blocks of d columns; the last may have fewer. The last bits are those of the LAPACK that is installed.
+    Returns (d, count): in blocks of d columns, the last perhaps smaller. The last bits depend on the installed LAPACK.
     """
     d, count = G.shape
     frequencies = np.empty_like(G)

@@ -1,4 +1,4 @@
-"""Columns that come block by block, as a Krylov basis grows, and the products with all of them."""
+"""Growing storage of column blocks, as for a Krylov basis, with products."""
 
 import numpy as np
 
@@ -8,19 +8,19 @@ _WIDTH = 16
 
 
 class GrowingColumns:
-    """Columns of length n that come block by block, kept side by side in arrays of some blocks each.
+    """Columns of length n, appended by blocks and stored in arrays of some blocks each.
 
-    One array for all would be copied whenever it grows; one for each block would make every product a loop.
+    A single array would be copied on growth; one array per block would make every product a loop.
     """
 
     def __init__(self, n: int) -> None:
         self._n = n
         self._arrays: list[FloatArray] = []
-        self._last = 0  # columns of the last array that are in use
+        self._last = 0  # used columns of the last array
         self.count = 0
 
     def append(self, block: FloatArray) -> None:
-        """Put a block, of shape (n, b), beside the others."""
+        """Append a block of shape (n, b)."""
         for first in range(0, block.shape[1], _WIDTH):
             part = block[:, first : first + _WIDTH]
             if not self._arrays or self._last + part.shape[1] > _WIDTH:

@@ -1,15 +1,15 @@
-"""Kernels as value objects: Gram matrices, their diagonals, and how parts of the columns combine into a whole.
+"""Kernels as value objects: Gram matrices, diagonals, and combination of vertical parts.
 
-Gram matrices come through `fedkernel.numerics.row_products`. A TOML or JSON table builds a kernel by its field `type`,
-a short name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`, and take the short
-name alone, ``kernel="rbf"``. A kernel without `gamma` has a rule in place of a number, by default the data's own scale,
-which is settled before a protocol begins (`fedkernel.numerics.widths`).
+Gram matrices use `fedkernel.numerics.row_products`. A TOML or JSON table builds a kernel by its field `type`, a short
+name or an address: see `kernel_from`. Fields of pydantic models are annotated as `Kernel`, and take the short name
+alone, ``kernel="rbf"``. A kernel without `gamma` has a width rule, by default the data's own scale, settled before a
+protocol begins (`fedkernel.numerics.widths`).
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
-makes the Gram matrix on all columns of the clients' parts.
+forms the Gram matrix on all columns from the clients' parts.
 
-Where millions of rows meet the same few hundred ones, a block at a time, `against` does what depends on these once, and
-works in float32 too.
+`against` computes many blocks of rows against the same few hundred rows, whose preparation it does once, also in
+float32.
 """
 
 import abc
@@ -54,30 +54,29 @@ Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_sing
 
 
 class Kernel(abc.ABC):
-    """Base of all kernels: the Gram matrix is a map, entry by entry, of what the columns contribute.
+    """Base of all kernels: the Gram matrix is an entrywise map of the columns' contributions.
 
-    A kernel of one's own is a frozen `value_object` that derives from it, says how parts combine (`vertical`), and
-    overrides what is not that of the linear kernel: `_part` for columns, `_map` for what is made of combined parts,
-    and `_diag` and `_against` with them. Tables and messages know it by its address, ``package.module:Name``; a message
-    or a file never has it imported.
+    A user's kernel is a frozen `value_object` that derives from it, sets `vertical`, and overrides what differs from
+    the linear kernel: `_part` for columns, `_map` for combined parts, and `_diag` and `_against` with them. Tables and
+    messages name it by address, ``package.module:Name``; a message or a file never imports it.
     """
 
     vertical: ClassVar[Vertical]
-    """How the parts of several clients combine; "none": they do not."""
+    """Combination of several clients' parts; "none": impossible."""
 
     semidefinite: ClassVar[bool] = True
-    """Whether no Gram matrix has an eigenvalue below 0."""
+    """True if all Gram matrices are positive semidefinite."""
 
     gamma: float | None = 1.0
-    """What distances or products are multiplied by; None: by its rule. A kernel without a width has 1."""
+    """Factor of distances or products; None: by rule. A kernel without a width has 1."""
 
     @property
     def rule(self) -> WidthRule | None:
-        """The rule by which the width is to be settled; None: it is, or 1 / number of columns of the rows it is of."""
+        """Rule for the width still to be settled; None for a number or 1 / number of columns."""
         return self.width if isinstance(self, Ruled) and self.width != "columns" else None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
-        """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
+        """Compute k(x, y) for all rows of X (n, d) and Y (m, d), default X: float64, (n, m)."""
         X, Y = _checked(X, Y)
         gamma = self._gamma_for(X)
         return self._map(self._part(X, Y, gamma), gamma)
@@ -91,27 +90,23 @@ class Kernel(abc.ABC):
         return self._diag(X, self._gamma_for(X))
 
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> OfRows:
-        """Return the function that computes k(x, y) for a block of rows X (n, d) and all rows of Y (m, d): (n, m).
+        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y: (n, m).
 
-        For many blocks: what depends on Y only is done once. The function takes dense and CSR blocks of any type of
-        number, which it neither checks nor makes dense, and gives an array of its own. float64 values are those of
-        `gram` but for rounding; float32 values have about five digits of the largest, if the rows are not far from each
-        other in terms of the kernel's width and, sparse rows, of the origin.
+        For many blocks: work that depends on Y only is done once. The function takes dense and CSR blocks of any
+        numeric type, which it neither checks nor makes dense, and returns a new array. float64 values are those of
+        `gram` up to rounding; float32 values have about five digits of the largest, if the rows are not far from each
+        other in terms of the kernel's width and, for sparse rows, of the origin.
 
-        Parameters
-        ----------
-        Y : array or CSR array of shape (m, d)
-            Some hundred rows: CSR rows become dense where (m, d) numbers are few enough.
-        dtype : float32 or float64
+        - `Y` (m, d), dense or CSR: some hundred rows; CSR rows become dense if (m, d) numbers are few enough.
         """
         Y = _checked_rows(Y, "Y")
         return self._against(Y, float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
-        """Compute what some of the columns contribute to the Gram matrix, to be given to `combine`: shape (n, m).
+        """Compute the contribution of some columns to the Gram matrix, for `combine`: shape (n, m).
 
-        The inner products (Linear, Polynomial, Sigmoid), or the Gram matrix on these columns (RBF, Laplacian), which
-        needs `gamma`.
+        That is the inner products (Linear, Polynomial, Sigmoid), or the Gram matrix on these columns (RBF, Laplacian),
+        which needs `gamma`.
         """
         if self.vertical in ("product", "none"):
             self.require_vertical()
@@ -121,8 +116,8 @@ class Kernel(abc.ABC):
     def combine(self, parts: Iterable[FloatArray]) -> FloatArray:
         """Combine the parts of all clients, each of shape (n, m), to the Gram matrix on all columns.
 
-        In place: the first part becomes the result (a copy of it, where it is read-only or not float64). With a
-        generator of parts no more than two of the arrays live at any time.
+        In place: the first part becomes the result (a copy if it is read-only or not float64). With a generator of
+        parts at most two of the arrays exist at any time.
         """
         self.require_vertical()
         total: FloatArray | None = None
@@ -135,20 +130,20 @@ class Kernel(abc.ABC):
                 total *= part
             else:
                 total += part
-            del part  # else it lives on while the next is made
+            del part  # else it stays in memory while the next is computed
         if total is None:
             raise InputError("parts must hold at least one part to combine")
-        return self._map(total, self._gamma_for(total))  # a number: require_vertical has seen to that
+        return self._map(total, self._gamma_for(total))  # a number, as require_vertical has checked
 
     def require_vertical(self) -> None:
-        """Raise an InputError unless clients who hold different columns of the same rows can use the kernel.
+        """Raise InputError unless the kernel works for clients with different columns of the same rows.
 
-        They cannot if `gamma` is left to the number of columns, which no client of a vertical run knows, or if the
+        It does not if `gamma` depends on the number of columns, which no client of a vertical run knows, or if the
         kernel needs more than a sum or product of the parts.
         """
         name = type(self).__name__
         if self.rule is not None:
-            return  # a number follows before anything is computed
+            return  # settled to a number before any computation
         if self.vertical == "none":
             raise InputError(
                 f"{name} is for horizontally divided data only: where columns are split over clients, no sum or "
@@ -161,13 +156,13 @@ class Kernel(abc.ABC):
             )
 
     def settled(self, columns: int) -> Self:
-        """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
+        """Return the kernel with gamma = 1 / columns if it depends on the number of columns."""
         self._require_number()
         factor = self.factor if isinstance(self, Ruled) else 1.0
         return self.with_gamma(1.0 / columns / factor**2) if self.gamma is None else self
 
     def with_gamma(self, gamma: float) -> Self:
-        """Return the kernel with this gamma in place of a rule, or of its own."""
+        """Return the kernel with this gamma in place of its rule or number."""
         settled = {"width": None, "factor": 1.0} if isinstance(self, Ruled) else {}
         return dataclasses.replace(self, gamma=gamma, **settled)  # type: ignore[type-var]
 
@@ -215,7 +210,7 @@ class Linear(Kernel):
 
 
 def _settle_rule(kernel: "Ruled", rule: WidthRule, sigma: float | None = None) -> None:
-    """Give a kernel without a number its rule; raise ValueError where it has both, or a factor beside a number."""
+    """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
     if kernel.gamma is None and sigma is None:
         object.__setattr__(kernel, "width", kernel.width or rule)
         return
@@ -235,7 +230,7 @@ def _shown(kernel: "Ruled") -> str:
 
 
 def _without_rule(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of a kernel, without a rule and a factor that it has not."""
+    """Return a kernel's table without a default rule and factor."""
     return {name: value for name, value in table.items() if (name, value) not in (("width", None), ("factor", 1.0))}
 
 
@@ -248,12 +243,12 @@ class RBF(Kernel):
     gamma : float, optional
         Above 0.
     sigma : float, optional
-        The same width as gamma = 1 / (2 sigma^2); only one of the two may be given. It is not kept: only `gamma` is.
+        The same width as gamma = 1 / (2 sigma^2), in place of it. It is not kept: only `gamma` is.
     width : {"mean", "median", "scale", "dimension", "columns"}
-        In place of both, by default "mean": the rule by which a strategy settles gamma on the data of all sites, before
-        it begins; see `fedkernel.numerics.widths`.
+        In place of both, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
+        begins; see `fedkernel.numerics.widths`.
     factor : float, default=1
-        By what the width sigma that the rule gives is multiplied: gamma is divided by its square.
+        Multiplier of the rule's width sigma: gamma is divided by its square.
     """
 
     vertical: ClassVar[Vertical] = "product"
@@ -289,7 +284,7 @@ class RBF(Kernel):
         if Y is not X:
             return _exponential(squared_distances(X, Y), gamma)
         K, n = squared_distances(X, X), X.shape[0]
-        # The lower triangle is copied: exponentials are half of the work
+        # Only the upper triangle is computed, since exponentials are half of the work
         each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
         return mirrored(K)
 
@@ -298,7 +293,7 @@ class RBF(Kernel):
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
         products, norms = products_with(2 * gamma * Y, dtype), (squared_norms(Y) * -gamma).astype(dtype)
-        # As in _part. The mean as it is in dtype is taken from both, so that its rounding does not matter.
+        # As in _part. The mean rounded to dtype is subtracted from both, so that its rounding does not matter.
         mean = None if scipy.sparse.issparse(Y) else Y.mean(axis=0).astype(dtype)
         if mean is not None:
             Z = Y - mean
@@ -339,11 +334,11 @@ class Laplacian(Kernel):
     gamma : float, optional
         Above 0.
     width : {"mean", "median", "scale", "dimension", "columns"}
-        In its place, by default "mean", the rule by which a strategy settles gamma on the data of all sites, before it
-        begins; see `fedkernel.numerics.widths`. Other rules than "mean" are of Euclidean distances, which sums of
-        differences are 1 to sqrt(d) times.
+        In its place, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
+        begins; see `fedkernel.numerics.widths`. Rules other than "mean" use Euclidean distances, which sums of
+        differences exceed by factors of 1 to sqrt(d).
     factor : float, default=1
-        By what the width that the rule gives is multiplied.
+        Multiplier of the rule's width.
     """
 
     vertical: ClassVar[Vertical] = "product"
@@ -377,8 +372,8 @@ class Laplacian(Kernel):
 class Polynomial(Kernel):
     """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite.
 
-    Without a gamma `width` is "scale", as scikit-learn's support vector machines have it, so that products are of the
-    order of coef0 whatever the units of the columns; `factor` divides gamma by its square.
+    By default `width` is "scale", as in scikit-learn's support vector machines, so that products are of the order of
+    coef0 in any units of the columns; `factor` divides gamma by its square.
     """
 
     vertical: ClassVar[Vertical] = "sum-then-map"
@@ -435,14 +430,15 @@ class Sigmoid(Kernel):
 
 @value_object()
 class ArcCosine(Kernel):
-    """k(x, y) = ||x||^n ||y||^n J_n(theta) / pi for the degree n and the angle theta between x and y; 0 where one is 0.
+    """k(x, y) = ||x||^n ||y||^n J_n(theta) / pi, with the degree n and the angle theta between x and y.
 
+    It is 0 if x or y is 0.
     J_0 = pi - theta, J_1 = sin theta + (pi - theta) cos theta,
     J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta).
-    Source: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equations 3 to 7. It is for horizontally divided
-    data only: lengths would have to cross the wire beside the inner products.
 
-    Each value is exact to some units in the last place of ||x||^n ||y||^n, also where rows are nearly parallel.
+    Source: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equations 3 to 7. For horizontally divided data
+    only: else clients would have to send lengths beside the inner products. Each value is exact to some units in the
+    last place of ||x||^n ||y||^n, also for nearly parallel rows.
 
     Parameters
     ----------
@@ -484,12 +480,12 @@ class ArcCosine(Kernel):
         return values
 
     def _weights(self, lengths: FloatArray) -> FloatArray:
-        """Compute ||x||^n, of rows that are zero 0 for n = 0 too."""
+        """Compute ||x||^n, and 0 for zero rows even if n = 0."""
         weights: FloatArray = (lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree
         return weights
 
     def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
-        """Compute J_n(theta) / pi from cos theta = C = U V^T; C is worked in."""
+        """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
         if self.degree == 0:
             J = angles(C, U, V)
             return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)
@@ -514,16 +510,13 @@ class ArcCosine(Kernel):
 AnyKernel: TypeAlias = Kernel
 Ruled: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
 KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
-"""Those of this module by their types."""
+"""This module's kernels by type."""
 
 
 def kernel_from(table: Mapping[str, Any]) -> Kernel:
     """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}.
 
-    Raises
-    ------
-    InputError
-        If `type` is missing or unknown, or the kernel refuses a field.
+    Raises InputError if `type` is missing or unknown, or a field is invalid.
     """
     fields = dict(table)
     kind = _kind_of(name := fields.pop("type", None))
@@ -534,9 +527,9 @@ def kernel_from(table: Mapping[str, Any]) -> Kernel:
 
 
 def import_kernels(table: Any) -> None:
-    """Import the kernels that a table, or one within it, names by an address or another package's short name.
+    """Import all kernels that a table, or an inner one, names by address or by another package's short name.
 
-    For tables that whoever runs this process wrote, or has taken responsibility for.
+    Only for tables written or approved by the user of this process.
     """
     for name in (inner["type"] for inner in kernel_tables(table)):
         if ":" in name or name in names("kernels"):
@@ -544,7 +537,7 @@ def import_kernels(table: Any) -> None:
 
 
 def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
-    """Return the tables that name a type: this one, and those within it."""
+    """Return this table and all inner ones that have a type."""
     if isinstance(table, list | tuple):
         return [inner for value in table for inner in kernel_tables(value)]
     if not isinstance(table, Mapping):
@@ -554,7 +547,7 @@ def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
 
 
 def _kind_of(name: Any) -> type[Kernel] | None:
-    """Return the kernel of that type: one of this module, or one that has been imported already."""
+    """Return the kernel class of a type: one of this module, or one imported already."""
     if not isinstance(name, str):
         return None
     kind = KERNELS.get(name) or loaded(name if ":" in name else names("kernels").get(name, ""))
@@ -567,7 +560,7 @@ def _allowed(name: Any) -> str:
 
 
 def _validated(value: Any) -> Kernel:
-    """Return the kernel that a field was given, or the one that its table or name says; pydantic names the field."""
+    """Return a field's kernel, or build it from a table or name."""
     value = table_of_name(value)
     if isinstance(value, Kernel):
         return value
@@ -585,25 +578,25 @@ def _validated(value: Any) -> Kernel:
 
 
 def table_of_name(value: Any) -> Any:
-    """Return the table of a kernel that is given by its name alone, scikit-learn's too; any other value as it is."""
+    """Return the table for a kernel's name, scikit-learn's "poly" too; any other value unchanged."""
     return {"type": "polynomial" if value == "poly" else value} if isinstance(value, str) else value
 
 
 def _table_of(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel's table, of plain values, from which `kernel_from` builds it."""
+    """Return a kernel's table of plain values, the inverse of `kernel_from`."""
     table: dict[str, Any] = pydantic.TypeAdapter(type(kernel)).dump_python(kernel, mode="json")
     return table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": named(type(kernel))}
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:
-    """Compute k(x, y) / sqrt(k(x, x) k(y, y)), (n, m), of rows X and Y: they are unit vectors in feature space then."""
+    """Compute k(x, y) / sqrt(k(x, x) k(y, y)), (n, m), the cosines of rows in feature space."""
     K = kernel.gram(X, Y)
     rows = kernel.diag(X)
     columns = rows if Y is None else kernel.diag(Y)
     if min(rows.min(), columns.min()) <= 0:
         raise InputError("a row has k(x, x) = 0 and cannot be normalised; leave it out or choose another kernel")
     for lengths in (np.sqrt(rows)[:, None], np.sqrt(columns)):
-        if (lengths != 1).any():  # as those of kernels of distances never are
+        if (lengths != 1).any():  # never for kernels of distances
             K /= lengths
     return K
 
@@ -615,7 +608,7 @@ def _exponential(distances: FloatArray, gamma: float) -> FloatArray:
 
 
 def _power(K: FloatArray, degree: int) -> FloatArray:
-    """Compute K^degree entry by entry, in place, by squaring: `**=` takes ten times as long."""
+    """Compute K^degree entrywise, in place, by squaring, ten times faster than `**=`."""
     base = K if degree & (degree - 1) == 0 else K.copy()
     for bit in f"{degree:b}"[1:]:
         np.multiply(K, K, out=K)
@@ -625,7 +618,7 @@ def _power(K: FloatArray, degree: int) -> FloatArray:
 
 
 def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
-    """Convert both to float64; Y is X itself where it was or is missing, so that its distances to itself are zero."""
+    """Check and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
     rows = _checked_rows(X, "X")
     others = rows if Y is None or Y is X else _checked_rows(Y, "Y")
     if rows.shape[1] != others.shape[1]:
@@ -634,7 +627,7 @@ def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
 
 
 def _checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
-    """Convert to float64, or where float32 is to be kept not; check shape and values."""
+    """Check shape and values, and convert to float64, or with `keep` leave float32."""
     sparse = scipy.sparse.issparse(X)
     dtype = np.float32 if keep and getattr(X, "dtype", None) == np.float32 else np.float64
     try:

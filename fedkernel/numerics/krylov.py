@@ -1,4 +1,4 @@
-"""Block Lanczos whose matrix lives elsewhere: a coroutine that yields blocks and is sent their products."""
+"""Block Lanczos for a remote matrix, as a coroutine that yields blocks and receives products."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ _SLACK = 0.01
 _ROUNDING = 1024
 
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
-"""Yields blocks, is sent their products, returns eigenpairs."""
+"""Coroutine that yields blocks, receives their products, and returns eigenpairs."""
 
 Seen: TypeAlias = Sequence[tuple[FloatArray, FloatArray]]
-"""Blocks (n, b) that a search has yielded, each with its product (n, b)."""
+"""Blocks (n, b) already yielded by a search, each with its product (n, b)."""
 
 
 class Unconverged(Eigenpairs):
-    """Eigenpairs of a search that `max_steps` ended before they were as good as was asked for."""
+    """Eigenpairs of a search that reached `max_steps` before the requested accuracy."""
 
 
 def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: Seen = ()) -> Search:
     """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
 
-    Yields an orthonormal block Q of shape (n, b) and is to be sent A Q, of the same shape. Each step is then one
-    Rayleigh-Ritz on everything seen, with values theta and vectors V, and ends the search when
+    Yields an orthonormal block Q of shape (n, b) and must be sent A Q, of the same shape. Each step then does one
+    Rayleigh-Ritz on the whole basis, with values theta and vectors V, and ends the search when
 
     - the estimated ||sin Theta||_F of the leading k vectors, ||A V - V diag(theta)||_F / gap, is at most `tol`, or
     - the residual ||A V - V diag(theta)||_F is at rounding level, or the basis spans the whole space, or
@@ -40,10 +40,11 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
 
     The gap is theta_k - theta_{k+1}, less the residual of pair k + 1: an eigenvalue lies that near theta_{k+1}, perhaps
     above it. While the basis has only k columns there is no theta_{k+1}, and only the residual can end the search.
+
     It is an estimate still. A start block that lacks the leading vectors, or with fewer columns than a repeated
-    eigenvalue has copies, can hide eigenpairs, as in every Krylov method; so can, as long as `tol` is above 1e-3 or so,
-    a near-repeated eigenvalue of which a single vector shows one Ritz value. Start at random, with at least k columns,
-    better k + 1, where that matters.
+    eigenvalue has copies, can hide eigenpairs, as in every Krylov method; so can, for `tol` above 1e-3 or so, a
+    near-repeated eigenvalue of which a single vector shows one Ritz value. Start at random, with at least k columns,
+    better k + 1, if that matters.
 
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
     the search ends, unless it has fewer than k columns: then it goes on in the complement.
@@ -51,57 +52,34 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
     Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised
     against the whole basis, twice, which costs 8 n b^2 steps flops.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        Not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
-    k : int
-        Between 1 and n.
-    tol : float
-        At least 0, which asks for a residual at rounding level.
-    max_steps : int
-        The most products, at least k / b.
-    seen : sequence of (ndarray, ndarray)
-        Of a search that is resumed where a coroutine cannot be kept: its blocks, of which `start` is the first, and
-        their products. It yields the block after them.
+    - `start` (n, b): not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
+    - `k`: between 1 and n.
+    - `tol`: at least 0, which requests a residual at rounding level.
+    - `max_steps`: most products, at least k / b.
+    - `seen`: to resume a search without its coroutine: its blocks, of which `start` is the first, and their products.
+      The first block yielded is the next one.
 
-    Returns
-    -------
-    Eigenpairs
-        Signs as by `fix_signs`; `Unconverged` where `max_steps` ended the search.
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range, or a product has another shape than its block or is not finite.
+    Signs are as by `fix_signs`; the result is `Unconverged` if `max_steps` ended the search. Raises InputError if an
+    argument is out of range, or a product has another shape than its block or is not finite.
     """
     _check_count(start, k, max_steps)
     return (yield from _search(start, _Leading(k, tol), max_steps, seen))
 
 
 def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_steps: int) -> Search:
-    """Find all eigenpairs of a symmetric A whose eigenvalue is above a threshold; a coroutine like `block_krylov`.
+    """Find all eigenpairs of a symmetric A with eigenvalues above a threshold; a coroutine like `block_krylov`.
 
     The search ends when every Ritz pair above the threshold has a residual of at most `tol` times the size of A, as far
-    as seen, and the first Ritz pair that is not above it has one of at most a hundredth of its distance from the
-    threshold, or as small as the others'. Without that test eigenvalues just above the threshold, which appear last,
-    are missed now and then: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues
-    of a dense bulk below one that is fifty times as large; with a tenth 4 times, with a hundredth never.
+    as seen, and the first Ritz pair not above it has one of at most a hundredth of its distance from the threshold, or
+    as small as the others'. Without that test eigenvalues just above the threshold, which appear last, are sometimes
+    missed: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues of a dense bulk
+    below one fifty times as large; with a tenth 4 times, with a hundredth never.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        As for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often where rounding helps.
-    threshold : float
-    tol : float
-        At least 0.
-    max_steps : int
-        The most products.
+    - `start` (n, b): as for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding.
+    - `tol`: at least 0.
+    - `max_steps`: most products.
 
-    Returns
-    -------
-    Eigenpairs
-        As many as there are, perhaps none. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
+    Returns all such pairs, perhaps none, with signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -109,27 +87,19 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
 
 
 def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int) -> Search:
-    """Find as many leading eigenpairs of a symmetric A as `components_by_gap` takes of `most`; a coroutine.
+    """Find the leading eigenpairs of a symmetric A up to the largest eigenvalue ratio; a coroutine.
 
-    The search ends as that of `block_krylov` for that number of pairs, but not before the number is settled: with every
-    eigenvalue between its Ritz value and that and its residual, no other of the ratios may be as large. Pairs beyond
-    the number are as good as that takes. Where ratios are the same but for rounding, their pairs are found to that.
+    Their number is that of `components_by_gap` among `most`. The search ends as that of `block_krylov` for this number
+    of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and that plus its
+    residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios equal up to
+    rounding require pairs of that accuracy.
 
-    Parameters
-    ----------
-    start : ndarray of shape (n, b)
-        As for `block_krylov`.
-    most : int
-        Between 1 and n.
-    tol : float
-        At least 0.
-    max_steps : int
-        The most products, more than `most` / b. A search that they end may have another number than A.
+    - `start` (n, b): as for `block_krylov`.
+    - `most`: between 1 and n.
+    - `tol`: at least 0.
+    - `max_steps`: most products, more than `most` / b. A search ended by them may have another number than A.
 
-    Returns
-    -------
-    Eigenpairs
-        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
+    Returns `most` + 1 pairs, which determine the number, or n, as `block_krylov` does.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)
@@ -138,11 +108,11 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
 
 @dataclass(frozen=True)
 class _Leading:
-    """Wants the k leading pairs.
+    """Convergence rule for the k leading pairs.
 
-    A rule says how many columns the basis must have before there can be a result, how many of the Ritz values (not
-    increasing) are wanted, and whether the wanted pairs are good, of eigenvectors of length n, by the values and the
-    norms of the residuals; it is shown one pair more, unless there is none. With smaller residuals they are no worse.
+    A rule gives the least number of basis columns, the number of wanted Ritz values (in non-increasing order), and
+    whether the wanted pairs, with eigenvectors of length n, have converged, by the values and the norms of the
+    residuals; it gets one pair more, if there is one. Smaller residuals never revoke convergence.
     """
 
     k: int
@@ -167,7 +137,7 @@ class _Leading:
 
 @dataclass(frozen=True)
 class _Above:
-    """Wants all pairs above a threshold."""
+    """Convergence rule for all pairs above a threshold."""
 
     threshold: float
     tol: float
@@ -187,9 +157,9 @@ class _Above:
 
 @dataclass(frozen=True)
 class _BeforeGap:
-    """Wants the pairs by which is told how many to take, and of these only as many to be good.
+    """Convergence rule for the pairs before the largest eigenvalue ratio.
 
-    ``least`` of them are `most` and the next, or all.
+    ``least`` is `most` + 1, or n: these pairs determine the number, and only so many must converge.
     """
 
     most: int
@@ -215,12 +185,12 @@ class _BeforeGap:
 
 
 def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: Seen = ()) -> Search:
-    """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
+    """Extend a Krylov basis, a block per product, until the rule is satisfied; return the wanted pairs."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = GrowingColumns(n), GrowingColumns(n)
     Q = seen[0][0] if seen else _independent(start, basis, frobenius_norm(start))
     T = np.zeros((0, 0))
-    scale = 0.0  # of A, as far as seen: what is small beside it is rounding
+    scale = 0.0  # of A, as far as seen, for the rounding level
     for step in range(1, n + 1):
         Q, AQ = seen[step - 1] if step <= len(seen) else (Q, (yield Q))
         if AQ.shape != Q.shape or not all_finite(AQ):
@@ -236,10 +206,10 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
         if m >= rule.least:
             values, S = _ritz(T)
             wanted = rule.wanted(values)
-            # One pair more than asked for tells where the rest begins.
+            # One more pair than wanted gives the gap to the rest.
             values, S = values[: wanted + 1], S[:, : wanted + 1]
             invariant, last = Q.shape[1] == 0, step >= max_steps
-            # In most steps the vectors need not be formed: the residuals' part outside the basis is too large already.
+            # In most steps the residuals' part outside the basis is too large already: no need to form the vectors.
             if invariant or last or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
                 V = basis.combine(S)
                 good = invariant or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale)
@@ -252,7 +222,7 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
 
 
 def _bordered(T: FloatArray, border: FloatArray) -> FloatArray:
-    """Border T = B^T A B with the products, (m, b), of the whole basis and A times its last block."""
+    """Border T = B^T A B with B^T A Q, (m, b), for the basis' last block Q."""
     m, old = len(border), len(T)
     grown, corner = np.empty((m, m)), border[old:]
     grown[:old, :old], grown[:old, old:], grown[old:, :old] = T, border[:old], border[:old].T
@@ -261,7 +231,7 @@ def _bordered(T: FloatArray, border: FloatArray) -> FloatArray:
 
 
 def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the eigenvalues of T, not increasing, and their vectors, of any sign."""
+    """Return the eigenvalues of T in non-increasing order, and eigenvectors of any sign."""
     values, vectors, failed = dsyevd(T.T, lower=1)  # the transpose, in LAPACK's order, is no copy
     if failed:
         return leading_eigenpairs(T, len(T))
@@ -269,28 +239,28 @@ def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _outside(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
-    """Return the least that residuals can be, but for rounding: what they have outside the basis.
+    """Return lower bounds on the residuals, up to rounding: their part outside the basis.
 
     Of the products only the last block's, ``AQ``, leave the basis, into the next block, ``Q``.
     """
-    outside = (Q.T @ AQ / (scale or 1.0)) @ S[len(S) - AQ.shape[1] :]  # of at most 1, whose squares are in range
+    outside = (Q.T @ AQ / (scale or 1.0)) @ S[len(S) - AQ.shape[1] :]  # at most 1, so that squares are in range
     least = np.sqrt((outside * outside).sum(axis=0)) - _ROUNDING * EPS * len(Q) ** 0.5
     return np.asarray(np.maximum(least, 0.0) * scale)
 
 
 def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArray:
-    """Orthonormalise the columns of X against the basis and each other; drop what is rounding beside `scale`.
+    """Orthonormalise the columns of X against the basis and each other; drop those at rounding level.
 
-    A product has an error of about 4 EPS sqrt(n) of that, and a column of the basis that was short when it was made
-    has many times as much, which the products along it inherit: 85 EPS of `scale` was seen where the columns of wine
-    were used up, and ten times as much where products are off by 4 EPS more. No bound is known.
+    A product has an error of about 4 EPS sqrt(n) `scale`. A basis column that was short before normalisation has many
+    times as much, which the products along it inherit: 85 EPS of `scale` was seen when the columns of wine were used
+    up, and ten times as much with products off by 4 EPS more. No bound is known.
     """
     for floor in (_ROUNDING * EPS * np.sqrt(len(X)) * scale, 0.5):
         if basis.count:
             X = X - basis.combine(basis.dot(X))
         Q, lengths = _pivoted(X)
-        # The second time the columns are orthonormal but for the rounding of short ones: a column that loses half
-        # its length then was nothing but rounding.
+        # In the second pass the columns are orthonormal up to the rounding of short ones: a column that loses half
+        # its length then was rounding only.
         independent = min(len(X) - basis.count, int(np.count_nonzero(lengths > floor)))
         X = np.array(Q[:, :independent], dtype=np.float64)
         if X.shape[1] == 0:
@@ -299,11 +269,11 @@ def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArr
 
 
 def _pivoted(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return Q of a pivoted QR decomposition, and the diagonal of R without signs."""
+    """Return Q of a pivoted QR decomposition, and the absolute diagonal of R."""
     if X.shape[1] > 1:
         Q, R, _ = scipy.linalg.qr(X, mode="economic", pivoting=True, check_finite=False)
         return np.asarray(Q, dtype=np.float64), np.asarray(np.abs(np.diagonal(R)), dtype=np.float64)
-    # what that calls: it looks at its arguments for several times as long
+    # called directly: scipy's checks of arguments take several times as long
     reflections, _, factors, _, _ = dgeqp3(X)
     return dorgqr(reflections, factors)[0], np.abs(reflections[:1, 0])
 

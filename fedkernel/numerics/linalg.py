@@ -1,6 +1,6 @@
-"""Symmetric eigenproblems and centring: plain arrays in, plain arrays out.
+"""Symmetric eigenproblems, products and centring on plain arrays.
 
-Everywhere eigenvalues are ordered from the algebraically largest down, eigenvectors are columns.
+Eigenvalues are in non-increasing order, eigenvectors are columns.
 """
 
 import math
@@ -17,29 +17,29 @@ from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
 from fedkernel.numerics.row_products import cached_blocks
 from fedkernel.numerics.subspaces import complement, fix_signs
 
-# The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
+# Thresholds of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 1000
-# Of a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
+# For a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
 LANCZOS_PART = 20
-# Lanczos may take this many products for each row: LAPACK takes about as long.
+# Most products of Lanczos for each row: LAPACK takes about as long.
 LANCZOS_PRODUCTS = 0.5
-# Vectors of a block: where the matrix outgrows a core's caches, a product is bound by memory, and more cost no more.
+# Vectors of a block: for a matrix beyond a core's caches, products are bound by memory, and more vectors are free.
 LANCZOS_WIDTH, WIDE_LANCZOS_WIDTH, WIDE_LANCZOS_SIZE = 8, 16, 4000
-# What may be left above the smallest eigenvalue found, as a part of the matrix' size, and how probable more is.
+# Tolerated excess over the smallest eigenvalue found, relative to the matrix, and probability of a larger one.
 _MISSED = 1e-12
 _OVERLOOKED = 1e-6
 _BLOCK = 256
 _TALL = 1024
-# Entries of the columns that one thread multiplies with, about 5 ms with 16 rows, and how many columns there are.
+# Entries of one thread's columns in a product, about 5 ms with 16 rows, and their least number.
 _STRIPE, _LEAST_COLUMNS = 2**22, 128
 _AHEAD = 16
-# Multiplications of a tall product that one thread does as fast as two: about 0.2 ms.
+# Multiplications of a tall product below which one thread is as fast as two: about 0.2 ms.
 _ALONE = 2**21
 
 
 class Eigenpairs(NamedTuple):
-    """Eigenvalues, not increasing, of shape (k,) and orthonormal eigenvectors of shape (n, k)."""
+    """Eigenvalues (k,) in non-increasing order, and orthonormal eigenvectors (n, k)."""
 
     values: FloatArray
     vectors: FloatArray
@@ -48,37 +48,26 @@ class Eigenpairs(NamedTuple):
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
-    Block Lanczos where n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration, which only computes
-    what is asked for; divide and conquer where that is all n). Blocks have 8 vectors, from n = 4000 on 16. The
-    thresholds are read from the table in docs/solvers.md, which benchmarks/eigensolvers.py prints.
+    Block Lanczos for n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration for k < n, else divide and
+    conquer). Blocks have 8 vectors, from n = 4000 on 16. The thresholds are from the table in docs/solvers.md, printed
+    by benchmarks/eigensolvers.py.
 
-    A block of random vectors meets every eigenvalue with fewer copies than it has vectors. Where as many eigenvalues as
-    that are the same but for rounding, a run from another random start looks in the complement of what was found for
-    anything larger than the smallest eigenvalue found; if there is something, or if n / 2 products did not settle the
-    first run, LAPACK decides: a vain attempt costs about what that does. LAPACK's bisection can lose copies too, or
-    leave them rough: its pairs are checked, and where they do not solve the problem to rounding, divide and conquer
-    finds all n and the leading k are kept. LAPACK needs a `LinearOperator` as a matrix: it is formed from its products
-    with the unit vectors.
+    A block of random vectors meets every eigenvalue with fewer copies than it has vectors. If that many eigenvalues are
+    equal up to rounding, a second run, from another random start, searches the complement for anything larger than the
+    smallest eigenvalue found. If that succeeds, or the first run did not converge in n / 2 products, LAPACK decides: a
+    vain attempt costs about as much. LAPACK's bisection can lose copies, too, or leave them rough: its pairs are
+    checked, and if they do not solve the problem to rounding, divide and conquer computes all n. For LAPACK a
+    `LinearOperator` is formed from its products with the unit vectors.
 
     Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 4 k + 12 b
     vectors, b in a block.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n), or LinearOperator
-        Taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not modified.
-    k : int
-        Between 1 and n.
+    - `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not
+      modified.
+    - `k`: between 1 and n.
 
-    Returns
-    -------
-    Eigenpairs
-        Signs as by `fix_signs`; the same call gives the same bits.
-
-    Raises
-    ------
-    InputError
-        If `A` is not square or not finite, or `k` is out of range.
+    Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not square or not
+    finite, or `k` is out of range.
     """
     if not isinstance(A, LinearOperator):
         A = np.asarray(A, dtype=np.float64)
@@ -93,7 +82,7 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
 
 
 def lanczos_width(n: int, k: int) -> int:
-    """Return how many vectors a block has with which `leading_eigenpairs` tries k of n pairs; 0: LAPACK solves them."""
+    """Return the block size of Lanczos for k of n pairs; 0 means LAPACK."""
     if n < LANCZOS_SIZE or k > n // LANCZOS_PART:
         return 0
     return LANCZOS_WIDTH if n < WIDE_LANCZOS_SIZE else WIDE_LANCZOS_WIDTH
@@ -106,16 +95,10 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     forming F F^T would give eps * l_1 / l. For a large F and a small k by Lanczos, kept only if l_k >= 1e-4 l_1, where
     the difference does not matter. Beyond the rank, eigenvalues are zero and eigenvectors any orthonormal completion.
 
-    Parameters
-    ----------
-    F : ndarray of shape (n, r)
-    k : int
-        Between 1 and n, also above r.
+    - `F` (n, r).
+    - `k`: between 1 and n, also above r.
 
-    Raises
-    ------
-    InputError
-        If `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
+    Raises InputError if `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
     """
     check_matrix(F, "F")
     n, r = F.shape
@@ -146,55 +129,49 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
 def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs:
     """Compute the leading D eigenpairs, D >= 1 the smallest with lambda_{D+1} <= ratio * lambda_1.
 
-    DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs as long as that is Lanczos' work,
-    then LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
+    DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs within the range of Lanczos, then
+    LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n), or LinearOperator
-    ratio : float
-        At least 0, less than 1.
+    - `A` (n, n).
+    - `ratio`: at least 0, less than 1.
     """
     n = _checked_size(A, 1)
     return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
 
 
 def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
-    """Compute what `eigenpairs_above` does for F F^T, F of shape (n, r), with the accuracy of the factor."""
+    """Compute `eigenpairs_above` for F F^T, F of shape (n, r), with the accuracy of the factor."""
     check_matrix(F, "F")
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
 def frobenius_norm(X: FloatArray) -> float:
-    """Return the root of the sum of squares, of which none overflows or underflows."""
+    """Return the Frobenius norm, without overflow or underflow of squares."""
     largest = float(np.abs(X).max(initial=0.0))
     return largest * float(np.linalg.norm(X / largest)) if largest > 0 else 0.0
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Tell which eigenvalues of an (n, n) matrix, the largest l_1 first, are above max(tol, n eps) l_1, and above 0."""
+    """Return a mask of an (n, n) matrix' eigenvalues above max(tol, n eps) l_1 and above 0.
+
+    The largest eigenvalue l_1 comes first.
+    """
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
 SMALLEST = 1e-300
-"""Of eigenvalues that are divided by: the inverses of their roots are still what a message may hold."""
+"""Least eigenvalue for a division: its inverse root still fits a message."""
 
 
 def whitening(A: FloatArray, tol: float) -> FloatArray:
     """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
 
-    Of a Gram matrix A of vectors, the combinations of these by R's columns are an orthonormal basis of their span.
+    For a Gram matrix A of vectors, their combinations by R's columns are an orthonormal basis of their span.
 
-    Parameters
-    ----------
-    A : ndarray of shape (n, n)
-    tol : float
-        Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
+    - `A` (n, n).
+    - `tol`: eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
 
-    Raises
-    ------
-    InputError
-        If some of the others are below `SMALLEST`.
+    Raises InputError if some of the others are below `SMALLEST`.
     """
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)
@@ -206,10 +183,10 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
 
 
 def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute A^T B of tall arrays, (n, p) and (n, q), a block of rows at a time.
+    """Compute A^T B of tall arrays, (n, p) and (n, q), by blocks of rows.
 
-    Blocks stay in cache: with n = 20000, p = 80 and q = 5 on one BLAS thread that takes a sixth of the time of
-    ``A.T @ B``.
+    Blocks stay in cache: with n = 20000, p = 80 and q = 5 on one BLAS thread that takes a sixth of the time of ``A.T @
+    B``.
     """
     total = np.zeros((A.shape[1], B.shape[1]))
     blocks = (slice(first, first + _TALL) for first in range(0, len(A), _TALL))
@@ -220,7 +197,7 @@ def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def tall_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute A B of a tall array, (n, p), and a small one, (p, q), blocks of rows on the cores that are idle."""
+    """Compute A B of a tall array, (n, p), and a small one, (p, q), on idle cores."""
     out = np.empty((len(A), B.shape[1]))
     step = max(_TALL, _STRIPE // max(1, A.shape[1]) // 16)
     blocks = [slice(first, first + step) for first in range(0, len(A), step)]
@@ -229,17 +206,17 @@ def tall_product(A: FloatArray, B: FloatArray) -> FloatArray:
 
 
 def symmetric_product(A: FloatArray, V: FloatArray) -> FloatArray:
-    """Compute A V of a symmetric array, (n, n), and a few vectors, (n, k), as (V^T A)^T: in two thirds of the time."""
+    """Compute A V of a symmetric (n, n) array as (V^T A)^T, in two thirds of the time."""
     return _by_columns(A)(V.T).T
 
 
 def pack_symmetric(A: FloatArray) -> FloatArray:
-    """Return the upper triangle of a symmetric matrix, row after row: (n, n) to (n (n + 1) / 2,)."""
+    """Return the upper triangle of a symmetric matrix, row by row: (n, n) to (n (n + 1) / 2,)."""
     return A[np.triu_indices(len(A))]
 
 
 def unpack_symmetric(upper: FloatArray) -> FloatArray:
-    """Rebuild the symmetric matrix that `pack_symmetric` packed."""
+    """Rebuild a symmetric matrix, the inverse of `pack_symmetric`."""
     n = (math.isqrt(8 * upper.size + 1) - 1) // 2
     if upper.ndim != 1 or n * (n + 1) // 2 != upper.size:
         raise InputError(f"upper of shape {upper.shape} is not allowed; it must have n (n + 1) / 2 entries for some n")
@@ -251,13 +228,9 @@ def unpack_symmetric(upper: FloatArray) -> FloatArray:
 def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
     """Centre a symmetric Gram matrix of shape (n, n) in its feature space, in place: K - JK - KJ + JKJ.
 
-    Returns
-    -------
-    column_means : ndarray of shape (n,)
-    mean : float
-        Both of the matrix as it was: what `center_rows` needs for new rows.
+    Returns the original matrix' column means (n,) and mean, which `center_rows` needs for new rows.
     """
-    column_means = K.mean(axis=1)  # of the rows, which are the same and summed more accurately
+    column_means = K.mean(axis=1)  # row means: the same, but summed more accurately
     mean = float(column_means.mean())
 
     def shift(rows: slice) -> None:
@@ -269,20 +242,20 @@ def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
 
 
 def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> None:
-    """Centre, in place, kernel values of shape (m, n) between new rows and those of `center_gram`'s matrix."""
+    """Centre, in place, kernel values (m, n) between new rows and those of `center_gram`'s matrix."""
     shifts = mean - K_new.mean(axis=1)
     K_new -= column_means
     K_new += shifts[:, None]
 
 
 def _lapack(A: FloatArray, k: int) -> Eigenpairs:
-    """Leading eigenpairs by LAPACK, whose drivers scale the matrix themselves."""
+    """Compute leading eigenpairs by LAPACK, whose drivers scale the matrix themselves."""
     n = len(A)
     if not A.any():
         return Eigenpairs(np.zeros(k), np.eye(n, k))
     # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
     work = A.T if A.flags.c_contiguous else A
-    # Of a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not, and finds
+    # In a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not, and finds
     # all n in less than half of the time. evx: vectors orthogonal to 1e-14, where evr reaches 1e-12.
     settled = False
     if k < n:
@@ -296,7 +269,7 @@ def _lapack(A: FloatArray, k: int) -> Eigenpairs:
 
 
 def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size: float) -> bool:
-    """Tell whether pairs solve a problem of a norm of about `size` to rounding, given the matrix times the vectors."""
+    """Return whether pairs solve an eigenproblem of norm `size` to rounding, given the products."""
     allowed = 10 * len(vectors) * EPS
     residual = products - vectors * values
     skew = vectors.T @ vectors - np.eye(values.size)
@@ -304,7 +277,7 @@ def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size:
 
 
 def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpairs | None:
-    """Leading eigenpairs by Lanczos, or None where some are missing, or it is not settled after so many products."""
+    """Compute leading eigenpairs by Lanczos; None without convergence or with missing copies."""
     n = A.shape[0]
     width = lanczos_width(n, k)
     multiply = _multiplication(A)
@@ -341,21 +314,20 @@ def _something_above(
     size: float,
     products: int,
 ) -> bool:
-    """Tell whether a symmetric operator of about this size has an eigenvalue above a threshold in V's complement.
+    """Return whether a symmetric operator may have an eigenvalue above a threshold in V's complement.
 
-    Where so many products do not tell, it may have. The start is a row, as what the operator is applied to.
-
-    By Lanczos with every vector orthogonalised against V and all before, twice: nothing found comes back, wherever it
-    lies in the spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along
-    l's eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
+    True also if the number of products does not suffice. `start` is a row, as for the operator. By Lanczos with every
+    vector orthogonalised against V and all before, twice, so that found vectors stay out wherever they lie in the
+    spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along l's
+    eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
     polynomial, whose zeros are the other Ritz values, grows above theta. So a residual r < |w| (l - theta), where w is
     the ratio of these parts in a random start, cannot be: once r <= 1e-6 (threshold - theta), an l above the threshold
-    has been overlooked only where |w| < 1e-6. A residual at rounding level ends it too: then an l that is 1e-12 of the
-    size above has been overlooked only where |w| < 2e-3, and a larger one less easily.
+    has been overlooked only if |w| < 1e-6. A residual at rounding level ends it too: then an l that is 1e-12 of the
+    size above has been overlooked only if |w| < 2e-3, and a larger one less easily.
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     q = start[0] / np.linalg.norm(start)
     for _ in range(2):
         q = q - V @ (V.T @ q)
@@ -370,25 +342,25 @@ def _something_above(
             q = q - V @ (V.T @ q)
             q -= (basis[: m + 1] @ q) @ basis[: m + 1]
         length = float(np.linalg.norm(q))
-        ritz, last = scipy.linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=(m, m))
+        ritz, last = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal, select="i", select_range=(m, m))
         if ritz[0] > threshold + _MISSED * size:
             return True
         if length * abs(last[-1, 0]) <= max(_OVERLOOKED * (threshold - ritz[0]), 10 * EPS * size):
             return False
-        beside.append(length)
+        off_diagonal.append(length)
         q /= length
     return True
 
 
 def _multiplication(A: FloatArray | LinearOperator) -> Callable[[FloatArray], FloatArray]:
-    """Return the product with rows: of an array from the left, which takes half of the time that ``A @ X`` does."""
+    """Return a function that multiplies rows by A; arrays take half of the time of ``A @ X``."""
     if isinstance(A, np.ndarray) and (A.flags.c_contiguous or A.flags.f_contiguous):
         return _by_columns(A if A.flags.c_contiguous else A.T)
     return lambda rows: np.asarray(A @ rows.T).T
 
 
 def _by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Return the product of rows (b, n) with A (n, m), some columns of A at a time, on the cores that are idle."""
+    """Return the product of rows (b, n) with A (n, m), by blocks of columns on idle cores."""
     width = max(_LEAST_COLUMNS, _STRIPE // max(1, len(A)) // _LEAST_COLUMNS * _LEAST_COLUMNS)
     stripes = [slice(first, first + width) for first in range(0, A.shape[1], width)]
     if len(stripes) == 1:
@@ -403,7 +375,7 @@ def _by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
 
 
 def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:
-    """Ask `solve` for more and more of the `size` pairs until one is at or below the threshold."""
+    """Solve for more and more of the `size` pairs until one is at or below the threshold."""
     if not 0 <= ratio < 1:
         raise InputError(f"ratio = {ratio} is not allowed; it must be at least 0 and less than 1")
     k = 8
@@ -419,7 +391,7 @@ def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigen
 
 
 def _dense(A: LinearOperator) -> FloatArray:
-    """Form the matrix of an operator, some columns at a time."""
+    """Form the matrix of an operator, by blocks of columns."""
     n = A.shape[0]
     dense = np.empty((n, n), order="F")
     for first in range(0, n, _BLOCK):
@@ -430,7 +402,7 @@ def _dense(A: LinearOperator) -> FloatArray:
 
 
 def _power_of_two(A: FloatArray) -> float:
-    """Give the power of two just above the largest magnitude: dividing by it rounds nothing. 0 for zero."""
+    """Return the power of two just above the largest magnitude, an exact divisor; 0 for zero."""
     largest = max(float(A.max(initial=0.0)), -float(A.min(initial=0.0)))
     if largest == 0.0 or not np.isfinite(largest):
         return largest
@@ -438,7 +410,7 @@ def _power_of_two(A: FloatArray) -> float:
 
 
 def _checked_size(A: FloatArray | LinearOperator, k: int) -> int:
-    """Give n, after the checks that every solver needs."""
+    """Check arguments of a solver and return n."""
     if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
         raise InputError(f"A of shape {A.shape} is not allowed; it must be square")
     if not isinstance(A, LinearOperator):

@@ -1,4 +1,4 @@
-"""The power method, with products of the matrix or, where its rank is small, in coordinates of its own."""
+"""Power method, by products with the matrix or in the coordinates of a low-rank one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,29 +9,24 @@ from fedkernel.ground import FloatArray, InputError, all_finite
 from fedkernel.numerics.linalg import Eigenpairs, check_matrix, leading_eigenpairs, transposed_product
 from fedkernel.numerics.subspaces import orthonormal_basis
 
-# Of a factor's squared singular values: what the coordinates leave out beside the largest, and how much more the last
-# that is asked for must be, so that neither that nor the rounding of F^T F shows (1e-14 divided by it, about); and from
-# how many products on.
+# Of a factor's squared singular values, relative to the largest: those that the coordinates omit, and the last
+# wanted one's least, so that neither the omission nor the rounding of F^T F shows (about 1e-14 divided by it); and
+# the least number of products.
 _LEFT_OUT, _SHOWN, _LEAST_ITERATIONS = 1e-10, 1e-2, 3
-# The least sum of squares that has all its digits.
+# Least sum of squares with full precision.
 _SMALLEST = 1e-280
-# Where F^T F and its eigenvectors take less than the iterations: rows for each column, columns for each product.
+# F^T F and its eigenvectors pay from so many rows for each column, and up to so many columns for each product.
 _ROWS, _COLUMNS = 12, 8
 
 Apply = Callable[[FloatArray], FloatArray]
 
 
 class LowRank(NamedTuple):
-    """A symmetric (n, n) matrix ``A = B C B^T``, its orthonormal columns B, (n, m), perhaps not formed.
+    """Symmetric (n, n) matrix ``A = B C B^T`` with orthonormal columns B, (n, m), perhaps not formed.
 
-    Attributes
-    ----------
-    core : ndarray of shape (m, m)
-        C, symmetric.
-    coordinates : callable
-        Gives B^T V of vectors V, (n, k).
-    vectors : callable
-        Gives B S of coordinates S, (m, k).
+    - `core` (m, m): C, symmetric.
+    - `coordinates`: returns B^T V of vectors V, (n, k).
+    - `vectors`: returns B S of coordinates S, (m, k).
     """
 
     core: FloatArray
@@ -46,19 +41,14 @@ class LowRank(NamedTuple):
 def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> Eigenpairs:
     """Run the power method (one column) or orthogonal iteration (several) for a symmetric operator.
 
-    `iterations` products move the vectors, one more gives their Rayleigh quotients (several columns: and their
-    Rayleigh-Ritz rotation). A zero operator gives eigenvalue 0 and the start, normalised. The sign of a single vector
-    follows from the start. After the first product all vectors are in the span of a `LowRank` matrix' B: what follows
-    is done with its core alone, and has the same result but for rounding.
+    After `iterations` products one more gives the Rayleigh quotients (several columns: and their Rayleigh-Ritz
+    rotation). A zero operator gives eigenvalue 0 and the start, normalised. The sign of a single vector follows from
+    the start. After the first product all vectors are in the span of a `LowRank` matrix' B: the rest uses its core
+    alone, with the same result up to rounding.
 
-    Parameters
-    ----------
-    A : callable or LowRank
-        The callable gives the product with an array of shape (n, k).
-    start : ndarray of shape (n, k)
-        Not zero; several columns are orthonormalised first.
-    iterations : int
-        At least 0.
+    - `A`: the callable returns the product with an array of shape (n, k).
+    - `start` (n, k): not zero; several columns are orthonormalised first.
+    - `iterations`: at least 0.
     """
     check_matrix(start, "start")
     if iterations < 0:
@@ -66,7 +56,7 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
     if not start.any() or start.shape[1] > start.shape[0]:
         raise InputError(f"start of shape {start.shape} must not be zero, nor have more columns than rows")
     if isinstance(A, LowRank):
-        first = A.core @ A.coordinates(np.ascontiguousarray(start))  # the layout has no vote in the last bits
+        first = A.core @ A.coordinates(np.ascontiguousarray(start))  # the last bits must not depend on the layout
         if iterations and first.any() and first.shape[1] <= first.shape[0]:
             pairs = power_iteration(lambda S: A.core @ S, first, iterations - 1)
             return Eigenpairs(pairs.values, A.vectors(pairs.vectors))
@@ -83,27 +73,19 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
 
 
 def shortens(shape: tuple[int, int], k: int, iterations: int) -> bool:
-    """Tell whether iterating k vectors with F F^T, F of a shape (n, d), takes longer than `low_rank` of F^T F."""
+    """Return whether `low_rank` of F^T F is faster than iterating k vectors with F F^T, F (n, d)."""
     n, d = shape
     return iterations >= _LEAST_ITERATIONS and _ROWS * d <= n and k <= d <= _COLUMNS * k * iterations
 
 
 def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply) -> LowRank | None:
-    """Return F F^T by its eigenvectors, which take the eigenvectors of F^T F and one product with F.
+    """Compute F F^T in coordinates of its eigenvectors, from those of F^T F and one product.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (d, d)
-        F^T F.
-    k : int
-        How many leading eigenvectors of F F^T power iterations, at least three, are to find.
-    product, transposed_product : callable
-        Give F S and F^T V.
+    - `gram` (d, d): F^T F.
+    - `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations.
+    - `product`, `transposed_product`: return F S and F^T V.
 
-    Returns
-    -------
-    LowRank or None
-        None where the k-th eigenvalue is so small beside the first that F^T F has lost digits of it.
+    Returns None if the k-th eigenvalue is so small beside the first that F^T F has lost its digits.
     """
     if not all_finite(gram):
         return None

@@ -1,4 +1,4 @@
-"""What clusters are worth where no classes are known, of weighted points; and whether clusters coincide with sites."""
+"""Quality of clusters without known classes, and agreement of clusters with sites."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from fedkernel.ground import FloatArray, row_blocks
 from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
 
 MOST_POINTS = 20_000
-"""Of more points no silhouette is computed: it takes all distances between them."""
+"""Most points for a silhouette, which takes all distances between them."""
 
 
 class Silhouette(NamedTuple):
-    """A mean over weighted points, and its standard error, as of points that were drawn independently."""
+    """Weighted mean and its standard error, for points drawn independently."""
 
     mean: float
     error: float
@@ -23,23 +23,16 @@ class Silhouette(NamedTuple):
 def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     """Return the mean silhouette of weighted points: (b - a) / max(a, b), each point counting by its weight.
 
-    a is the mean distance to the others of the point's cluster, by their weights, b that to the points of the nearest
-    other cluster; a cluster of one point counts 0. What a point itself stands for is not among its neighbours: rows
-    that a coreset's centre stands for are not at one place, and to count them there would favour as many clusters as
-    there are local centres. So it is the silhouette of all rows where these are the coreset, and an estimate of it
-    elsewhere. Takes c^2 distances, a block of rows at a time.
-
+    a is the weighted mean distance to the others of the point's cluster, b that to the points of the nearest other
+    cluster; a cluster of one point counts 0. The rows that a point represents are not among its neighbours: those of a
+    coreset's centre are not at one place, and to count them there would favour as many clusters as local centres. So
+    the result is the silhouette of all rows if these are the coreset, else an estimate. Takes c^2 distances, by blocks
+    of rows.
     Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
 
-    Parameters
-    ----------
-    coreset : WeightedPoints
-    labels : ndarray of shape (c,)
+    - `labels` (c,).
 
-    Returns
-    -------
-    Silhouette or None
-        From -1 to 1; None where there are fewer than two clusters of positive weight, or more than 20,000 points.
+    Returns a mean from -1 to 1, or None for fewer than two clusters of positive weight or more than 20,000 points.
     """
     points, weights, clusters = _weighing(coreset, labels)
     sizes = np.bincount(clusters, weights=weights)
@@ -64,7 +57,7 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
 
 
 def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
-    """Return (B / (k - 1)) / (W / (n - k)), the variance between clusters by that within; None where it is not finite.
+    """Return the Calinski-Harabasz index (B / (k - 1)) / (W / (n - k)); None if not finite.
 
     Source: Calinski, Harabasz, A dendrite method for cluster analysis, 1974.
     """
@@ -74,22 +67,22 @@ def ratio_of_variances(between: float, within: float, clusters: int, rows: float
 
 
 class Scored(NamedTuple):
-    """Centres (k, s) of weighted points, and the mean silhouette of the points that they label."""
+    """Centres (k, s) of weighted points, and the mean silhouette of their clusters."""
 
     centers: FloatArray
     silhouette: Silhouette | None
 
 
 def scored(coreset: WeightedPoints, centers: FloatArray) -> Scored:
-    """Return centres and what they are worth."""
+    """Return centres with their silhouette."""
     return Scored(centers, silhouette(coreset, assign(coreset.points, centers)[0]))
 
 
 def site_agreement(counts: npt.ArrayLike) -> float:
-    """Return the normalised mutual information of clusters and sites, of a table of counts (M, k).
+    """Return the normalised mutual information of clusters and sites from a table of counts (M, k).
 
-    0 where a row's site says nothing of its cluster, 1 where either decides the other; 0 also where there is one site
-    or one cluster only. Normalised by the mean of the entropies, as scikit-learn's.
+    0 if a row's site is independent of its cluster, or for one site or one cluster only; 1 if either determines the
+    other. Normalised by the mean of the entropies, as in scikit-learn.
     """
     table = np.asarray(counts, dtype=np.float64)
     total = table.sum()
@@ -99,7 +92,7 @@ def site_agreement(counts: npt.ArrayLike) -> float:
     mean = float(np.mean(entropies))
     if min(entropies) <= 0:
         return 0.0
-    from sklearn.metrics import mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+    from sklearn.metrics import mutual_info_score  # noqa: PLC0415 - takes a second to import
 
     return float(max(mutual_info_score(None, None, contingency=table), 0.0)) / mean
 
@@ -110,7 +103,7 @@ def _entropy(shares: FloatArray) -> float:
 
 
 def _weighing(coreset: WeightedPoints, labels: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Leave out points that weigh nothing, and number the clusters that are left from 0."""
-    there = coreset.weights > 0
-    _, clusters = np.unique(labels[there], return_inverse=True)
-    return coreset.points[there], coreset.weights[there], clusters
+    """Drop points of weight 0, and renumber the remaining clusters from 0."""
+    positive = coreset.weights > 0
+    _, clusters = np.unique(labels[positive], return_inverse=True)
+    return coreset.points[positive], coreset.weights[positive], clusters

@@ -1,4 +1,4 @@
-"""What kernels compute of rows: inner products, squared lengths, angles. Dense and CSR, float32 and float64."""
+"""Inner products, distances and angles of rows for kernels: dense and CSR, float32 and float64."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -13,9 +13,9 @@ from fedkernel.ground import FloatArray, InputError, Rows, each
 OfRows: TypeAlias = Callable[[Rows], FloatArray]
 
 _CACHE = 2**20
-"""Bytes that a core's own cache holds."""
+"""Bytes of a core's own cache."""
 _SHARED = 2**23
-"""Bytes that stay in the cache of all cores while CSR rows pick from them."""
+"""Bytes that stay in the shared cache during random access by CSR rows."""
 _NEAR = 1e-3
 
 
@@ -28,7 +28,7 @@ def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
-    """Cut n rows into blocks whose results, of so many columns, stay in a core's own cache (1 MB)."""
+    """Cut n rows into blocks whose results, `width` columns wide, fit a core's cache (1 MB)."""
     step = max(8, _CACHE // (width * np.dtype(dtype).itemsize))
     for first in range(0, n, step):
         yield slice(first, min(first + step, n))
@@ -37,7 +37,7 @@ def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
 def squared_norms(X: Rows) -> FloatArray:
     """Compute ||x||^2 of the rows of X (n, d): float64 of shape (n,), summed in float64."""
     if scipy.sparse.issparse(X):
-        from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - a second to import, for sparse rows alone
+        from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
         return np.asarray(row_norms(X, squared=True), dtype=np.float64)
     squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
@@ -47,26 +47,26 @@ def squared_norms(X: Rows) -> FloatArray:
 def inner_products(X: Rows, Y: Rows) -> FloatArray:
     """Compute the inner products of the rows of X (n, d) and Y (m, d): shape (n, m)."""
     if scipy.sparse.issparse(X) and scipy.sparse.issparse(Y):
-        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for sparse rows alone
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
         return np.asarray(pairwise.linear_kernel(X, Y))
     return np.asarray(X @ Y.T)
 
 
 def squared_distances(X: Rows, Y: Rows) -> FloatArray:
-    """Compute the squared distances between the rows of X (n, d) and Y (m, d) from inner products: shape (n, m).
+    """Compute the squared distances (n, m) between rows of X and Y from inner products.
 
     They are those of scikit-learn's ``euclidean_distances``, to the bit; those between equal rows of one X are 0.
     """
     if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray) and X.dtype == Y.dtype == np.float64):
-        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for rows of other forms alone
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - takes a second to import, rarely needed
 
         return np.asarray(pairwise.euclidean_distances(X, Y, squared=True))
     norms = squared_norms(X)
     others = norms if Y is X else squared_norms(Y)
     distances: FloatArray = X @ Y.T
 
-    def finish(rows: slice) -> None:  # four passes over a block, not over all of memory
+    def finish(rows: slice) -> None:  # four passes over a block in cache
         block = distances[rows]
         block *= -2
         block += norms[rows, np.newaxis]
@@ -82,16 +82,16 @@ def squared_distances(X: Rows, Y: Rows) -> FloatArray:
 def city_block_distances(X: Rows, Y: Rows) -> FloatArray:
     """Compute the sums of absolute differences between the rows of X (n, d) and Y (m, d): shape (n, m)."""
     if scipy.sparse.issparse(X) or scipy.sparse.issparse(Y):
-        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for sparse rows alone
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
         return np.asarray(pairwise.manhattan_distances(X, Y))
     return cdist(X, Y, "cityblock")
 
 
 def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
-    """Return the function that computes x^T y for a block of rows X (n, d) and all of Y (m, d): (n, m).
+    """Return a function of blocks X (n, d) that computes x^T y with all rows of Y: (n, m).
 
-    Y becomes dense, transposed once, unless it is sparse and its dense form would not stay in cache. X does not.
+    Y is made dense and transposed once, unless it is sparse and its dense form would not stay in cache. X stays sparse.
     """
     if scipy.sparse.issparse(Y) and Y.shape[0] * Y.shape[1] * np.dtype(dtype).itemsize > _SHARED:
         sparse = in_dtype(Y.T, dtype)
@@ -106,7 +106,7 @@ def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
 
 
 def times(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
-    """Return the function that computes X W, (n, m), for rows X (n, d) into an array, with W (d, m).
+    """Return a function that computes X W, (n, m), into an array, for W (d, m).
 
     W is kept in stripes of columns that stay in cache, so that CSR rows with 20000 columns take half the time.
     """
@@ -125,7 +125,7 @@ def times(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
 
 
 def in_dtype(X: Any, dtype: npt.DTypeLike) -> Any:
-    """Return rows as a CSR array or an array of this type of number, themselves if they are."""
+    """Convert rows to an array or CSR array of this dtype, without a copy if unchanged."""
     if isinstance(X, scipy.sparse.csr_array) and X.dtype == dtype:
         return X
     convert: Any = scipy.sparse.csr_array if scipy.sparse.issparse(X) else np.asarray
@@ -133,12 +133,12 @@ def in_dtype(X: Any, dtype: npt.DTypeLike) -> Any:
 
 
 def dense_copy(X: Any, dtype: npt.DTypeLike) -> FloatArray:
-    """Return rows as an array of their own of this type of number."""
+    """Return a dense copy of rows in this dtype."""
     return X.astype(dtype).toarray() if isinstance(X, scipy.sparse.csr_array) else np.array(X, dtype=dtype)
 
 
 def unit_rows(X: Rows, dtype: npt.DTypeLike) -> tuple[Rows, FloatArray]:
-    """Return the rows of X (n, d) scaled to length 1, and their lengths (n,); rows that are zero stay."""
+    """Return the rows of X (n, d) scaled to length 1, and their lengths (n,); zero rows stay."""
     X = in_dtype(X, dtype)
     lengths = np.sqrt(squared_norms(X)).astype(dtype)
     factors = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
@@ -149,11 +149,11 @@ def unit_rows(X: Rows, dtype: npt.DTypeLike) -> tuple[Rows, FloatArray]:
 
 
 def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
-    """Compute the angles in radians between unit rows U (n, d) and V (m, d) from their cosines C = U V^T: (n, m).
+    """Compute the angles (n, m) in radians between unit rows U and V from cosines C = U V^T.
 
-    Where rows are nearly parallel, a cosine holds half of the digits of the angle only. There the angle comes from the
-    difference of the rows instead, so that it is exact to some units in the last place of C's numbers, and 0 for equal
-    rows. That costs as much as n m d numbers where all rows are nearly parallel, and nothing where none are.
+    For nearly parallel rows a cosine holds only half of the angle's digits. There the angle comes from the difference
+    of the rows instead, exact to some units in the last place of C's numbers, and 0 for equal rows. That costs as much
+    as n m d numbers if all rows are nearly parallel, and nothing if none are.
     """
     radians: FloatArray = np.arccos(C)
     step = max(1, _CACHE // (8 * U.shape[1]))
@@ -161,7 +161,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
         rows, others = np.nonzero(C < _NEAR - 1 if opposite else C > 1 - _NEAR)
         for first in range(0, len(rows), step):
             i, j = rows[first : first + step], others[first : first + step]
-            apart = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
-            angle = 2 * np.arcsin(np.minimum(np.sqrt(apart) / 2, 1))
+            squared = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
+            angle = 2 * np.arcsin(np.minimum(np.sqrt(squared) / 2, 1))
             radians[i, j] = np.pi - angle if opposite else angle
     return radians

@@ -1,12 +1,12 @@
-"""Sketches: explicit coordinates whose inner products approximate a kernel, the same wherever the seed is.
+"""Sketches: explicit coordinates whose inner products approximate a kernel, reproducible from a seed.
 
 - `RandomFeatures`, `ArcCosineFeatures`, `TensorSketch`: many coordinates, of shift-invariant, arc-cosine and polynomial
   kernels;
 - `SubspaceEmbedding`: these, or the rows themselves, summed up to a few coordinates;
 - `count_sketch`: the sums of random signs behind it.
 
-All are values: fields of messages, whose numbers depend on the fields and the number of columns only. Parties who agree
-on them have the same maps without a matrix crossing the wire.
+All are fields of messages. Their numbers depend on their fields and the number of columns only, so that parties share
+the same maps without sending a matrix.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,21 +28,21 @@ from fedkernel.numerics.structured import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
 MOST_FEATURES = 1 << 16
-"""Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""
+"""Most features: a request for them costs a site memory, 1 GB for a block of rows."""
 
 MOST_REMEMBERED = 1 << 19
-"""Entries of frequencies that are remembered, 4 MiB: more are drawn anew each time."""
+"""Most entries of cached frequencies, 4 MiB; larger ones are drawn each time."""
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 
 ShiftInvariant = Annotated[RBF | Laplacian, Field(discriminator="type"), BeforeValidator(table_of_name)]
 Fill: TypeAlias = Callable[[Rows, FloatArray], None]
-"""Computes features of rows (n, d), without their common factor, into an array (n, m)."""
+"""Function that computes features of rows (n, d), without their common factor, into an array (n, m)."""
 
 
 @value_object()
 class RandomFeatures:
-    """Random Fourier features A, of shape (n, D), of a shift-invariant kernel: the mean of A A^T / D is the kernel.
+    """Random Fourier features A, of shape (n, D), of a shift-invariant kernel: E[A A^T] / D is the kernel.
 
     Source: Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NIPS 2007; federated kernel k-means
     (2021), appendix A. With frequencies w from the kernel's Fourier transform (normal of variance 2 gamma for RBF,
@@ -51,32 +51,21 @@ class RandomFeatures:
     - "cosine" (the paper's): sqrt(2) cos(w^T x + b), b uniform on [0, 2 pi), one feature per frequency;
     - "pairs": sqrt(2) cos(w^T x) and sqrt(2) sin(w^T x): every diagonal entry of A A^T / D is exactly 1.
 
-    Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) spread more evenly: each alone is drawn as
-    before, so that the mean is the same, but the error of D features is smaller, the more so the more of them a block
-    of d columns has.
+    Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and so
+    the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured frequencies
+    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.structured`. Their directions are not
+    quite uniform: an entry of the mean is too small by about 1e-5 at worst, less with more columns.
 
-    Structured frequencies (their section 4) are orthogonal ones, too, whose products with a row take few operations:
-    `fedkernel.numerics.structured`. Their directions are not quite uniform, for which an entry of the mean is too small
-    by about 1e-5 at worst, and the less the more columns there are.
+    The numbers depend on the seed, the draw and the number of columns only, so that parties share the same features
+    without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,
+    by which LAPACK differs between machines.
 
-    The numbers depend on the seed, the draw and the number of columns only, so that parties who agree on them have
-    the same features without a matrix crossing the wire: the same bits of independent frequencies, and of the others
-    the same but for roundings of some 1e-15, by which LAPACK differs from machine to machine.
-
-    Parameters
-    ----------
-    kernel : RBF or Laplacian
-        Its gamma must be a number.
-    n_features : int
-        D; even for "pairs".
-    form : {"pairs", "cosine"}
-    seed : int
-    frequencies : {"independent", "orthogonal", "structured"}
-        "orthogonal": of an RBF kernel of 2 to 1024 columns, orthogonal within blocks of as many as there are columns.
-        Of more columns, where independent ones are nearly orthogonal, and of a Laplacian kernel, whose frequencies have
-        no direction that is as likely as any other, they are independent all the same. "structured": of an RBF kernel
-        of 256 to 65536 columns and at least 256 p / columns frequencies, with p the next power of two; of fewer of
-        either, where they would save no time, and of more columns as "orthogonal".
+    - `kernel`: its gamma must be a number.
+    - `n_features`: D; even for "pairs".
+    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More
+      columns make independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction:
+      both stay independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns
+      frequencies, with p the next power of two; else as "orthogonal".
     """
 
     kernel: ShiftInvariant
@@ -86,29 +75,24 @@ class RandomFeatures:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
+        """Check fields against each other."""
         _check_gamma(self.kernel)
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
 
     def takes(self, columns: int) -> int:
-        """Return how many floats the frequencies are that it is drawn from, and what they are worked out in."""
+        """Return the number of floats in memory for the frequencies and their computation."""
         count, relation = self._count, self._relation(columns)
         if relation == "structured":
             return StructuredFrequencies.takes(columns, count)
-        copies = 3 if relation == "orthogonal" else 0  # of a block, its Q, and LAPACK's of both
+        copies = 3 if relation == "orthogonal" else 0  # a block, its Q, and LAPACK's workspace
         return columns * (count + copies * min(columns, count))
 
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> OfRows:
-        """Return the function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
+        """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
 
-        Parameters
-        ----------
-        columns : int
-        draw : int
-            Which draw: each gives features of its own.
-        dtype : float32 or float64
-            Of A. float32 keeps about six digits less the digits of the largest |w^T x|.
+        - `draw`: number of the draw: each gives independent features.
+        - `dtype`: of A. float32 keeps about six digits less the digits of the largest |w^T x|.
         """
         dtype = float_type(dtype)
         angles, offsets = self._angles(columns, draw, dtype)
@@ -116,15 +100,15 @@ class RandomFeatures:
 
     @property
     def _count(self) -> int:
-        """How many frequencies there are."""
+        """Number of frequencies."""
         return self.n_features // 2 if self.form == "pairs" else self.n_features
 
     def _relation(self, columns: int) -> Frequencies:
-        """Return how the frequencies of so many entries relate to each other."""
+        """Return the kind of frequencies used for this number of columns."""
         return possible(self.frequencies, columns, self._count) if isinstance(self.kernel, RBF) else "independent"
 
     def _angles(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> tuple[OfRows, FloatArray]:
-        """Return the function that computes w^T x, (n, count), of rows of this dtype, and the offsets."""
+        """Return a function that computes w^T x, (n, count), in this dtype, and the offsets."""
         frequencies, offsets = self._draw(columns, draw)
         offsets = offsets.astype(dtype, copy=False)
         if isinstance(frequencies, StructuredFrequencies):
@@ -133,14 +117,14 @@ class RandomFeatures:
         return lambda X: X @ matrix, offsets
 
     def _cast(self, frequencies: FloatArray, dtype: npt.DTypeLike) -> FloatArray:
-        """Return frequencies as this dtype has them."""
+        """Convert frequencies to this dtype; InputError on overflow."""
         if np.abs(frequencies).max() > np.finfo(np.dtype(dtype)).max:
             allowed = "allowed: float64, or a table in a smaller unit"
             raise InputError(f"kernel.gamma = {self.kernel.gamma:.3g} is too large for {np.dtype(dtype)}; {allowed}")
         return frequencies.astype(dtype, copy=False)
 
     def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
-        """Compute A from w^T x, (n, count), which is worked in."""
+        """Compute A from w^T x, (n, count), which is overwritten."""
         if self.form == "pairs":
             return cosines_and_sines(angles, np.sqrt(2))
         angles += offsets
@@ -148,9 +132,9 @@ class RandomFeatures:
         return angles
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
-        """Return the frequencies w, of shape (columns, count), and the offsets b, of shape (count,): not to be changed.
+        """Return the read-only frequencies w, of shape (columns, count), and offsets b, of shape (count,).
 
-        Few of them are remembered: the sites that a process simulates draw the same ones, one after the other.
+        Small ones are cached, since a process that simulates several sites draws the same ones for each.
         """
         is_small = columns * self._count <= MOST_REMEMBERED
         return _remembered(self, columns, draw) if is_small else self._draw_anew(columns, draw)
@@ -177,7 +161,7 @@ class RandomFeatures:
         return frequencies, offsets
 
     def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        """Return what computes cos(w^T x + b), for the form "cosine"."""
+        """Return a function that computes cos(w^T x + b), for the form "cosine"."""
         frequencies, offsets = self._draw(columns)
         if isinstance(frequencies, StructuredFrequencies):
             products, offsets = frequencies.astype(dtype).angles, offsets.astype(dtype, copy=False)
@@ -187,7 +171,7 @@ class RandomFeatures:
                 cosines(out)
 
             return transform
-        # The offsets belong to a column of ones: that is faster than to add them.
+        # The offsets are the weights of a column of ones, which is faster than adding them.
         angles = times(self._cast(np.vstack([frequencies, offsets]), dtype))
 
         def fill(X: Rows, out: FloatArray) -> None:
@@ -199,22 +183,17 @@ class RandomFeatures:
         return fill
 
 
-_remembered = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # an iteration's, and those of the one before
+_remembered = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # for this iteration and the previous one
 
 
 @value_object()
 class ArcCosineFeatures:
-    """Random features A, of shape (n, m), of an arc-cosine kernel: the mean of A A^T / m is the kernel.
+    """Random features A, of shape (n, m), of an arc-cosine kernel: E[A A^T] / m is the kernel.
 
-    sqrt(2) (w^T x)^degree where w^T x > 0, else 0, with standard normal w. Source: Cho and Saul, Kernel Methods for
+    sqrt(2) (w^T x)^degree for w^T x > 0, else 0, with standard normal w. Source: Cho and Saul, Kernel Methods for
     Deep Learning, NIPS 2009, equation 1.
 
-    Parameters
-    ----------
-    kernel : ArcCosine
-    n_features : int
-        m.
-    seed : int
+    - `n_features`: m.
     """
 
     kernel: ArcCosine
@@ -222,7 +201,7 @@ class ArcCosineFeatures:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
-        """Return the function that computes A, (n, m), of this dtype for rows X, (n, columns), dense or CSR."""
+        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
         dtype = float_type(dtype)
         return _whole(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
 
@@ -244,7 +223,7 @@ class ArcCosineFeatures:
 
 @value_object()
 class TensorSketch:
-    """Features A, of shape (n, m), of a polynomial kernel: the mean of A A^T is the kernel.
+    """Features A, of shape (n, m), of a polynomial kernel: E[A A^T] is the kernel.
 
     Source: Pham and Pagh, Fast and Scalable Polynomial Kernels via Explicit Feature Maps, KDD 2013. The kernel is
     (u^T v)^degree of the rows u = (sqrt(gamma) x, sqrt(coef0)). A CountSketch of the degree-fold tensor product of u is
@@ -253,13 +232,8 @@ class TensorSketch:
     scikit-learn's PolynomialCountSketch computes the same, but takes CSR rows a column at a time: 9 s for 2048 rows
     with 20000 columns, degree 4 and m = 2000, which take 0.1 s here.
 
-    Parameters
-    ----------
-    kernel : Polynomial
-        Its gamma must be a number.
-    n_features : int
-        m.
-    seed : int
+    - `kernel`: its gamma must be a number.
+    - `n_features`: m.
     """
 
     kernel: Polynomial
@@ -267,11 +241,11 @@ class TensorSketch:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
+        """Check that the kernel has a gamma."""
         _check_gamma(self.kernel)
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
-        """Return the function that computes A, (n, m), of this dtype for rows X, (n, columns), dense or CSR."""
+        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
         dtype = float_type(dtype)
         return _whole(self._fill(columns, dtype), self.n_features, dtype, 1.0)
 
@@ -312,32 +286,23 @@ Embeddable = Annotated[
 
 @value_object()
 class SubspaceEmbedding:
-    """Coordinates E, of shape (n, t), of which the mean of E E^T is the kernel matrix.
+    """Coordinates E, of shape (n, t), with E[E E^T] equal to the kernel matrix.
 
     Source: Balcan, Liang, Song, Woodruff, Xie, Communication Efficient Distributed Kernel Principal Component Analysis,
     KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", `ArcCosineFeatures`,
     `TensorSketch`) get random signs and are summed up in t groups of m / t consecutive ones: a CountSketch with groups
-    of equal size, since features are drawn alike. Cosines of random offsets have a symmetric distribution and need no
-    signs. A linear kernel's rows are sketched to t coordinates by a CountSketch, and left as they are if they have no
-    more than t columns.
+    of equal size, since features are identically distributed. Cosines of random offsets have a symmetric distribution
+    and need no signs. A linear kernel's rows are sketched to t coordinates by a CountSketch, or unchanged if they have
+    at most t columns.
 
     How near E E^T is to the kernel depends on t before m. With RBF kernels and arc-cosine kernels of degree 0, whose
-    features vary little, m = t is as near as m = 2000, and t = 50 takes a fortieth of the time; polynomial kernels and
-    arc-cosine kernels of higher degree need m > t.
+    features vary little, m = t is as accurate as m = 2000, and t = 50 takes a fortieth of the time; polynomial kernels
+    and arc-cosine kernels of higher degree need m > t. The numbers depend on the fields and the number of columns only.
 
-    The numbers depend on the fields and the number of columns only.
-
-    Parameters
-    ----------
-    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
-        Its gamma must be a number.
-    size : int, optional
-        t. None: all m features, or the rows themselves (dense) for a linear kernel.
-    n_features : int
-        m, at least t; it is rounded up to a multiple of t.
-    seed : int
-    frequencies : {"independent", "orthogonal", "structured"}
-        Of an RBF kernel's features, see `RandomFeatures`.
+    - `kernel`: its gamma must be a number.
+    - `size`: t. None: all m features, or the rows themselves (dense) for a linear kernel.
+    - `n_features`: m, at least t; it is rounded up to a multiple of t.
+    - `frequencies`: of an RBF kernel's features, see `RandomFeatures`.
     """
 
     kernel: Embeddable
@@ -347,21 +312,21 @@ class SubspaceEmbedding:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
+        """Check fields against each other."""
         _check_gamma(self.kernel)
         if not isinstance(self.kernel, Linear) and self.size is not None and self.n_features < self.size:
             raise InputError(f"n_features = {self.n_features}, but must be at least size = {self.size}")
 
     def width(self, columns: int) -> int:
-        """Return how many coordinates rows with so many columns get."""
+        """Return the number of coordinates for this number of columns."""
         if isinstance(self.kernel, Linear):
             return columns if self.size is None else min(columns, self.size)
         return self.n_features if self.size is None else self.size
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
-        """Return the function that computes E, (n, width), of this dtype for rows X, (n, columns), dense or CSR.
+        """Return a function that computes E, (n, width), for rows X, (n, columns), dense or CSR.
 
-        It works on so few rows at a time that their features stay in cache, and can be used from several threads.
+        It works on blocks whose features stay in cache, and is thread-safe.
         """
         dtype, width = float_type(dtype), self.width(columns)
         if isinstance(self.kernel, Linear):
@@ -379,14 +344,14 @@ class SubspaceEmbedding:
         return _summed(fill, signs, (m, width), dtype, scale)
 
     def _features(self, columns: int, m: int, dtype: np.dtype[Any]) -> tuple[Fill, float]:
-        """Return what computes m features, and the factor with which the mean of A A^T is the kernel."""
+        """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
         kernel = self.kernel
         if isinstance(kernel, Polynomial):
             return TensorSketch(kernel, m, self.seed)._fill(columns, dtype), 1.0
         scale = float(np.sqrt(2 / m))
         if isinstance(kernel, ArcCosine):
             return ArcCosineFeatures(kernel, m, self.seed)._fill(columns, dtype), scale
-        assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map has dealt with the linear kernel
+        assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map handles the linear kernel
         return RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype), scale
 
     def _rng(self, columns: int) -> np.random.Generator:
@@ -394,7 +359,7 @@ class SubspaceEmbedding:
 
 
 def count_sketch(rows: int, size: int, rng: np.random.Generator) -> scipy.sparse.csr_array:
-    """Draw a CountSketch S, of shape (size, rows): S B adds every row of B, with a random sign, to one of `size` sums.
+    """Draw a CountSketch S, (size, rows), which adds each row with a random sign to one of `size` sums.
 
     The mean of S^T S is the identity. Source: Clarkson and Woodruff, Low-Rank Approximation and Regression in Input
     Sparsity Time, STOC 2013.
@@ -404,10 +369,10 @@ def count_sketch(rows: int, size: int, rng: np.random.Generator) -> scipy.sparse
 
 
 class _Buckets:
-    """(X, 1) diag(scale) S^T, where the column of ones is there if S has one more column than X."""
+    """Operator (X, 1) diag(scale) S^T, with a column of ones if S has one more column than X."""
 
     def __init__(self, S: scipy.sparse.csr_array, scale: FloatArray, dtype: np.dtype[Any]) -> None:
-        # One entry per row: where the column goes, and with which factor.
+        # One entry per row: the column's target and factor.
         self._transposed = in_dtype(S.T, dtype)
         self._transposed.data *= scale.astype(dtype)
 
@@ -417,18 +382,18 @@ class _Buckets:
             entries = X.data * factors[X.indices], places[X.indices], X.indptr
         else:
             entries = (X * factors[:d]).ravel(), np.tile(places[:d], n), np.arange(0, n * d + 1, d)
-        scipy.sparse.csr_array(entries, shape=out.shape).toarray(out=out)  # adds up what meets in a place
+        scipy.sparse.csr_array(entries, shape=out.shape).toarray(out=out)  # sums entries with the same target
         if d < len(places):
             out[:, places[d]] += factors[d]
 
 
 def _cut(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
-    """Cut rows into blocks whose features stay in cache; CSR rows into larger ones, which share what they pick from."""
+    """Cut rows into blocks whose features fit the cache; CSR rows into larger ones."""
     return row_blocks(X.shape[0]) if scipy.sparse.issparse(X) else cached_blocks(X.shape[0], m, dtype)
 
 
 def _whole(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> OfRows:
-    """Return the function that computes scale A, of shape (n, m)."""
+    """Return a function that computes scale A, of shape (n, m)."""
 
     def features(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
@@ -446,7 +411,7 @@ def _whole(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> OfRows:
 
 
 def _summed(fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype: np.dtype[Any], scale: float) -> OfRows:
-    """Return the function that computes scale times the sums, of shape (n, t), of t groups of m signed features."""
+    """Return a function that computes scaled sums, (n, t), of t groups of m signed features."""
     m, t = shape
     scales = np.full(m // t, scale, dtype)
 

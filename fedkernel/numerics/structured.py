@@ -1,4 +1,4 @@
-"""Frequencies whose products with rows are Hadamard transforms: no matrix of them is drawn, held or multiplied with."""
+"""Structured frequencies, whose products with rows are Hadamard transforms without a stored matrix."""
 
 import functools
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fedkernel.numerics.frequencies import padded
 from fedkernel.numerics.row_products import cached_blocks
 
 _ROWS = 8
-"""Rows that are transformed at a time at least: `cached_blocks`."""
+"""Least number of rows that are transformed together: `cached_blocks`."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,12 @@ class StructuredFrequencies:
     times lengths. Rows get p - d zeros. The products of a row with them take 3 p log2 p additions, not p d products.
 
     The lengths are those of normal vectors of p entries, not all sqrt(p) as in the source, with which the mean of
-    cos(w^T z) is too small by up to 0.54 / p. So it is off only as far as the directions are not uniform. The mean of
-    (w^T z)^4, for z of length r, is then r^4 (3 - 8 / p^2) at worst, where z has one entry: of cos(w^T z) this takes
+    cos(w^T z) is too small by up to 0.54 / p. The remaining error is due to directions that are not uniform. The mean
+    of (w^T z)^4, for z of length r, is then r^4 (3 - 8 / p^2) at worst, for z with one entry: of cos(w^T z) this takes
     about r^4 exp(-r^2 / 2) / (3 p^2), which is largest at r = 2: 0.72 / p^2.
 
-    Attributes
-    ----------
-    signs : ndarray of shape (blocks, 3, p)
-        Diagonals of D3, D2 and D1.
-    factors : ndarray of shape (count,)
-        Lengths, without the Hadamard matrices' own.
+    - `signs` (blocks, 3, p): diagonals of D3, D2 and D1.
+    - `factors` (count,): lengths, without the Hadamard matrices' own.
     """
 
     signs: FloatArray
@@ -43,7 +39,7 @@ class StructuredFrequencies:
 
     @classmethod
     def draw(cls, columns: int, count: int, deviation: float, rng: np.random.Generator) -> Self:
-        """Draw so many frequencies, whose entries are about normal with this standard deviation."""
+        """Draw frequencies whose entries are about normal with this standard deviation."""
         p = padded(columns)
         signs = rng.integers(0, 2, (-(-count // p), 3, p), dtype=np.int8).astype(np.float64)
         signs *= 2
@@ -53,7 +49,7 @@ class StructuredFrequencies:
 
     @staticmethod
     def takes(columns: int, count: int) -> int:
-        """Return how many floats they are, and three times the rows that are transformed at a time at least."""
+        """Return the number of floats in memory for the frequencies and a block's transforms."""
         p = padded(columns)
         return 3 * p * -(-count // p) + count + 3 * _ROWS * p
 
@@ -62,9 +58,9 @@ class StructuredFrequencies:
         return type(self)(self.signs.astype(dtype, copy=False), self.factors.astype(dtype, copy=False))
 
     def angles(self, X: Rows) -> FloatArray:
-        """Compute w^T x, (n, count), of rows X (n, d), dense or CSR, of these frequencies' type of number.
+        """Compute w^T x, (n, count), of rows X (n, d), dense or CSR, in the frequencies' dtype.
 
-        A row has the same bits whatever rows are with it. CSR rows become dense, some at a time.
+        A row's bits do not depend on the other rows. CSR rows become dense, some at a time.
         """
         (n, d), p, count = X.shape, self.signs.shape[2], len(self.factors)
         angles = np.empty((n, count), self.factors.dtype)
@@ -75,17 +71,18 @@ class StructuredFrequencies:
                 Z[:, :d], Z[:, d:] = part, 0
                 for signs in diagonals:
                     hadamard(Z, signs)
-                own = slice(block * p, (block + 1) * p)
-                np.multiply(Z[:, : count - block * p], self.factors[own], out=angles[rows, own])
+                columns = slice(block * p, (block + 1) * p)
+                np.multiply(Z[:, : count - block * p], self.factors[columns], out=angles[rows, columns])
         return angles
 
 
 def hadamard(Z: FloatArray, signs: FloatArray) -> None:
-    """Replace each row z of a contiguous array (n, p) by H D z, H the Hadamard matrix in Sylvester's order, D of signs.
+    """Replace each row z of a contiguous array (n, p) by H D z, in place.
 
-    H = H_a (x) H_c, p = a c, by two products with small matrices: ten times the operations of additions alone, but
-    NumPy takes three times as long for additions that pass over the array at every step. Each row's are products of
-    their own, for BLAS may add up in another order where there are more rows.
+    H is the Hadamard matrix in Sylvester's order, D a diagonal of signs. H = H_a (x) H_c, p = a c, by two products with
+    small matrices: ten times the operations of additions alone, but NumPy takes three times as long for additions that
+    pass over the array at every step. Each row is multiplied separately, for BLAS may sum in another order with more
+    rows.
     """
     n, p = Z.shape
     outer, inner = _factors(p, Z.dtype)
@@ -96,6 +93,6 @@ def hadamard(Z: FloatArray, signs: FloatArray) -> None:
 
 @functools.cache
 def _factors(p: int, dtype: np.dtype[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return Hadamard matrices of about the root of p, whose Kronecker product is that of p."""
+    """Return Hadamard matrices of sizes near sqrt(p), whose Kronecker product is that of size p."""
     a = 1 << (p.bit_length() - 1) // 2
     return scipy.linalg.hadamard(a, dtype), scipy.linalg.hadamard(p // a, dtype)

@@ -18,21 +18,21 @@ def fix_signs(V: FloatArray) -> FloatArray:
 
 
 def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
-    """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
+    """Flip columns so that none has a negative inner product with the reference's; both (n, k)."""
     _check_same_shape(V, reference)
     return V * _signs(np.einsum("ij,ij->j", V, reference))
 
 
 def orthonormal_basis(V: FloatArray) -> FloatArray:
-    """Orthonormalise the columns of an array of shape (n, k), k <= n, each on the side of the column it came from."""
+    """Orthonormalise the columns of an array (n, k), k <= n, without flipping any."""
     Q, R = economic_qr(V)
     Q *= _signs(np.diagonal(R))
     return Q
 
 
 def economic_qr(V: FloatArray, *, overwrite: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Return V = Q R, of shape (n, k), k <= n: Q, in LAPACK's order, with orthonormal columns, and R, (k, k)."""
-    # LAPACK's two steps themselves: SciPy's wrapper of them takes several times as long as they do for a few columns
+    """Compute V = Q R, (n, k), k <= n: orthonormal Q in LAPACK's order, and R, (k, k)."""
+    # LAPACK is called directly: for a few columns SciPy's wrapper takes several times as long
     n, k = V.shape
     if k > n:
         raise InputError(f"V of shape {V.shape} is not allowed; it must have no more columns than rows")
@@ -50,8 +50,8 @@ def _upper(k: int) -> npt.NDArray[np.bool_]:
 
 
 def complement(V: FloatArray, count: int) -> FloatArray:
-    """Give `count` orthonormal columns orthogonal to the orthonormal columns of V (n, k); always the same ones."""
-    # V may end with an earlier complement: what the same draw again had outside would be nothing but rounding
+    """Return `count` orthonormal columns orthogonal to those of V (n, k), always the same ones."""
+    # V may end with an earlier complement, so the seed depends on its width: the same draw would lie in V's span
     G = np.random.default_rng(V.shape[1]).standard_normal((len(V), count))
     for _ in range(3):  # the first round may leave little of a column, whose rounding errors the later ones remove
         G -= V @ (V.T @ G)
@@ -60,7 +60,7 @@ def complement(V: FloatArray, count: int) -> FloatArray:
 
 
 def sin_theta_error(V: FloatArray, W: FloatArray) -> float:
-    """Distance D - ||V^T W||_F^2 of the spans of orthonormal V and W, both of shape (n, D).
+    """Return the distance D - ||V^T W||_F^2 of the spans of orthonormal V and W, both (n, D).
 
     Computed as ||W - V V^T W||_F^2: the difference of two numbers near D could not resolve less than 1e-16.
     """

@@ -1,4 +1,4 @@
-"""Symmetric matrices of which one triangle is computed, some rows at a time, and the other one copied."""
+"""Construction of symmetric matrices from one triangle, by blocks of rows."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ _BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
 
 
 def mirrored(K: FloatArray) -> FloatArray:
-    """Copy the upper triangle of (n, n) to the lower one, in place: rounding may differ between the two."""
+    """Copy the upper triangle of (n, n) to the lower one, in place, for exact symmetry."""
 
     def mirror(first: int) -> None:
         last = first + _BLOCK
@@ -24,21 +24,13 @@ def mirrored(K: FloatArray) -> FloatArray:
 
 
 def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> FloatArray:
-    """Return the symmetric matrix of shape (n, n) whose upper triangle a function computes, block by block.
+    """Build the symmetric matrix (n, n) whose upper triangle a function computes by blocks.
 
-    Besides the matrix memory holds one block of 256 rows at most, or where several cores are idle a quarter of the
-    matrix.
+    Besides the matrix memory holds at most one block of 256 rows, or with several idle cores a quarter of the matrix.
 
-    Parameters
-    ----------
-    n : int
-    upper : callable
-        Is given some rows, and the columns from the first of these rows on; returns these entries.
+    - `upper`: takes some rows, and the columns from the first of these rows on; returns these entries.
 
-    Raises
-    ------
-    InputError
-        If a block has another shape.
+    Raises InputError if a block has another shape.
     """
     K = np.empty((n, n))
 

@@ -1,4 +1,4 @@
-"""Kernel widths by rule: what a kernel without a number has, or ``width = "median"`` in its place.
+"""Rules for kernel widths, the default of kernels without a number.
 
 | rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
@@ -8,14 +8,14 @@
 | `dimension` | sigma = sqrt(d) / 3, of the DKPCA letter | gamma = 1 / sigma |
 | `columns` | gamma = 1 / d, scikit-learn's ``gamma="auto"``; of divided columns 1 / d_m of each part | that gamma |
 
-RBF and Laplacian kernels have `mean` where nothing is said, by which the mean of their values is at least exp(-1/2) and
-exp(-sqrt(2)); polynomial and sigmoid ones `scale`. `columns` fits standardised columns only: of raw ones it makes the
-kernel matrix the identity. ``factor`` is by what the width sigma is multiplied, so that a gamma is divided by its
-square: disKPCA's experiments take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times as long as the
-Euclidean distances that `median` and `dimension` are of; and the gamma of `scale`, of squared distances, is not of its
-units: it is for columns that were standardised.
+RBF and Laplacian kernels have `mean` by default, with a mean of their values of at least exp(-1/2) and exp(-sqrt(2));
+polynomial and sigmoid ones `scale`. `columns` suits standardised columns only: for raw ones it makes the kernel matrix
+the identity. ``factor`` multiplies the width sigma, so that a gamma is divided by its square: disKPCA's experiments
+take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times the Euclidean distances of `median` and
+`dimension`; and the gamma of `scale`, from squared distances, has other units than a Laplacian's and suits standardised
+columns only.
 
-Here they are of rows in one place; `fedkernel.kernel_width` finds them where sites hold the rows.
+Here the rows are in one place; `fedkernel.kernel_width` computes the widths for rows at sites.
 """
 
 import math
@@ -33,23 +33,14 @@ from fedkernel.numerics.row_products import squared_norms
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
-    """Median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
+    """Return the median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
 
     Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
     2016) take 0.2 times it.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-    max_rows : int, default=1000
-        At least 2. With more rows than this, the median over that many, drawn without replacement.
-    seed : int, default=0
-        Of that draw.
+    `X` (n, d), dense or CSR. Of more than `max_rows`, at least 2, so many are drawn without replacement.
 
-    Raises
-    ------
-    InputError
-        If there are fewer than two rows, or at least half of the distances are zero.
+    Raises InputError if there are fewer than two rows, or at least half of the distances are zero.
     """
     X = check_rows(X, "X")
     n = X.shape[0]
@@ -69,12 +60,12 @@ def _sparse_distances(X: sparse.csr_array) -> FloatArray:
     pairs = np.triu_indices(X.shape[0], 1)
     sums = squares[pairs[0]] + squares[pairs[1]]
     distances = sums - 2 * (X @ X.T).toarray()[pairs]
-    # what rounding leaves of equal rows is no distance
+    # equal rows must not get a distance by rounding
     return np.sqrt(np.where(distances > 16 * EPS * sums, distances, 0.0))
 
 
 class Moments(NamedTuple):
-    """What rows come to: their mean (d,) and scatter, the sum of squared distances to the mean."""
+    """Moments of rows: mean (d,) and scatter, the sum of squared distances to the mean."""
 
     rows: int
     mean: FloatArray
@@ -82,7 +73,7 @@ class Moments(NamedTuple):
 
 
 def moments(X: Rows) -> Moments:
-    """Compute the moments of rows X (n, d), a block of rows at a time."""
+    """Compute the moments of rows X (n, d), by blocks of rows."""
     if not isinstance(X, np.ndarray):
         n = X.shape[0]
         center = np.bincount(X.indices, weights=X.data, minlength=X.shape[1]) / n
@@ -90,21 +81,21 @@ def moments(X: Rows) -> Moments:
         stored = float(np.square(X.data - center[X.indices]).sum())
         return Moments(n, center, stored + float(zeros @ np.square(center)))
     mean: FloatArray = X.mean(axis=0)
-    # Adding many rows up rounds; what is left of them beside that mean is small, and so is its own rounding.
+    # Summing many rows rounds; their small differences from that mean correct it, with little rounding of their own.
     mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(len(X))), np.zeros_like(mean)) / len(X)
     scatter = sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
     return Moments(len(X), mean, scatter)
 
 
 def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
-    """Compute the moments of all rows of a table from its blocks, one after the other."""
+    """Compute the moments of all rows of a table from its blocks."""
     rows, mean, scatter = 0, np.zeros(columns), 0.0
     for block in blocks:
         part = moments(block)
-        apart, before = part.mean - mean, rows
+        difference, earlier_rows = part.mean - mean, rows
         rows += part.rows
-        scatter += part.scatter + before * part.rows / rows * float(apart @ apart)
-        mean += part.rows / rows * apart
+        scatter += part.scatter + earlier_rows * part.rows / rows * float(difference @ difference)
+        mean += part.rows / rows * difference
     return Moments(rows, mean, scatter)
 
 
@@ -112,22 +103,10 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
     The width of the federated kernel k-means paper (2021): sum_ij ||x_i - x_j||^2 = 2 N S, where the scatter S is the
-    sum of squared distances to the mean. That adds up over clients, once they know the mean of all: no difference of
-    large numbers, as sums and sums of squares would give for rows far from the origin.
+    sum of squared distances to the mean. S adds up over clients, once they know the mean of all, without the
+    cancellation of sums and sums of squares for rows far from the origin.
 
-    Parameters
-    ----------
-    rows : int
-        N.
-    mean : ndarray of shape (d,)
-        Of all rows.
-    scatter : float
-        S.
-
-    Raises
-    ------
-    InputError
-        If the rows are the same up to rounding.
+    `rows`: N. `mean` (d,): of all rows. `scatter`: S. Raises InputError if the rows are the same up to rounding.
     """
     # The mean is rounded: constant columns of size a leave squares of about eps a.
     if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
@@ -136,7 +115,7 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
 
 
 def deviations(X: Rows, mean: FloatArray) -> float:
-    """Return the sum of all rows' sums of differences ||x - mean||_1, X being (n, d) and the mean (d,)."""
+    """Return the sum of ||x - mean||_1 over all rows of X (n, d), for a mean (d,)."""
     if isinstance(X, np.ndarray):
         return sum(float(np.abs(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
     zeros = X.shape[0] - np.bincount(X.indices, minlength=X.shape[1])
@@ -144,14 +123,10 @@ def deviations(X: Rows, mean: FloatArray) -> float:
 
 
 def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
-    """Compute sigma = sqrt(2) A from the sum N A of N rows' sums of differences from their mean row (d,).
+    """Compute sigma = sqrt(2) A from the sum N A of `deviations` of N rows from their mean (d,).
 
-    The mean of ||x_i - x_j||_1 over all pairs is A at least (Jensen) and 2 A at most (triangle inequality).
-
-    Raises
-    ------
-    InputError
-        If the rows are the same up to rounding.
+    The mean of ||x_i - x_j||_1 over all pairs is at least A (Jensen) and at most 2 A (triangle inequality).
+    Raises InputError if the rows are the same up to rounding.
     """
     if not total > rows * 100 * EPS * float(np.abs(mean).sum()):
         raise InputError(f"the {rows} rows do not differ from each other, which gives no width; give gamma")
@@ -159,30 +134,25 @@ def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
 
 
 def dimension_sigma(d: int) -> float:
-    """Compute sigma = sqrt(d) / 3 for d columns: the width of the DKPCA letter (He et al., 2021), section IV."""
+    """Compute sigma = sqrt(d) / 3 for d columns.
+
+    Source: the DKPCA letter (He et al., 2021), section IV.
+    """
     if d < 1:
         raise InputError(f"d = {d} is not allowed; it must be at least 1")
     return float(np.sqrt(d) / 3)
 
 
 def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
-    """Compute gamma = 1 / (d Var(X)) = N / S from the squares S of all entries' distances to the mean of all of them.
+    """Compute gamma = 1 / (d Var(X)) = N / S, with S the scatter of all entries.
 
     Source: scikit-learn's SVC, ``gamma="scale"``.
 
-    Parameters
-    ----------
-    rows : int
-        N.
-    scatter : float
-        S.
-    mean_squares : float
-        d times the squared mean of all entries, by which the rounding of S is known.
+    - `rows`: N.
+    - `scatter`: S, the sum of all entries' squared distances to their mean.
+    - `mean_squares`: d times the squared mean of all entries, for the rounding level of S.
 
-    Raises
-    ------
-    InputError
-        If the entries are the same up to rounding.
+    Raises InputError if the entries are the same up to rounding.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
@@ -212,16 +182,16 @@ WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
     "scale": lambda X: {"gamma": _pooled_scale(X)},
 }
-"""Rules by name, as the module has them, on rows in one place; a Laplacian has a "mean" of its own."""
+"""Rules by name, for rows in one place; a Laplacian has a "mean" of its own."""
 
 
 def rule_of(kernel: Kernel) -> str:
-    """Return the name of the rule by which the width is to be settled, a Laplacian's own "mean difference" too."""
+    """Return the name of a kernel's unsettled rule; a Laplacian's "mean" is "mean difference"."""
     return "mean difference" if kernel.rule == "mean" and isinstance(kernel, Laplacian) else str(kernel.rule)
 
 
 def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
-    """Return the number that a kernel of a type takes of a rule's, sigma or gamma, and a factor."""
+    """Return the sigma or gamma of a kernel type from a rule's number and a factor."""
     table = {name: value * factor if name == "sigma" else value / factor**2 for name, value in width.items()}
     if kind == "rbf" or "gamma" in table:
         return table
@@ -230,7 +200,7 @@ def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, f
 
 
 def with_number(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
-    """Return a kernel whose rule gives this sigma or gamma, with its own number in the rule's place."""
+    """Return a kernel with its rule replaced by the number from the rule's sigma or gamma."""
     table = of_rule(str(getattr(kernel, "type", "")), width, float(getattr(kernel, "factor", 1.0)))
     gamma = table["gamma"] if "gamma" in table else 0.5 / table["sigma"] / table["sigma"]
     if not 0 < gamma < math.inf:
@@ -243,9 +213,9 @@ def with_width(kernel: Kernel, X: Rows) -> Kernel: ...
 @overload
 def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]: ...
 def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | Kernel:
-    """Return a kernel, or its table, with the number that its rule and factor give on the rows X (n, d) in their place.
+    """Return a kernel, or its table, with its rule settled on rows X (n, d).
 
-    One without a rule is returned as it is.
+    A kernel without a rule is returned unchanged.
     """
     ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
     if ruled.rule is None:
@@ -259,27 +229,26 @@ def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | 
 
 
 NARROW, WIDE = 0.01, 0.99
-"""Means of a kernel's values between different rows: below the first rows are like themselves only, above the second
-all rows are alike."""
+"""Limits of a kernel's mean value between different rows: below, none are alike; above, all are."""
 
 
 def saturates(kernel: Kernel | None) -> bool:
-    """Tell whether a kernel has a width that can fit no data: its values are from 0 or -1 to 1 whatever the rows.
+    """Return whether a kernel's values are bounded, so that its width can fit no data.
 
-    Linear, polynomial and arc-cosine kernels' grow with the rows, and lose nothing where all rows lie in one direction.
+    Values of linear, polynomial and arc-cosine kernels grow with the rows, and lose nothing for rows in one direction.
     """
     return isinstance(kernel, RBF | Laplacian | Sigmoid)
 
 
 def mean_value(total: float, own: float, rows: float) -> float | None:
-    """Return the mean of a kernel's values between different rows, of the sum over all pairs and that of k(x, x)."""
+    """Return a kernel's mean value between different rows from the sums over all pairs and of k(x, x)."""
     return (total - own) / (rows * (rows - 1)) if rows > 1 else None
 
 
 def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
-    """Estimate that mean from inner products of different points (c, s) in feature space, with weights (c,).
+    """Estimate the mean value from inner products of points (c, s) with weights (c,) in feature space.
 
-    Points may be means of rows, others of them among these: of orthogonal rows that is 1 / rows, which is taken off.
+    Points may be means of rows in common: a row's product with itself then adds 1 / rows, which is subtracted.
     """
     rows = float(weights.sum())
     pairs = rows**2 - float(np.square(weights).sum())
@@ -288,11 +257,11 @@ def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
 
 
 def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
-    """Estimate the mean of a kernel's values between all rows from those between landmarks, K (n, n) with k(y, y) = 1.
+    """Estimate a kernel's mean value over all rows from landmarks, K (n, n) with k(y, y) = 1.
 
-    Landmarks need not be drawn alike, as rows that lie apart are drawn more often. Each stands for so many rows w that
-    sum_y' w_y' k(y, y')^2 is about sum_x k(y, x)^2, the `squares` (n,): found by the expectation maximisation of
-    Richardson and Lucy, which keeps w above 0.
+    Landmarks need not be drawn uniformly: distant rows are drawn more often. Each represents a number w of rows such
+    that sum_y' w_y' k(y, y')^2 is about sum_x k(y, x)^2, the `squares` (n,): computed by the expectation maximisation
+    of Richardson and Lucy, which keeps w above 0.
     """
     B, q = np.square(K), np.maximum(squares, 1.0)
     w = q / B.sum(axis=1)
@@ -302,7 +271,7 @@ def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
 
 
 def width_finding(kernel: Kernel, mean: float | None) -> str | None:
-    """Return what is wrong with a kernel's width, by the mean of its values between different rows; None: nothing."""
+    """Return a warning about a kernel's width from its mean value between different rows, or None."""
     if mean is None or not saturates(kernel) or (mean <= WIDE and (mean >= NARROW or isinstance(kernel, Sigmoid))):
         return None
     too_wide = "hardly differ", "wide", "larger"

@@ -1,4 +1,4 @@
-"""What is wrong with a site's file (`look_at`), and whether it is as the sites agreed (`Schema`, `compare`)."""
+"""Checks of a site's file for faults (`look_at`) and against the agreed schema (`Schema`, `compare`)."""
 
 from typing import TYPE_CHECKING
 

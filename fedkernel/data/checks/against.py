@@ -1,4 +1,4 @@
-"""A site's file, or its schema, beside the schema that all sites agreed on."""
+"""Comparison of a site's file or schema with the agreed schema."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,14 +10,14 @@ from fedkernel.data.checks.schemas import Column as Wanted
 from fedkernel.data.checks.schemas import Schema, without_unit
 
 TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
-"""What kind of column is of which type; numbers that cannot be read as such are a fault of their own."""
+"""Schema type by kind of column; misspelt numbers are a fault of their own."""
 
 
 MEASURED = "nothing, or delete `measured` in the schema, which makes a limit of it"
 
 
 def compare(look: Look, schema: Schema) -> Iterator[Finding]:
-    """Find where a file is not as a schema says."""
+    """Yield the differences of a file from a schema."""
     columns = {column.name: column for column in look.columns}
     places = {name: column.place for name, column in columns.items()}
     yield from _names(list(columns), places, schema)
@@ -28,7 +28,7 @@ def compare(look: Look, schema: Schema) -> Iterator[Finding]:
 
 
 def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
-    """Find where a site's schema is not as another says."""
+    """Yield the differences of a site's schema from the agreed one."""
     names = list(own.columns)
     places = {name: place for place, name in enumerate(names)}
     yield from _names(names, places, schema)
@@ -50,7 +50,7 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
 
 
 def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
-    """Whether a column's own range, as far as it says one, goes beyond these ends."""
+    """Return whether a column's own range exceeds these limits."""
     least, most = ends
     return (column.least is not None and column.least < least) or (column.most is not None and column.most > most)
 

@@ -1,4 +1,4 @@
-"""Every cell of a site's file as it stands, whatever is wrong with the file, and where each is."""
+"""Raw cells of a site's file with their positions, readable despite faults."""
 
 import csv
 import importlib
@@ -21,14 +21,14 @@ from fedkernel.ground import AnyArray, InputError
 
 @dataclass(frozen=True)
 class Cells:
-    """A file's columns, by their place, for names may be missing or stand there twice.
+    """Columns of a file by position, since names may be missing or repeated.
 
-    - `names`: as they stand in the file.
-    - `columns` (n,): float64, with NaN where a cell is missing, or objects: texts, and None where one is.
-    - `rows` (n,): what a spreadsheet calls each row.
-    - `findings`: what reading met.
-    - `decimal`: the mark before decimals in texts.
-    - `ids`: where they stand beside the columns, in an .npz file.
+    - `names`: unchanged from the file.
+    - `columns` (n,): float64 with NaN for a missing cell, or texts with None.
+    - `rows` (n,): row numbers of a spreadsheet.
+    - `findings`: faults met while reading.
+    - `decimal`: decimal mark of texts.
+    - `ids`: ids of an .npz file, stored beside the columns.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Cells:
 
 
 def read_cells(file: SiteFile) -> Cells:
-    """Read all cells of a file; InputError only if it is missing, no file, or one that has none."""
+    """Read all cells of a file; InputError only if it is missing, no file or empty."""
     path = Path(file.path).expanduser()
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -79,9 +79,9 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
         text = content.decode(with_mark(form.encoding))
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-        strange = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
+        garbled = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
         findings.append(
-            Finding("fault", f"the text is not in {form.encoding}", rows_of(strange), "--encoding latin-1 or another")
+            Finding("fault", f"the text is not in {form.encoding}", rows_of(garbled), "--encoding latin-1 or another")
         )
     if "\N{REPLACEMENT CHARACTER}" in text:
         findings.append(Finding("doubt", "letters were lost when it was stored in another encoding"))
@@ -103,11 +103,11 @@ def _decodes(line: bytes, encoding: str) -> bool:
 
 
 def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: Form, delimiter: str) -> Cells:
-    """Return the columns of rows of texts, the first of which has the names; a sheet has no delimiter."""
+    """Return the columns of text rows below the row of names; a sheet has no delimiter."""
     names, *below = records
     width = len(names)
     numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(below, form.header + 1)]
-    # a line without anything is passed over; of a single column, it is a row whose cell is missing
+    # an empty line is skipped, but with a single column it is a row with a missing cell
     empty = [number for number, record in numbered if not record or (not delimiter and not any(record))]
     if empty:
         findings.append(Finding("note", f"{counted(len(empty), 'empty line')}, passed over", rows_of(empty)))

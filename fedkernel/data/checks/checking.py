@@ -1,4 +1,4 @@
-"""Everything that is wrong or odd about a site's file, at once, for the site itself."""
+"""Search of a site's file for all faults and oddities at once, for the site itself."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +16,18 @@ from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError
 
 OUTLYING, ENOUGH = 3.0, 8
-"""How many distances of the quartiles beyond them an outlier is (Tukey's "far out"), and from how many numbers on."""
+"""Distance of outliers from the quartiles in interquartile ranges (Tukey's "far out"), and least count of numbers."""
 
 APART, DISTINCT = 3.0, 10
-"""By which factor two groups of a column's numbers are apart, and how many different numbers it has at least."""
+"""Factor between two groups of a column's numbers, and least count of different numbers."""
 
 DIFFERING = 100.0
-"""By which factor the standard deviations of columns differ before that is said."""
+"""Ratio of columns' standard deviations above which a note is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of the table: its place in the file, its name without blanks, its cells, and what they are."""
+    """Column of the table: position in the file, name, cells and kind."""
 
     place: int
     name: str
@@ -37,33 +37,33 @@ class Column:
 
     @property
     def numbers(self) -> FloatArray:
-        """Those of its cells that are numbers."""
+        """Cells that are numbers."""
         return self.kind.numbers[~np.isnan(self.kind.numbers)]
 
     @property
     def drop(self) -> str:
-        """How it is left out."""
+        """Advice to leave the column out."""
         return f"--drop {self.name!r}" if self.name else "delete the column"
 
     def __str__(self) -> str:
         return place_of(self.place, self.name)
 
     def at(self, rows: npt.NDArray[np.intp], positions: Sequence[int]) -> str:
-        """Return where some of its cells are."""
+        """Return the column and file rows of some cells as text."""
         return f"{self}, {rows_of(rows[list(positions)].tolist())}"
 
     def quoted(self, positions: Sequence[int]) -> tuple[str, ...]:
-        """Return some of its cells."""
+        """Return the first three of some cells."""
         return tuple(str(self.cells[position]) for position in positions[:3])
 
 
 @dataclass(frozen=True)
 class Look:
-    """A file that has been looked at.
+    """Result of a file's check.
 
     - `columns`: those of the table, in the file's order.
-    - `ids`: as they stand, "" where one is missing.
-    - `rows` (n,): what a spreadsheet calls each row.
+    - `ids`: unchanged from the file, "" for a missing one.
+    - `rows` (n,): row numbers of a spreadsheet.
     - `findings`: faults first.
     """
 
@@ -74,10 +74,10 @@ class Look:
 
 
 def look_at(file: SiteFile, min_rows: int) -> Look:
-    """Read a file and say all that is wrong or odd about it; without a fault among that, `SiteFile.read` reads it.
+    """Read a file and collect its faults and oddities; without a fault `SiteFile.read` succeeds.
 
-    `min_rows`: from fewer rows the site answers nothing. Raises InputError if it is missing, empty, or of a kind that
-    cannot be looked into.
+    `min_rows`: least number of rows for a site to answer. Raises InputError if the file is missing, empty, or of an
+    unsupported format.
     """
     cells = read_cells(file)
     names = [name.strip() for name in cells.names]
@@ -108,14 +108,14 @@ def _column(cells: Cells, place: int, name: str) -> Column:
 
 
 def _id(cell: float | str | None) -> str:
-    """Return an id as it stands; "" where there is none."""
+    """Return an id as text; "" for a missing one."""
     if isinstance(cell, float):
         return "" if np.isnan(cell) else f"{cell:.0f}"
     return cell or ""
 
 
 def _table(file: SiteFile, names: Sequence[str]) -> list[int]:
-    """Return the places of the table's columns."""
+    """Return the positions of the table's columns."""
     chosen = [name for name in names if name not in file.kept_out] if file.columns is None else list(file.columns)
     return [place for place, name in enumerate(names) if name in chosen and file.offers(name)]
 
@@ -173,10 +173,10 @@ def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]
 
 
 def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterator[Finding]:
-    """Find ids of digits that are shorter than the others, as a spreadsheet leaves them that takes them for numbers.
+    """Find numeric ids that a spreadsheet shortened by dropping leading zeros.
 
-    Running numbers are short, too, but there are as many as there can be: where the largest is far beyond the number
-    of rows, and most have its length, they are not meant. Ids with zeros in front beside shorter ones leave no doubt.
+    Running numbers are short, too, and excluded: ids must reach far beyond the number of rows, and most must have full
+    length. Zeros in front of some ids are proof.
     """
     digits = [position for position, id_ in enumerate(ids) if id_.isdecimal()]
     if not digits or len(digits) < len(list(filter(None, ids))):
@@ -184,15 +184,15 @@ def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterat
     length = max(len(ids[position]) for position in digits)
     short = [position for position in digits if len(ids[position]) < length]
     zeros = any(ids[position].startswith("0") and len(ids[position]) > 1 for position in digits)
-    sparse = max(int(ids[position]) for position in digits) > 10 * len(ids)
-    if short and (zeros or (sparse and 2 * len(short) < len(ids))):
+    far_apart = max(int(ids[position]) for position in digits) > 10 * len(ids)
+    if short and (zeros or (far_apart and 2 * len(short) < len(ids))):
         what = f"{len(short)} of {len(ids)} ids look like numbers with zeros cut: they have less than {length} digits"
         mend = "export them as text, with their zeros"
         yield Finding("fault" if zeros else "doubt", what, at(short), mend, tuple(ids[place] for place in short[:3]))
 
 
 def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
-    """Find cells that are missing or no numbers."""
+    """Find missing cells and cells that are no numbers."""
     missing = np.flatnonzero(column.missing).tolist()
     if missing and len(missing) == len(column.cells):
         yield Finding("fault", "no cell has a value", str(column), column.drop)
@@ -237,7 +237,7 @@ MENDS = {
 
 
 def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
-    """Find numbers that do not vary, lie far from the others, or are as of two units."""
+    """Find constant, outlying and infinite numbers, codes for missing cells, and mixed units."""
     if column.kind.name not in ("number", "spelt") or column.numbers.size < 2:
         return
     x, every = column.numbers, column.kind.numbers
@@ -273,7 +273,7 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
 
 
 def _missing_code(x: FloatArray) -> float | None:
-    """Return the least or greatest number if it is one that is written where there is none, and far from the others."""
+    """Return the extreme number if it is a code for missing cells, such as -99 or 999."""
     values = np.unique(x)
     if len(values) < DISTINCT:
         return None
@@ -283,9 +283,9 @@ def _missing_code(x: FloatArray) -> float | None:
 
 
 def _two_units(x: FloatArray) -> tuple[float, float] | None:
-    """Return where positive numbers fall into two groups, each narrower than the gap between, and the medians' ratio.
+    """Return threshold and ratio of medians if positive numbers fall into two separate groups.
 
-    Each group has at least 3 numbers and one in 20 of all.
+    Each group is narrower than the gap between them, and has at least 3 numbers and one in 20 of all.
     """
     if x.min() <= 0 or len(np.unique(x)) < DISTINCT:
         return None

@@ -1,4 +1,4 @@
-"""What is found in a site's file, and where, as a spreadsheet counts: row 1 has the names, columns are letters."""
+"""Findings about a site's file, with positions as in a spreadsheet: row 1 has the names."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Literal
 Severity = Literal["fault", "doubt", "note"]
 
 FEW = 6
-"""How many rows or names a sentence lists."""
+"""Most rows or names that a sentence lists."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a file that whoever has it should know.
+    """Fault or oddity in a site's file.
 
-    - `severity`: to be mended before the file can be used; to be looked at; good to know.
-    - `what`: it quotes no cell.
+    - `severity`: to be mended before use ("fault"), to be looked at ("doubt"), or good to know ("note").
+    - `what`: description that quotes no cell.
     - `where`: columns and rows.
-    - `mend`: what to do: an option of the command, a key of ``[prepare]``, or a change in the file.
-    - `cells`: some of the cells it is about, for whoever wants to see them at the site.
+    - `mend`: remedy: an option of the command, a key of ``[prepare]``, or a change in the file.
+    - `cells`: some affected cells, shown at the site on request.
     """
 
     severity: Severity
@@ -29,28 +29,28 @@ class Finding:
 
 
 def letters(place: int) -> str:
-    """Return what a spreadsheet calls a column, the first of which has place 0: A, B, ..., Z, AA, ..."""
+    """Return a column's spreadsheet letters, from position 0: A, B, ..., Z, AA, ..."""
     rest, last = divmod(place, 26)
     return (letters(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
 def place_of(place: int, name: str) -> str:
-    """Return how texts call a column."""
+    """Format a column's letters and name."""
     return f"column {letters(place)} {name!r}"
 
 
 def rows_of(rows: Iterable[int]) -> str:
-    """Return how texts call some rows, as a spreadsheet counts them."""
+    """Format a list of row numbers."""
     numbers = [f"{row}" for row in rows]
     return f"{'row' if len(numbers) == 1 else 'rows'} {listing(numbers)}"
 
 
 def listing(texts: Sequence[str]) -> str:
-    """Return the first of some texts, and how many more there are."""
+    """Join the first texts and the number of the others."""
     more = len(texts) - FEW
     return ", ".join(texts[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 row, 2 rows."""
+    """Format a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What cells of text are: numbers, numbers as people write them, dates, or words."""
+"""Kinds of text columns: numbers, numbers in human notation, dates, or words."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ import numpy as np
 from fedkernel.ground import FloatArray
 
 TRUTH = {"true": 1.0, "false": 0.0}
-"""What is a number where a whole column is of these."""
+"""Truth values, numbers if a whole column consists of them."""
 
 _DATE = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
@@ -22,11 +22,10 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class Kind:
-    """What the cells of a column are.
+    """Kind of a column's cells.
 
-    `name`: "spelt" are numbers of which some are written so that they cannot be read as such. `numbers` (n,): NaN where
-    a cell is none, or missing. `odd`: of a column of numbers: positions of the cells that are none, by what they are
-    instead.
+    `name`: "spelt" has numbers of which some cannot be parsed. `numbers` (n,): NaN for a missing or other cell. `odd`:
+    positions of the other cells, by their oddity.
     """
 
     name: Literal["number", "spelt", "date", "text"]
@@ -35,7 +34,7 @@ class Kind:
 
 
 def kind_of(cells: Sequence[str | None], decimal: str = ".") -> Kind:
-    """Return what a column of texts is, None where a cell is missing: what at least half of the others are."""
+    """Return the kind of a text column by the majority of its cells; None is a missing cell."""
     numbers = np.full(len(cells), np.nan)
     odd: dict[str, list[int]] = {}
     number = _patterns(decimal)["number"]
@@ -61,7 +60,7 @@ def kind_of(cells: Sequence[str | None], decimal: str = ".") -> Kind:
 
 
 FEW_UNITS = 3
-"""With more different words behind its numbers, a column is no number with a unit."""
+"""Most different words behind a column's numbers that still count as units."""
 
 ODDITIES = {
     "decimal": "with another decimal mark",
@@ -75,7 +74,7 @@ ODDITIES = {
     "infinite": "with infinite numbers",
     "word": "with words",
 }
-"""How texts call them."""
+"""Descriptions of oddities."""
 
 
 @lru_cache(maxsize=2)
@@ -105,5 +104,5 @@ def _unit(cell: str) -> str:
 
 
 def is_date(cell: str) -> bool:
-    """Whether a text is a date, perhaps with a time."""
+    """Return whether a text is a date, perhaps with a time."""
     return _DATE.fullmatch(cell.strip()) is not None

@@ -1,6 +1,6 @@
-"""What all sites' tables are to be like: names, types, units and allowed ranges of columns, in a TOML file.
+"""Schema of all sites' tables: names, types, units and ranges of columns, in a TOML file.
 
-It is written by hand, or from a site's data and then by hand::
+It is written by hand, or derived from a site's data and then edited::
 
     rows = 200 # for a rehearsal; a site may have another number
     ids = true # whether rows are known by ids
@@ -12,11 +12,10 @@ It is written by hand, or from a site's data and then by hand::
     sex = { type = "text", levels = ["f", "m"] }
     seen = { type = "date" }
 
-A range is a limit: a number outside is a fault. One that was measured (``measured = true``, as `fedkernel check
---schema FILE --ranges` writes it of one site's rows) is none: what is outside by no more than the range is wide is only
-noted. Whoever makes a limit of it by hand deletes that word.
-
-Sites compare their files with it (`fedkernel check --against`), and rehearse a run with rows that are made up by it.
+A range is a limit: a number outside is a fault. A measured range (``measured = true``, as `fedkernel check
+--schema FILE --ranges` writes of one site's rows) is none: numbers outside by at most its own width are only noted.
+Deleting that word makes a limit of it.
+Sites compare their files with the schema (`fedkernel check --against`) and rehearse runs with rows made from it.
 """
 
 import importlib
@@ -33,17 +32,16 @@ from fedkernel.data.tables import readable
 from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_whole
 
 MOST_LEVELS = 20
-"""A column with more different texts is not described by them."""
+"""Most different texts of a column that a schema lists."""
 
 
 class Column(pydantic.BaseModel):
-    """What stands in a column.
+    """Agreed properties of a column.
 
-    - `unit`: of its numbers.
-    - `least`, `most`: what its numbers may be, ``from`` and ``to`` in the file.
-    - `measured`: whether these two are what some site's rows had, and so no limits.
-    - `whole`: whether they are whole.
-    - `levels`: all the texts that there may be.
+    - `least`, `most`: range of its numbers, ``from`` and ``to`` in the file.
+    - `measured`: whether the range was measured at a site and so is no limit.
+    - `whole`: whether its numbers are integers.
+    - `levels`: all allowed texts.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -71,18 +69,18 @@ class Column(pydantic.BaseModel):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and most, infinite where nothing is said."""
+        """Least and most, infinite if not given."""
         return (-np.inf if self.least is None else self.least, np.inf if self.most is None else self.most)
 
     @property
     def limits(self) -> tuple[float, float]:
-        """What its numbers must be at least and at most; a measured range allows its own width more at either end."""
+        """Allowed least and greatest number; a measured range allows its own width more at either end."""
         least, most = self.range
         slack = most - least if self.measured else 0.0
         return least - slack, most + slack
 
     def draw(self, rows: int, rng: np.random.Generator) -> AnyArray:
-        """Return made-up cells (rows,), uniformly distributed; without a range from 0 to 1, or as near as it can be."""
+        """Draw uniform synthetic cells (rows,), from the range or, without one, from near [0, 1]."""
         if self.type == "text":
             return rng.choice(np.array(self.levels or ("a", "b")), rows)
         if self.type == "date":
@@ -94,9 +92,9 @@ class Column(pydantic.BaseModel):
 
 
 class Schema(pydantic.BaseModel):
-    """What a table is like, without its rows.
+    """Description of a table without its rows.
 
-    `rows`: how many rows are made up. `ids`: whether rows are known by ids. `id_length`: how many characters each has.
+    `rows`: number of synthetic rows. `ids`: whether rows have ids. `id_length`: characters of each id.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -113,14 +111,14 @@ class Schema(pydantic.BaseModel):
 
     @property
     def id(self) -> str | None:
-        """What the column of made-up ids is called, if there is one: as no other column is."""
+        """Name of the column of synthetic ids, distinct from all others; None without ids."""
         name = "id"
         while name in self.columns:
             name += "_"
         return name if self.ids else None
 
     def write(self, path: Path, seed: int | None = None) -> Path:
-        """Write made-up rows as .parquet, independent of each other; other ones each time without a seed."""
+        """Write independent synthetic rows as .parquet; without a seed they differ each time."""
         rng = np.random.default_rng(seed)
         rows = REHEARSED if self.rows is None else self.rows
         columns: dict[str, Any] = {name: column.draw(rows, rng) for name, column in self.columns.items()}
@@ -130,7 +128,7 @@ class Schema(pydantic.BaseModel):
         return write_whole(path, lambda file: parquet.write_table(arrow.table(columns), file), 0o600)
 
     def to_toml(self) -> str:
-        """Return it as a file has it; the inverse of `read_schema`."""
+        """Return the schema as TOML, the inverse of `read_schema`."""
         head = {"rows": self.rows, "ids": self.ids, "id_length": self.id_length}
         lines = [f"{key} = {_value(value)}" for key, value in head.items() if value is not None]
         lines += ["", "[columns]"]
@@ -142,11 +140,11 @@ class Schema(pydantic.BaseModel):
 
 
 REHEARSED = 200
-"""How many rows are made up where the schema does not say."""
+"""Default number of synthetic rows."""
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML has it."""
+    """Format a value as TOML."""
     if isinstance(value, str):
         escaped = "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in value.replace("\\", "\\\\"))
         return '"' + escaped.replace('"', '\\"') + '"'
@@ -156,7 +154,7 @@ def _value(value: Any) -> str:
 
 
 def read_schema(path: Path) -> Schema:
-    """Read a schema; InputError in one sentence that names the file if it is none."""
+    """Read a schema; InputError, with the file's name, if invalid."""
     with readable(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
         text = path.read_text(encoding="utf-8")
     try:
@@ -166,10 +164,10 @@ def read_schema(path: Path) -> Schema:
 
 
 def schema_of(raw: RawTable, *, ranges: bool) -> Schema:
-    """Return what a table is like: the names and types of its columns, and how long its ids are.
+    """Derive a schema from a table: columns, types and length of ids.
 
-    `ranges`: whether it has what tells of single rows, too: how many there are, the least and the greatest number of
-    each column, and the texts that occur, up to `MOST_LEVELS`.
+    `ranges`: whether to include data on single rows: their number, each column's least and greatest number, and up to
+    `MOST_LEVELS` texts.
     """
     lengths = {len(id_) for id_ in raw.ids or ()}
     return Schema(
@@ -195,7 +193,7 @@ def _column(column: AnyArray, ranges: bool) -> Column:
 
 
 def without_unit(name: str) -> tuple[str, str | None]:
-    """Return a column's name and its unit, where that stands behind it in brackets: ``glucose [mg/dl]``."""
+    """Split a column's name into name and unit, as in ``glucose [mg/dl]``."""
     for opening, closing in (("[", "]"), ("(", ")")):
         if name.endswith(closing) and opening in name:
             base, _, unit = name[:-1].rpartition(opening)
