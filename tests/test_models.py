@@ -13,6 +13,7 @@ from model_files import KERNELS, contents, refused
 
 from fedkernel import RBF, KernelPCA, Linear, Prepare
 from fedkernel.ground import InputError, brief
+from fedkernel.ground.storage import FORMAT, FORMAT_VERSION
 from fedkernel.models import Embedding, Model
 from fedkernel.numerics import center_gram, leading_eigenpairs
 from strategies import DisKPCA, FKKMeans
@@ -88,6 +89,9 @@ def test_a_foreign_file_random_bytes_and_none(tmp_path):
     for header in ("no json", "[1]", "3", json.dumps({"format": "another"}), json.dumps({"format": "fedkernel-model"})):
         np.savez(path, header=np.array(header))
         assert "model" in refused(path)
+    told = {"format": FORMAT, "model": "KernelPCA", "version": FORMAT_VERSION, "arrays": [["eigenvalues_"]]}
+    np.savez(path, header=np.array(json.dumps(told)), eigenvalues_=np.ones(3))
+    assert "its arrays do not fit together" in refused(path)
     with path.open("wb") as file:
         np.save(file, np.ones(3))
     refused(path)

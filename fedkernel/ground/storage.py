@@ -73,7 +73,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     if (file_version := header.pop("version", None)) != FORMAT_VERSION:
         raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
-    whole = isinstance(named, list) and set(named) == set(arrays)
+    whole = isinstance(named, list) and all(isinstance(name, str) for name in named) and set(named) == set(arrays)
     known = all(array.dtype.kind in NUMBERS and all_finite(array) for array in arrays.values())
     if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
