@@ -29,31 +29,31 @@ COMMANDS = {
         "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
     ),
     "check": (
-        "checking:check",
+        "check_file:check",
         "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",
     ),
-    "predict": ("predicting:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
+    "predict": ("apply_model:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
     "transform": (
-        "predicting:transform",
+        "apply_model:transform",
         "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
     ),
     "certs": (
-        "machines:certs",
+        "server:certs",
         "Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them.",
     ),
     "identity": (
-        "machines:identity",
+        "server:identity",
         "Make a site's key for letters to its peers, and print the line by which these pin it.",
     ),
-    "serve": ("machines:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
-    "join": ("joining:join", "Join a server as a site, with the site's own data, until the work is done."),
+    "serve": ("server:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
+    "join": ("join:join", "Join a server as a site, with the site's own data, until the work is done."),
     "show": (
         "show:show",
         "Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what "
         "has left.",
     ),
-    "list": ("listing:list_", "List what a configuration can name."),
-    "study": ("study:app", "Show a study, which is all that sites will be asked, and approve it."),
+    "list": ("list_names:list_", "List what a configuration can name."),
+    "study": ("study_commands:app", "Show a study, which is all that sites will be asked, and approve it."),
     "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
     "outbox": ("outbox:app", "Show and check the record of what has left a site."),
 }

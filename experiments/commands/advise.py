@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from experiments import commands
-from experiments.commands.reading import Drop, Form, Id
+from experiments.commands.table_options import Drop, Form, Id
 
 Goal = Literal["components", "clusters"]
 Partition = Literal["vertical", "horizontal", "peers"]

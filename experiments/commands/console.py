@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.group import Group
-from experiments.commands.watching import Watch
+from experiments.commands.progress import Watch
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
@@ -149,7 +149,7 @@ class Follow(Unheard):
 
 def follow_failures(debug: bool) -> Follow:
     """Tell of each run that fails, as it does."""
-    return Follow(say, "experiments.running.carrying_out", tracebacks=debug)
+    return Follow(say, "experiments.running.execution", tracebacks=debug)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ import typer
 import fedkernel.data
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
-from experiments.commands.reading import Reading, how_read
+from experiments.commands.table_options import Reading, how_read
 from experiments.config.overrides import by_path
 from fedkernel import site, wire
 from fedkernel.data import checks

@@ -8,7 +8,7 @@ import typer
 
 import fedkernel.data
 from experiments.commands.console import print_line
-from experiments.commands.reading import Reading
+from experiments.commands.table_options import Reading
 from fedkernel.ground import InputError
 
 

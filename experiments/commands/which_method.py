@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from experiments.commands.candidates import CANDIDATES, Candidate, Situation
+from experiments.commands.pair_table import CANDIDATES, Candidate, Situation
 from fedkernel.ground import InputError
 from fedkernel.protocol import Forecast, Plan
 from fedkernel.strategy import KernelStrategy

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
 from experiments.report.cells import NOTHING, count, seconds
-from experiments.report.formats import Layout
+from experiments.report.table_formats import Layout
 from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
 from fedkernel.ground import write_whole

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.report.axes import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
+from experiments.report.plot_style import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
 from experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
 from fedkernel.models import MAIN, metric_of
 

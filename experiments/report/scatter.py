@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from experiments.report.axes import HUES, MARKERS, beside, plain
+from experiments.report.plot_style import HUES, MARKERS, beside, plain
 from fedkernel.data import kinds_in_order
 from fedkernel.ground import AnyArray, FloatArray
 

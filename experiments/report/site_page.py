@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
-from experiments.report.axes import STYLE
-from experiments.report.row_pictures import places_of
+from experiments.report.plot_style import STYLE
+from experiments.report.row_scatter import places_of
 from experiments.report.scatter import Panel, draw_panels
 from experiments.report.site_rows import SiteRun
 from experiments.report.templates import render

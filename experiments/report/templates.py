@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims import Verdict
-from experiments.report.formats import plain_markdown
+from experiments.report.table_formats import plain_markdown
 
 LOOKS = {
     Verdict.HOLDS: ("holds", "✓ "),

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from experiments.config import Experiment, Shards, Sites
-from experiments.running.site_tables import raw_tables
+from experiments.running.file_tables import raw_tables
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.ground import Divided, FloatArray
 from fedkernel.preparing import TableToPrepare, prepared_here

@@ -9,9 +9,9 @@ import typer
 from experiments import commands
 from experiments.commands.console import Debug, errors, finite
 from experiments.commands.logs import LogJSON, site_log
-from experiments.commands.machines import Insecure, read_tls_of
-from experiments.commands.reading import Reading, as_agreed
-from experiments.commands.receiving import QUOTA, Receiving
+from experiments.commands.receive_files import QUOTA, Receiving
+from experiments.commands.server import Insecure, read_tls_of
+from experiments.commands.table_options import Reading, as_agreed
 from fedkernel import site
 from fedkernel.data import checks
 from fedkernel.engines import grpc

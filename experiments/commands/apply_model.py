@@ -7,7 +7,7 @@ import typer
 
 from experiments import commands
 from experiments.commands.console import Follow, say
-from experiments.commands.reading import Form, Id
+from experiments.commands.table_options import Form, Id
 from fedkernel import data
 from fedkernel.ground import InputError
 

@@ -6,8 +6,8 @@ import numpy as np
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
-from experiments.report.answer import is_central
-from experiments.report.axes import Drawn, pictured
+from experiments.report.page_tables import is_central
+from experiments.report.plot_style import Drawn, pictured
 from experiments.report.scatter import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, Run, setting
 from fedkernel.data import kinds_in_order

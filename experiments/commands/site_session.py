@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from experiments.commands.console import print_line
-from experiments.commands.policies import forecasts_within
-from experiments.commands.reading import how_read
-from experiments.commands.receiving import Receiving
-from experiments.commands.studies import answers_of, show_study
+from experiments.commands.policy_for_study import forecasts_within
+from experiments.commands.receive_files import Receiving
+from experiments.commands.study_text import answers_of, show_study
+from experiments.commands.table_options import how_read
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import client as client_app

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
-from experiments.commands.reading import File, Reading
+from experiments.commands.table_options import File, Reading
 from fedkernel import data, site
 from fedkernel.data import checks
 from fedkernel.ground import InputError

@@ -11,10 +11,10 @@ import numpy as np
 from rich.text import Text
 
 from experiments.commands.advise import Partition
-from experiments.commands.candidates import Situation
 from experiments.commands.console import print_line, say, show
 from experiments.commands.forecast import cells_of
-from experiments.commands.parts import (
+from experiments.commands.pair_table import Situation
+from experiments.commands.table_shapes import (
     Part,
     about_columns,
     as_prepared,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import typer
 
 from experiments.commands.console import print_line, say, show
-from experiments.commands.outcomes import not_finished
+from experiments.commands.result_summary import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
     COSTS,

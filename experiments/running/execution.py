@@ -26,10 +26,10 @@ from experiments.results import (
     write_row_picture,
     write_shapes,
 )
+from experiments.running.column_info import knowing_its_columns
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
-from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, study_of
-from experiments.running.row_pictures import is_pictured, row_picture
+from experiments.running.row_projection import is_pictured, row_picture
 from fedkernel.data import labelled
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.flower_apps import APPS

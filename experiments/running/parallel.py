@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.config import Experiment
-from experiments.running.carrying_out import run_experiment
+from experiments.running.execution import run_experiment
 from experiments.running.planning import due
 from fedkernel.ground import FedkernelError, InputError
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from experiments.commands.console import print_line
-from experiments.commands.studies import answers_of
+from experiments.commands.study_text import answers_of
 from fedkernel.ground import FedkernelError, InputError, RefusedError, find, one_line, own_names
 from fedkernel.protocol import Forecast, Guards, Member
 from fedkernel.site import FREE, Policy, ReplySize, needed_share, reply_sizes, table_shares, within_seconds

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rich.text import Text
 
-from experiments.report.wide import NARROWEST, WideTable
+from experiments.report.terminal_table import NARROWEST, WideTable
 
 
 class Format(StrEnum):

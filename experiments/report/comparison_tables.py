@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from experiments.report.answer import TRAFFIC
 from experiments.report.cells import NOTHING, settings, short_names, swept_of, with_spread, writer, written
-from experiments.report.formats import Layout
+from experiments.report.page_tables import TRAFFIC
+from experiments.report.table_formats import Layout
 from experiments.results import NOISE, Compared, Spread
 from fedkernel.models import ROUNDING, Metric, metric_of
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from experiments.report.axes import Drawn, pictured, plain
+from experiments.report.plot_style import Drawn, pictured, plain
 from experiments.results import Run, setting
 from fedkernel.ground import FloatArray
 
