@@ -1,4 +1,4 @@
-"""The command `fedkernel`: which commands there are; each is imported when it is called."""
+"""The command line `fedkernel`; each command is imported when it is called."""
 
 import importlib
 import signal
@@ -57,11 +57,11 @@ COMMANDS = {
     "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
     "outbox": ("outbox:app", "Show and check the record of what has left a site."),
 }
-"""By name: where it is, in `experiments.commands`, and the sentence of its help that stands in the list of all."""
+"""By name: address in `experiments.commands`, and the sentence in the list of all commands."""
 
 
 class Commands(Group):
-    """All commands, of which the one that is called is imported: neither the version nor the list waits for any."""
+    """Command group that imports only the command that is called."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -102,7 +102,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 
 def _listed() -> None:
-    """Stand for a command in the list; the command itself takes its place when it is called."""
+    """Stand in for a command in the list; the command itself replaces it when it is called."""
 
 
 for _name, (_, _sentence) in COMMANDS.items():
@@ -110,7 +110,7 @@ for _name, (_, _sentence) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; what stands in this folder can be named by its address, after all that is installed."""
+    """Run the command line; modules in the current folder can be named by address, after installed ones."""
     sys.path.append(str(Path.cwd()))
     # An engine ends the processes it started on its way out, which the default action would not give it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

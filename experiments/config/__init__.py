@@ -1,4 +1,4 @@
-"""What a TOML file says: its sections, their rules, what the command line overrides."""
+"""Configuration files of experiments: sections, rules, and overrides from the command line."""
 
 from typing import TYPE_CHECKING
 

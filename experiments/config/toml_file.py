@@ -1,4 +1,4 @@
-"""From a configuration file, and what the command line changes of it, to an experiment."""
+"""Reader of a configuration file, with overrides from the command line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from fedkernel.ground import InputError, parse_toml
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:
-    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says.
+    """Read a configuration file, apply ``--set key=value`` overrides, and validate the result.
 
-    With `quick` what its table ``[quick]`` changes is changed before them.
+    With `quick` the changes of its table ``[quick]`` come before them.
     """
     table, text = read_table(path, overrides, quick=quick)
     return Experiment.from_table(table, str(path), text)
@@ -26,9 +26,9 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
     Returns
     -------
     table : dict
-        Where relative paths are in it, with the folder of the file, from which they count, as ``folder``.
+        If there are relative paths in it, with the file's folder, their base, as ``folder``.
     text : str
-        The file as it stands, and the overrides as comments; where relative paths are in it, that folder comes first.
+        The file, with the overrides as comments; if it has relative paths, that folder comes first.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -48,14 +48,14 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
         lines = "".join(f"#   {' '.join(override.split())}\n" for override in overrides)
         text = f"{text.rstrip()}\n\n# Changed on the command line:\n{lines}"
     if "folder" not in table and _has_relative_path(table):
-        # what is kept of the experiment is read elsewhere, and must mean the same files there
+        # the stored copy is read from another folder, and must mean the same files there
         table["folder"] = str(path.parent.resolve())
         text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
     return table, text
 
 
 def _rehearsal(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a configuration as its table ``[quick]`` changes it."""
+    """Return a configuration changed by its table ``[quick]``."""
     changes = table.get("quick")
     if not isinstance(changes, dict) or not changes:
         raise InputError(f"{path} has no table [quick], which says what --quick changes")
@@ -65,7 +65,7 @@ def _rehearsal(table: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _has_relative_path(value: Any, key: str = "") -> bool:
-    """Tell whether data are named by a relative path anywhere in a table, sweeps and cases included."""
+    """Return whether data are named by a relative path anywhere in a table, sweeps and cases included."""
     if isinstance(value, Mapping):
         return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
     if isinstance(value, list):

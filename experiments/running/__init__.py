@@ -1,4 +1,4 @@
-"""From an experiment to its runs: the plan, the runs, the folder they are kept in."""
+"""Execution of experiments: the planned runs, their execution, and the output folder."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a model that was fitted on a named data set knows of its columns, by which it is applied to files."""
+"""Column names and scaling of named data sets, stored with a model so that files can be given to it."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +16,7 @@ PER_COLUMN = {
     "minmax": Prepare(scale="minmax"),
     "center": Prepare(scale="none"),
 }
-"""What ``scale`` of a data set does, as tables are prepared: all rows are in one place."""
+"""`Prepare` equivalents of a data set's ``scale``, all rows being in one place."""
 
 
 class _Known(NamedTuple):
@@ -25,9 +25,9 @@ class _Known(NamedTuple):
 
 
 def knowing_its_columns(result: Result[Any], run: Planned) -> Result[Any]:
-    """Return a result with the names of the set's columns, and how these were scaled, where rows are divided.
+    """Return a result with the data set's column names and scaling, where rows are divided.
 
-    Not where the run knows its columns, where the set has no names for them, nor where each row is scaled by itself.
+    Unchanged if the run knows its columns, the set has no names for them, or each row is scaled by itself.
     """
     data = run.point.experiment.data
     if not isinstance(data, DataSpec) or run.strategy.partition != "horizontal" or result.columns:

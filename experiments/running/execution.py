@@ -1,4 +1,4 @@
-"""Carries an experiment out: leaves out the runs that are done, measures and records each, writes the report."""
+"""Execution of an experiment: runs the missing runs, records each, and writes the report."""
 
 import json
 import logging
@@ -51,17 +51,17 @@ from fedkernel.wire import Job, Study
 log = logging.getLogger(__name__)
 
 SAME = 3
-"""So many runs that fail of one cause, and none that does not, mean that it is no run's."""
+"""Failed runs of one cause, with no finished run, after which the experiment stops."""
 
 AT_SITES = ("superlink",)
 """Engines whose nodes may hold their own data, besides `fedkernel serve`."""
 
 Progress = Callable[[str, int, int], None]
-"""Told the name of the run that has just finished, how many are done, and how many there are."""
+"""Callback with the name of the run just finished, the number of finished runs, and the total."""
 
 
 class Outcome(NamedTuple):
-    """What an experiment came to.
+    """Runs, claims and failures of an experiment.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """Which runs have failed, in a sentence; empty: none."""
+        """One sentence about the failed runs; empty if none failed."""
         total = len(self.rows) + len(self.missing) + len(self.failed)
         return summary_of(self.failed, total) if self.failed else ""
 
@@ -93,9 +93,9 @@ def run_experiment(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Outcome:
-    """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
+    """Run all unfinished runs, write rows, models and the report, and return all rows and claims.
 
-    A run that fails is written down with its cause, and the next one begins.
+    A failed run is recorded with its cause, and the next one begins.
 
     Parameters
     ----------
@@ -104,17 +104,17 @@ def run_experiment(
         Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
         ``results/<id>/``, ``plots/``, ``report.html``.
     restart : bool
-        Throw away what the folder holds of an experiment; other files in it stay.
+        Delete the experiment that the folder holds; other files in it stay.
     progress : callable, optional
     engine : callable, optional
-        Carries out a job, where the engine of that name needs to be told more than the configuration says.
+        Runs a job, in place of the configuration's engine with its default options.
 
     Raises
     ------
     InputError
-        For anything wrong with the configuration, its data or the folder, and where all runs fail of such.
+        For anything wrong with the configuration, its data or the folder, and where all runs fail for such a reason.
     ProtocolError
-        If all runs fail of something else.
+        If all runs fail for other reasons.
     EngineError
         If the engine cannot go on.
     """
@@ -166,7 +166,7 @@ def run_experiment(
 def _is_hopeless(
     failed: Sequence[Planned], failures: Sequence[Failure], todo: Sequence[Planned], some_finished: bool
 ) -> bool:
-    """Tell whether all runs would fail as these, the first ones, have: of one cause, at different settings if any."""
+    """Return whether the first runs all failed of one cause, at different settings if there are any."""
     if some_finished or len(failed) < SAME or len({failure.cause for failure in failures}) > 1:
         return False
     tried, all_ = ({(run.method.name, run.point.suffix) for run in runs} for runs in (failed, todo))
@@ -174,7 +174,7 @@ def _is_hopeless(
 
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
-    """Hold the claims against the runs, and write the report, of those that are there."""
+    """Check the claims against the finished runs, and write the report."""
     outcome = judged(experiment, runs, out)
     write_report(
         out,
@@ -189,7 +189,7 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 
 
 def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
-    """Hold the claims against the runs that are there, in an output folder that says which have failed."""
+    """Check the claims against the finished runs; failures are read from the output folder."""
     rows, failed = in_order(runs), failures_in(out, experiment, runs)
     claims = check_claims(experiment.claim, rows, experiment.due, failed)
     without = {failure.id for failure in failed}
@@ -197,7 +197,7 @@ def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 
 
 def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
-    """Return the ids of the runs without a row: those that have failed, or have not been begun."""
+    """Return the ids of the runs without a row: failed, or not begun."""
     finished = {run.id for run in runs}
     return [id_ for id_ in due(experiment) if id_ not in finished]
 
@@ -205,7 +205,7 @@ def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
 def _carry_out(
     experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
 ) -> Iterator[tuple[Planned, Run | FailedRun]]:
-    """Yield a row for each run as it finishes, or why it does not: strategies through the engine, baselines here."""
+    """Yield each run's row, or its failure, as it ends: strategies through the engine, baselines here."""
     references = References()
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
@@ -239,7 +239,7 @@ def _carry_out(
 
 
 def _row_or_why(run: Planned, references: "References", out: Path) -> Run | FailedRun:
-    """Return the row of a strategy's run whose result is there, or of a baseline, or why there is none."""
+    """Return the row of a baseline or of a strategy's stored result, or the failure."""
     try:
         if run.baseline is not None:
             return _baseline_row(run, run.baseline, references, out)
@@ -250,20 +250,20 @@ def _row_or_why(run: Planned, references: "References", out: Path) -> Run | Fail
 
 
 class Reference(NamedTuple):
-    """An exact answer, and what finding it took, with as many threads as a client has."""
+    """An exact answer and its duration, with the thread count of a client."""
 
     model: Model
     duration: Duration
 
 
 class References:
-    """Exact answers by data and method, computed once for all runs that are compared with them."""
+    """Cache of exact answers by data and method, for all runs that are compared with them."""
 
     def __init__(self) -> None:
         self._known: dict[str, Reference] = {}
 
     def of(self, run: Planned) -> Reference | None:
-        """Return what a run's method finds with all data in one place; None where that is not asked for."""
+        """Return the central answer of a run's method; None without one, or where none is wanted."""
         experiment, strategy = run.point.experiment, run.strategy
         if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
@@ -312,7 +312,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 
 
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
-    """Return how far clusters are those of the first seed: each model labels all rows that this run was about.
+    """Return the agreement of a run's clusters with those of the first seed, on all rows.
 
     Only where these are here; of sites that hold their own data it is in the result, from a comparison among them
     (`strategies.stability`). The first seed's own run has none. Where its result is missing, a sentence says so.
@@ -330,7 +330,10 @@ def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float],
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
-    """Write the errors of the estimates into the last row of each iteration t, or of each round where there is no t."""
+    """Write the estimates' errors into the last history row of each iteration t.
+
+    Without iterations, into each round's row.
+    """
     rows = {row["values"]["t"]: row for row in history if "t" in row.get("values", {})}
     steps = list(rows.values()) or [row for row in history if row["round"] > 0]
     for name, values in errors.items():
@@ -339,7 +342,7 @@ def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[flo
 
 
 def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the means over outer iterations, where the method has such, of floats and of Lanczos iterations."""
+    """Return means over outer iterations of floats and Lanczos iterations; empty without outer iterations."""
     rows = [row for row in history if "t" in row.get("values", {})]
     if not rows:
         return {}
@@ -350,7 +353,7 @@ def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _parallel(history: Sequence[Mapping[str, Any]]) -> float:
-    """Return what the clients' computing takes where each has a machine of its own: a round waits for the slowest."""
+    """Return the clients' computing seconds on separate machines: the sum over rounds of the slowest client's."""
     return float(sum(row.get("slowest_seconds", 0.0) for row in history))
 
 
@@ -373,7 +376,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
 
 
 def _unlabelled(run: Planned) -> list[str]:
-    """Say that some of a run's rows have no label, which what compares with labels leaves out."""
+    """Return the warning that some rows have no label; metrics that compare with labels leave them out."""
     known = labelled([] if run.all_classes is None else run.all_classes)
     if known.all():
         return []
@@ -384,7 +387,7 @@ def _unlabelled(run: Planned) -> list[str]:
 def _keep_pictures(
     run: Planned, models: Sequence[Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
 ) -> None:
-    """Keep what the report is to show: components over the columns where these are pixels, and where the rows lie."""
+    """Store the report's pictures: component directions where columns are pixels, and row coordinates."""
     components = [model for model in models if isinstance(model, KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
         write_directions(out, run.id, directions)
@@ -409,6 +412,6 @@ def _common(run: Planned) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Return what the numbers may depend on: versions and the number of processors."""
+    """Return the versions of packages and the number of processors."""
     packages = {name: version(name) for name in ("fedkernel", "flwr", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **packages, "processors": str(os.cpu_count())}

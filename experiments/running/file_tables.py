@@ -1,7 +1,7 @@
-"""The clients' tables where ``[data]`` names files: read as sites read them, names checked, rows aligned by ids.
+"""The clients' tables from files of ``[data]``: read as sites read them, names checked, rows aligned by ids.
 
-`files_of` settles what each client reads, as its own process does then; `raw_tables` are what the files hold, and
-`tables_of` the numbers that the clients get.
+`files_of` settles the options of each file, as its client uses them; `raw_tables` are the files' contents, and
+`tables_of` the numbers for the clients.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,17 @@ from fedkernel.site import find_rows
 from fedkernel.wire import hash_ids
 
 CHOICES = ("columns", "label", "drop")
-"""Options that name columns: with columns divided, a file has some of them."""
+"""Options that name columns; with columns divided, each file needs only some of the named ones."""
 
 
 def files_of(data: Shards, divided: Divided) -> list[SiteFile]:
-    """Return the files, each with what of it is used: where rows are divided, the first one's columns in its order.
+    """Return the files with their own options; where rows are divided, with the first file's column order.
 
     Raises
     ------
     InputError
-        Where rows are divided, columns of other names than the first's; where columns are, an option that names a
-        column that no file has.
+    Where rows are divided, columns of other names than the first's; where columns are, an option that names a
+    column that no file has.
     """
     return list(_files_of(tuple(data.files), divided, _versions(data)))
 
@@ -56,15 +56,15 @@ def check_files(data: Shards) -> None:
 def raw_tables(
     data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[RawTable]:
-    """Return what the files hold, of equal columns or equal rows: before `Prepare`, which is for these.
+    """Return the files' contents with rows aligned, before `Prepare`.
 
     Parameters
     ----------
     data : Shards
     divided : {"vertical", "horizontal"}
-        With columns divided, rows that are known by ids are those, and in the order, of a run between sites.
+        With columns divided, rows with ids are those of a run between sites, in its order.
     run : str
-        Its id, on which that order depends, and on its seed.
+        Id of the run; with the seed it decides that order.
     seed : int
     prepare : Prepare, optional
         Without the rows that it drops.
@@ -75,12 +75,12 @@ def raw_tables(
 
 
 def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[Rows]:
-    """Return the numbers that the clients get, CSR where a file is sparse; otherwise as `raw_tables`.
+    """Return the clients' numbers, CSR where a file is sparse; otherwise as `raw_tables`.
 
     Raises
     ------
     InputError
-        A cell that is empty or text: the sentence names file, row and column.
+        For an empty or text cell: the sentence names file, row and column.
     """
     tables = []
     places = _positions(data, divided, run, seed, _ids(data, divided))
@@ -93,15 +93,15 @@ def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
 def labels_of(
     data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[AnyArray] | None:
-    """Return the labels of each client's rows, or, with columns divided, once those of all rows; None without.
+    """Return the labels of each client's rows, or with columns divided those of all rows; None without.
 
-    With several label columns, the first counts. The class of a row without a label is None; of files without any
-    label there are none.
+    With several label columns, the first counts. The class of a row without a label is None; of files without any label
+    there are none.
 
     Raises
     ------
     InputError
-        Files with a label column beside such without one.
+        If only some files have a label column.
     """
     tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
     labelled_tables = [raw for raw in tables if raw.labels]
@@ -118,7 +118,7 @@ def labels_of(
 
 
 def are_aligned(data: Shards, divided: Divided) -> bool:
-    """Return whether rows are known by ids, so that each run has them in an order of its own."""
+    """Return whether rows have ids, so that each run has them in an order of its own."""
     return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
 
 
@@ -161,7 +161,7 @@ def _files_of(files: tuple[SiteFile, ...], divided: Divided, versions: tuple[Ver
 
 
 def _with_own(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
-    """Return the files, of whose options each has the columns that are its own; of those without a header, all."""
+    """Return the files, each with only its own columns in its options; a file without a header keeps all."""
     everywhere = dict.fromkeys(name for header in headers for name in header)
     own: list[SiteFile] = []
     for file, header in zip(files, headers, strict=True):
@@ -187,7 +187,7 @@ def _is_arrays(file: SiteFile) -> bool:
 
 
 def _header(file: SiteFile) -> tuple[str, ...]:
-    """Return the names of all columns of a file; none where it has no names."""
+    """Return the names of all columns of a file; empty where it has no names."""
     unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in ("id", *CHOICES)}
     bare = replace(file, **unsaid)
     if _is_arrays(file):
@@ -236,7 +236,7 @@ def _ids(data: Shards, divided: Divided) -> list[tuple[str, ...] | None]:
 def _positions(
     data: Shards, divided: Divided, run: str, seed: int, ids: Sequence[tuple[str, ...] | None]
 ) -> list[Positions | None]:
-    """Return which rows of each file a run works on, as sites agree on them, whose ids are hashed without a key."""
+    """Return each file's row positions in a run, agreed as sites do, with ids hashed without a key."""
     if divided == "horizontal" or not any(own is not None for own in ids):
         return [None] * len(ids)
     hashed = {}

@@ -1,4 +1,4 @@
-"""Many experiments, as many side by side as there are processors and memory, each with a folder of its own."""
+"""Parallel execution of many experiments, limited by processors and memory, each with its own folder."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from experiments.running.planning import due
 from fedkernel.ground import FedkernelError, InputError
 
 SHARE = 0.8
-"""Of the machine's memory that experiments may take together."""
+"""Fraction of the machine's memory for all experiments together."""
 
 GB = 1e9
 
@@ -24,7 +24,7 @@ LOST = "a process was ended from outside, perhaps for want of memory; the same c
 
 
 class Ended(NamedTuple):
-    """An experiment that has come to its end, or to an error, after so many seconds."""
+    """An experiment that finished or failed, and its seconds."""
 
     experiment: Experiment
     seconds: float
@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far all experiments are: the names of those that run, how many runs are finished, and how many there are."""
+    """Progress of all experiments: names of the running ones, finished runs, and total runs."""
 
     running: list[str]
     done: int
@@ -54,9 +54,9 @@ def run_all(
     restart: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Iterator[Ended]:
-    """Carry out what is not done yet of each experiment, in ``out/NAME``, and yield each as it ends.
+    """Run each experiment in ``out/NAME``, skipping finished runs, and yield each as it ends.
 
-    What one raises ends it alone, and its runs that fail are among what was wrong.
+    An exception ends its experiment alone; failed runs count as an error of their experiment.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def run_all(
         With names that differ.
     out : Path
     jobs : int, optional
-        How many run side by side at most, by default as many as there are processors; fewer where their memory
-        (``paper.memory``) is more than the machine has to give.
+        Most experiments at a time, by default the number of processors; fewer where their memory (``paper.memory``)
+        exceeds the machine's.
     restart : bool
         As for `run_experiment`.
     progress : callable, optional
-        Told about every second.
+        Called about every second.
     """
     jobs = jobs or os.cpu_count() or 1
     runs = {experiment.name: len(due(experiment)) for experiment in experiments}
@@ -91,7 +91,7 @@ def run_all(
                 if progress is not None:
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
                     progress(Progress([its.name for its, _ in running.values()], done, sum(runs.values())))
-        except BrokenProcessPool:  # by one of those that run: with a process lost a pool begins no other
+        except BrokenProcessPool:  # with a process lost a pool begins no other
             interrupted = [experiment for experiment, _ in running.values()]
             yield from (Ended(experiment, 0.0, LOST) for experiment in interrupted)
             yield from (Ended(experiment, 0.0, "not begun: another's process was ended") for experiment in waiting)
@@ -102,7 +102,7 @@ def run_all(
 
 
 def fitting(waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: int, memory: float) -> list[Experiment]:
-    """Return those that can begin beside the ones that run, in order: one always can by itself; memory in GB."""
+    """Return the waiting experiments that can start now, in order; one always can alone (memory in GB)."""
     begun = list(running)
     for experiment in waiting:
         if not begun or (len(begun) < jobs and sum(map(_memory, [*begun, experiment])) <= memory):
@@ -111,7 +111,7 @@ def fitting(waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: 
 
 
 def _carry_out(table: tuple[Mapping[str, Any], str, str], out: Path, restart: bool) -> str | None:
-    """Carry an experiment out in a process of the pool, and return what was wrong, if something was."""
+    """Run an experiment in a process of the pool; return its error, if any."""
     try:
         return run_experiment(Experiment.from_table(*table), out, restart=restart).summary or None
     except FedkernelError as error:
@@ -132,7 +132,7 @@ def _memory(experiment: Experiment) -> float:
 
 
 def _finished(folder: Path) -> int:
-    """Return how many runs are finished in a folder, at a glance."""
+    """Return the number of finished runs in a folder, by counting lines."""
     try:
         return (folder / "runs.jsonl").read_bytes().count(b"\n")
     except FileNotFoundError:
@@ -140,5 +140,5 @@ def _finished(folder: Path) -> int:
 
 
 def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the process that has the pool, which ends this one."""
+    """Ignore Ctrl-C in this process; the pool's owner handles it and ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

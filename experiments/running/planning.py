@@ -1,4 +1,4 @@
-"""The runs that follow from a configuration, each settled and checked before any of them begins."""
+"""The runs of a configuration, each settled and checked before any of them begins."""
 
 import copy
 import hashlib
@@ -25,19 +25,19 @@ from fedkernel.strategy import KernelStrategy, check_phases, strategy_of
 from fedkernel.wire import RunSpec, Study
 
 LONGEST_ID = 150
-"""Bytes of a run's id, which names a folder."""
+"""Most bytes of a run's id, which names a folder."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of the swept values, and the experiment it makes."""
+    """One combination of swept values, with the resulting experiment."""
 
     values: dict[str, Any]
     experiment: Experiment
 
     @property
     def where(self) -> str:
-        """Say for errors which point it is."""
+        """The swept values as text, for errors."""
         return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
 
     @property
@@ -47,7 +47,7 @@ class Point:
 
 
 def points(experiment: Experiment) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; itself if nothing is swept."""
+    """Yield the experiment at every combination of swept values; itself without a sweep."""
     where = f"{experiment.source}: sweep"
     for point in experiment.settings:
         swept = copy.deepcopy(experiment.table)
@@ -57,7 +57,7 @@ def points(experiment: Experiment) -> Iterator[Point]:
 
 
 def run_id(method: Method, point: Point, seed: int) -> str:
-    """Return the id of one run: readable, and fit for a folder's name."""
+    """Return a run's id: readable, and fit for a folder's name."""
     whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
     if len(whole.encode()) <= LONGEST_ID:
         return whole
@@ -66,19 +66,19 @@ def run_id(method: Method, point: Point, seed: int) -> str:
 
 
 MANY = ("strategy", "baseline", "seeds", "sweep", "case")
-"""What of a configuration says which runs there are, and not what each of them is."""
+"""Sections that decide the set of runs, and not the content of each."""
 
 SHOWN = ("title", "claim", "report", "paper", "quick")
-"""What of it decides no run."""
+"""Sections that decide no run."""
 
 
 def due(experiment: Experiment) -> list[str]:
-    """Return the ids of all runs of an experiment, in order, without a look at its data."""
+    """Return the ids of all runs of an experiment, in order, without reading its data."""
     return list(meanings(experiment))
 
 
 def meanings(experiment: Experiment) -> dict[str, str]:
-    """Return all that decides each run of an experiment, as text, by the run's id, in order."""
+    """Return the text of all that decides each run, by the run's id, in order."""
     texts: dict[str, str] = {}
     for point in points(experiment):
         its = point.experiment
@@ -93,7 +93,7 @@ def meanings(experiment: Experiment) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Planned:
-    """One run to carry out, everything about it settled and checked.
+    """One run to execute, settled and checked.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Planned:
     point : Point
     seed : int
     strategy : KernelStrategy
-        A baseline has the one whose central counterpart it is.
+        For a baseline, the strategy that has it as its central counterpart.
     baseline : Baseline, optional
         None: the run is the strategy's.
     shapes : tuple of (int, int)
@@ -122,15 +122,15 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side.
+        """The clients' tables, loaded on access; empty where sites hold their own.
 
-        None are here where sites hold their own.
+        Those of a large sweep do not fit into memory together.
         """
         return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
 
     @property
     def tables(self) -> Sequence[Any]:
-        """The clients' tables as they are before the run, which may prepare them."""
+        """The clients' tables before the run, which may prepare them."""
         experiment = self.point.experiment
         if (prepare := experiment.prepare) is None:
             return self.shards
@@ -138,7 +138,7 @@ class Planned:
 
     @property
     def dropped(self) -> list[int]:
-        """How many rows of each client's file, if rows are divided and files here, are left out for an empty cell."""
+        """The number of rows of each client's file left out for an empty cell, with rows divided."""
         data, prepare = self.point.experiment.data, self.point.experiment.prepare
         drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
         if not drops or not isinstance(data, Shards):
@@ -147,13 +147,13 @@ class Planned:
 
     @property
     def order(self) -> str:
-        """What tells orders of the rows apart: the run's id where it aligns them by ids, or else nothing."""
+        """A key for the order of the rows: the run's id if they are aligned by ids, else ""."""
         data = self.point.experiment.data
         return self.id if isinstance(data, Shards) and are_aligned(data, self.strategy.partition) else ""
 
     @property
     def classes(self) -> Classes:
-        """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
+        """The labels of each client's rows, if rows are divided; float labels are measurements, and no classes."""
         labels = None if self._partition is None else self._partition.labels
         if self._in_files is not None and self.strategy.partition == "horizontal":
             labels = tuple(self._in_files)
@@ -161,7 +161,7 @@ class Planned:
 
     @property
     def all_classes(self) -> AnyArray | None:
-        """The labels of all rows, if they have some, one client's after the other's where rows are divided."""
+        """The labels of all rows, if any; where rows are divided, one client's after the other's."""
         labels = None if self._partition is None else self._partition.all_labels
         if self._in_files is not None:
             labels = np.concatenate(self._in_files)
@@ -170,7 +170,8 @@ class Planned:
     def directions(self, models: Sequence[KernelPCA]) -> FloatArray | None:
         """Return each component's direction over the columns, X^T u (VFedPCA paper, equation 10), as square pictures.
 
-        Of one model, or of each client's for its own columns: shape (k, side, side). None for clients' own files.
+        From one model, or from each client's for its own columns: shape (k, side, side). None unless the data are a
+        divided data set.
         """
         if (partition := self._partition) is None:
             return None
@@ -182,7 +183,7 @@ class Planned:
 
     @property
     def _in_files(self) -> list[AnyArray] | None:
-        """The labels that clients' own files have, as `labels_of` returns them."""
+        """The labels in the clients' own files, from `labels_of`."""
         data = self.point.experiment.data
         if not isinstance(data, Shards):
             return None
@@ -197,17 +198,17 @@ class Planned:
 
     @property
     def first(self) -> str:
-        """The id of the run of the same method and settings with the first seed, with whose clusters others compare."""
+        """The id of the same method's run at the same settings with the first seed, for comparing clusters."""
         return run_id(self.method, self.point, self.point.experiment.seeds[0])
 
     @property
     def _compared(self) -> str | None:
-        """The run with whose clusters sites compare those of this one; None where there are none, or it is itself."""
+        """The id of the run to compare clusters with at the sites; None without clusters, or for that run."""
         return self.first if self.first != self.id and self.strategy.comparison_plan(self.first) else None
 
     @property
     def spec(self) -> RunSpec:
-        """The run as a job has it."""
+        """The run as an entry of a job."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
@@ -229,14 +230,14 @@ class Planned:
 
 
 def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None:
-    """Return the study of an experiment's runs, where sites that hold their own data are to approve one."""
+    """Return the study of an experiment's runs, if sites that hold their own data are to approve one."""
     if not isinstance(experiment.data, Sites):
         return None
     return Study(name=experiment.name, runs=[run.spec for run in planned if run.baseline is None])
 
 
 def plan(experiment: Experiment) -> list[Planned]:
-    """Return all runs of an experiment, checked as far as can be without running them.
+    """Return all runs of an experiment, checked without running them.
 
     Raises
     ------
@@ -271,7 +272,7 @@ def plan(experiment: Experiment) -> list[Planned]:
 
 
 def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widths) -> Planned:
-    """Settle and check one run of a method: what its clients hold must suit it, kernel widths by rule get numbers."""
+    """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
         find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
@@ -302,7 +303,7 @@ def _check_there(experiment: Experiment, seed: int) -> None:
 def _check_data(
     method: Method, pair: type[KernelStrategy[Any]], experiment: Experiment, shards: Sequence[Rows]
 ) -> None:
-    """Refuse data divided the other way, which no client could notice, and sparse rows for clients of dense ones."""
+    """Refuse data divided the wrong way, and sparse rows for a client of dense ones."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
         kind = experiment.partition.kind
         raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
@@ -321,7 +322,7 @@ def _check_data(
 
 
 def _shards(experiment: Experiment, seed: int, divided: Divided, run: str) -> list[Rows]:
-    """Return the clients' tables, as a run of this id has them where they are the clients' own files."""
+    """Return the clients' tables, prepared and aligned as in the run of this id."""
     if isinstance(experiment.data, Sites):
         return []
     if experiment.prepare is not None:

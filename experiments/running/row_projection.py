@@ -1,4 +1,4 @@
-"""Where a run puts the rows, for the report's pictures: of runs whose rows are all here."""
+"""Two coordinates of each row for the report's pictures, for runs with all rows here."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,22 +14,22 @@ from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 
 
 def is_pictured(run: Planned) -> bool:
-    """Tell whether a run's rows are to be drawn: as the report's options say, and of the first seed only."""
+    """Return whether a run's rows are drawn: by the report's options, and for the first seed only."""
     experiment = run.point.experiment
     wanted = not run.point.values if experiment.report.rows is None else experiment.report.rows
     return wanted and bool(run.shards) and run.seed == experiment.seeds[0]
 
 
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
-    """Return where a model puts the rows; None where it gives them fewer than two coordinates, or has none of them.
+    """Return a model's row coordinates for the report; None if there are fewer than two.
 
     Parameters
     ----------
     run : Planned
     model : Model
-        Of an isolated baseline client 0's, which here gets all rows to place.
+        Of an isolated baseline client 0's, here with the rows of all clients.
     outputs : mapping of int to mapping of str to ndarray
-        What the simulated sites kept: their labels.
+        Stored outputs of the simulated sites: their labels.
     """
     labels: AnyArray | None = None
     classes = run.all_classes
@@ -48,11 +48,11 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
         return None
     if (points := along_two(coordinates, turn=isinstance(model, KernelKMeans))) is None:
         return None
-    kept = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
-    if sum(map(len, kept)) == rows:
-        labels = np.concatenate(kept)
+    site_labels = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
+    if sum(map(len, site_labels)) == rows:
+        labels = np.concatenate(site_labels)
     if labels is None and run.point.experiment.report.rows is None and classes is None:
-        return None  # points of one colour say little that nobody asked for
+        return None  # by default no picture of points in one colour
     picture = RowPicture(points)
     if classes is not None and len(classes) == rows:
         picture = replace(picture, classes=np.where(labelled(classes), classes.astype(str), NO_LABEL)[drawn])
