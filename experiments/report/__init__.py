@@ -1,4 +1,4 @@
-"""Tables and figures of an experiment."""
+"""Report of an experiment: tables, figures and pages."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Two experiments side by side: a table for each metric, one for what the runs took, all figures in full."""
+"""Tables that compare two experiments: one for each metric, one for costs, and all figures in full."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "differen
 
 
 def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
-    """Lay out one metric, a row for each method and setting.
+    """Lay out one metric's comparison, a row for each method and setting.
 
     Parameters
     ----------
     compared : sequence of Compared
-        Of that metric, one at least.
+        Of one metric, at least one.
     sides : str
-        What A and B are, for the title.
+        Names of A and B, for the title.
     """
     swept, metric = swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
     ways = dict.fromkeys(c.difference.paired for c in compared if c.difference and c.difference.error is not None)
@@ -43,14 +43,14 @@ def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
 
 
 def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
-    """Lay out what the runs took, A's mean and B's where they differ, with a star where by more than noise.
+    """Lay out the runs' mean costs, A's and B's where they differ; a star marks more than noise.
 
     Parameters
     ----------
     costs : mapping of str to sequence of Compared
         By the names of `COSTS`, all of the same methods and settings.
     sides : str
-        What A and B are, for the title.
+        Names of A and B, for the title.
     """
     rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
     swept = swept_of(row[0].run.point for row in rows)
@@ -68,8 +68,8 @@ def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list
     Returns
     -------
     headings : list of str
-        ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"),
-        the `IN_FULL`, ``verdict``.
+    ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"),
+    the `IN_FULL`, ``verdict``.
     rows : list of list
     """
     swept = swept_of(c.run.point for c in compared)
@@ -97,7 +97,7 @@ def _side(spread: Spread | None, metric: Metric) -> str:
 
 
 def _difference(c: Compared) -> str:
-    """Write B's mean less A's, and how far chance is taken to reach."""
+    """Format the mean of B minus that of A, with the range of chance."""
     if c.difference is None or not math.isfinite(c.difference.mean):
         return NOTHING
     metric, mean, error = metric_of(c.figure), c.difference.mean, c.difference.error

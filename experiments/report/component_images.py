@@ -1,4 +1,4 @@
-"""Directions in the space of the columns as pictures, where each column is a pixel: what a component looks for."""
+"""Images of the components' directions over the columns, each column being a pixel."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,17 +10,18 @@ from experiments.results import Run, setting
 from fedkernel.ground import FloatArray
 
 MOST_COMPONENTS, MOST_SETTINGS = 3, 4
-"""Of each method, pictures that are drawn."""
+"""Most images of each method, and most settings."""
 
 
 def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> Drawn | None:
-    """Draw the leading directions of each method's run with the first seed: a row for a method, a block for a setting.
+    """Draw each method's leading directions in its run with the first seed.
+
+    A row is a method, a block of columns a setting.
 
     Parameters
     ----------
-    runs : sequence of Run
     directions : mapping of str to ndarray of shape (k, rows, columns)
-        By the id of a run; those that it lacks have no pictures.
+        By the id of a run; runs without an entry are not drawn.
     """
     if not (having := pictured(runs, directions)):
         return None

@@ -1,4 +1,4 @@
-"""The tables of a report's page: what was asked, a table for each group of methods, and then what it took."""
+"""Tables of a report's page: for each group of methods its answers, and then its costs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from fedkernel.models import MAIN, metric_of
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
 ROUNDED = 1e-12
-"""Means of metrics below this are not told apart as better and worse."""
+"""Metric means below this count as equal."""
 
 
 class Cell(NamedTuple):
-    """A figure as it is shown, the number that rows are sorted by, and whether it is the best of its column."""
+    """A figure's text, the number that rows are sorted by, and a mark for the column's best."""
 
     text: str
     value: float | None = None
@@ -24,7 +24,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of a group of methods: headings after the method's name, and a row for each method and setting."""
+    """Table of a group of methods: headings after the method's name, and a row for each method and setting."""
 
     group: str
     headings: list[str]
@@ -32,7 +32,7 @@ class Table(NamedTuple):
 
 
 def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
-    """Return what the methods answered, as far as they have any of the metrics, by group."""
+    """Return the tables of the methods' metrics, by group."""
     tables = []
     for group, same in by_group(summaries).items():
         having = [name for name in metrics if any(s.metrics.get(name) for s in same)]
@@ -44,7 +44,7 @@ def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[
 
 
 def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
-    """Return what the methods' runs took, by group."""
+    """Return the tables of the runs' costs, by group."""
     tables = []
     for group, same in by_group(summaries).items():
         columns, best = {}, {}
@@ -60,7 +60,7 @@ def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Ta
 
 
 def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """Put together what is to be compared, in order of first appearance."""
+    """Group summaries of comparable methods, in order of first appearance."""
     groups: dict[str, list[Summary]] = {}
     for s in summaries:
         groups.setdefault(s.group or "", []).append(s)
@@ -68,9 +68,9 @@ def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
-    """Return method, setting and the sizes of its clusters, largest first, of the runs that have them.
+    """Return method, setting and cluster sizes, largest first, of the runs with clusters.
 
-    Of those whose sites hold their own data, as far as these told them: by site, in steps.
+    For runs whose sites hold their own data, the sizes that the sites reported: by site, in steps.
     """
     rows = []
     first = {(run.name, setting(run.point)): run.seed for run in reversed(runs)}
@@ -86,7 +86,7 @@ def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[t
 
 
 def _sizes_by_site(run: Run) -> list[dict[str, float]]:
-    """Return for each cluster how many rows each site told of it, of the largest cluster first; none if none did."""
+    """Return each cluster's rows by site, largest cluster first; empty if no site reported any."""
     clusters: dict[str, dict[str, float]] = {}
     for row in run.history:
         for name, number in row.values.items():
@@ -102,7 +102,7 @@ def _at(site: tuple[str, float]) -> str:
 
 
 def shown(s: Summary, name: str) -> str:
-    """Write a metric; that of the reference itself says so."""
+    """Format a metric; the reference's own is marked as such."""
     spread = s.metrics.get(name)
     return (
         "0 (reference)"
@@ -112,7 +112,7 @@ def shown(s: Summary, name: str) -> str:
 
 
 def is_central(method: Summary | Run) -> bool:
-    """Tell a baseline with all data in one place."""
+    """Return whether a method is a baseline with all data in one place."""
     return method.kind == "baseline" and method.method.lower().startswith("central")
 
 
@@ -128,7 +128,7 @@ def _table(
 
 
 def _metric(s: Summary, name: str) -> Cell:
-    """Write a metric, with its spread over the seeds where there is any."""
+    """Format a metric, with its spread over the seeds where there is any."""
     if (spread := s.metrics.get(name)) is None:
         return Cell(NOTHING)
     alone = replace(s, metrics={name: replace(spread, std=spread.std or None)})
@@ -136,7 +136,7 @@ def _metric(s: Summary, name: str) -> Cell:
 
 
 def _took(s: Summary, name: str) -> Cell:
-    """Write seconds, bytes or a count, of a run or a metric."""
+    """Format seconds, bytes or a count, of a run or a metric."""
     if (spread := s.spread(name)) is None:
         return Cell(NOTHING)
     write = writer(name)
@@ -145,7 +145,7 @@ def _took(s: Summary, name: str) -> Cell:
 
 
 def _best(same: Sequence[Summary], name: str) -> set[int]:
-    """Return the places of the best strategies at each setting, as far as the digits that are shown tell them apart."""
+    """Return the positions of the best strategies at each setting, to the precision of the displayed digits."""
     metric, best = metric_of(name), set[int]()
     if metric.better is None:
         return best

@@ -1,4 +1,4 @@
-"""How the figures look: each method's colour, marker and line, the axes' scales, and what stands on and beside them."""
+"""Style of the figures: each method's colour, marker and line, axis scales, captions and legends."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ FLOOR = ROUNDING
 MOST_PANELS = 8
 Line = Literal["-", "--", "-.", ":"]
 Drawn = tuple[str, str, Canvas]
-"""A figure before it is saved: its title, how to read it, the canvas."""
+"""Unsaved figure: title, caption, canvas."""
 INK, FAINT, BAND = "#333333", "#d9d9d9", "#f2f2f2"
 # Okabe and Ito's palette without its yellow, too light on white, and three of Tol's muted colours
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288", "#999933")
@@ -33,7 +33,7 @@ SWEPT_LABELS = {
     "data.share": "share of the rows",
     "n_components": "number of components",
 }
-"""Of numbers that are often swept, by dotted path or its last part."""
+"""Labels of frequently swept numbers, by dotted path or its last part."""
 MARKERS, BASELINE_MARKERS = "osD^vP<>p*h", "Xd8H"
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 PHASES = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#EE8866", "#44BB99", "#AAAA00")
@@ -62,7 +62,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn in every figure."""
+    """Colour, marker and line of a method in every figure."""
 
     colour: str
     marker: str
@@ -72,7 +72,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the values of an axis are drawn: with `log`, those not above `floor` are drawn at it, labelled `zero`."""
+    """Scale of an axis; with `log`, values not above `floor` are drawn there, labelled `zero`."""
 
     low: float
     high: float
@@ -82,7 +82,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Iterable[float], ends: Iterable[float] = (), log: bool = True) -> "Scale":
-        """Cover the values and, as far as a log axis has them, the ends of their bars."""
+        """Return a scale over the values and, within the range of a log axis, the ends of their bars."""
         values = list(values)
         covered = [*values, *ends]
         positive = [value for value in covered if value >= FLOOR]
@@ -99,22 +99,22 @@ class Scale:
 
     @classmethod
     def around(cls, values: Iterable[float], log: bool) -> "Scale":
-        """Cover the values, with a log axis above 0, and no more: of metrics whose least is not 0."""
+        """Return a scale over the values alone, for metrics whose least is not 0; a log axis stays above 0."""
         covered = [value for value in values if value > 0 or not log]
         low, high = min(covered), max(covered)
         return cls(low, high if high > low else low + (abs(low) or 1.0) / 10, log, low if log else -math.inf)
 
     def place(self, value: float) -> float:
-        """Put a value on the axis."""
+        """Return a value's position on the axis."""
         return max(value, self.floor)
 
     def bar(self, spread: Spread) -> tuple[float, float]:
-        """Place the ends of a spread's bar."""
+        """Return the positions of the ends of a spread's bar."""
         low, high = _ends(spread, self.log)
         return self.place(low), self.place(high)
 
     def seeds(self, spread: Spread) -> list[float]:
-        """Place the seeds' values."""
+        """Return the positions of the seeds' values."""
         return [self.place(value) for value in spread.values]
 
     def apply(self, axes: Axes, axis: Axis) -> None:
@@ -146,7 +146,7 @@ class Scale:
         limit(self.low / margin / (1.3 if self.zero else 1), self.high * margin)
 
     def note(self) -> str:
-        """Say in the caption what was drawn at the floor."""
+        """Return the caption's sentence about values drawn at the floor."""
         if not self.log or not self.zero:
             return ""
         what = "Values that are exactly 0" if self.zero == "0" else "Values of 0 or below 1e-16"
@@ -154,7 +154,7 @@ class Scale:
 
 
 def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
-    """Give each method name its look, in order of first appearance."""
+    """Assign each method name its look, in order of first appearance."""
     kinds = {s.name: s.kind for s in summaries}
     by_name: dict[str, Look] = {}
     for kind, colours, markers in (("strategy", HUES, MARKERS), ("baseline", GREYS, BASELINE_MARKERS)):
@@ -165,7 +165,10 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
 
 
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
-    """Scale an axis of errors logarithmically, of another metric only if it spans two decades; `also` is covered."""
+    """Return the scale for a metric: logarithmic for errors, and for others that span two decades.
+
+    The values in `also` are covered, too.
+    """
     means, lie = [m.mean for m in spreads], metric_of(metric).axis
     if lie == "close":
         log = min(means) > 0 and max(means) >= 5 * min(means)
@@ -175,7 +178,7 @@ def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = 
 
 
 def _ends(spread: Spread, log: bool) -> tuple[float, float]:
-    """Give the ends of one standard deviation; a log axis has none near 0, so there the smallest seed is the end."""
+    """Return the ends of one standard deviation; on a log axis the smallest seed near 0."""
     if not spread.std or (log and spread.mean < FLOOR):
         return spread.mean, spread.mean
     low = spread.mean - spread.std
@@ -183,7 +186,7 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
 
 
 def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
-    """Lay out one axes per setting of the other parameters, with the caption's word about it.
+    """Create one axes per setting of the other parameters; also return the caption's sentence about them.
 
     With `alike` all have the same scales, else each its own.
     """
@@ -228,7 +231,7 @@ def legend(
     line: bool = True,
     others: Mapping[str, Artist] | None = None,
 ) -> None:
-    """List the methods beside the axes, in the order they have everywhere, and below them what else is drawn."""
+    """List the drawn methods beside the axes in a fixed order, and below them the other artists."""
     named = set(names)
     shown = [name for name in look if name in named]
     handles: list[Artist] = [
@@ -249,31 +252,31 @@ def legend(
 
 
 def beside(figure: Canvas, handles: Sequence[Artist], names: Iterable[str]) -> None:
-    """Put a legend beside the axes, and make the figure as high as it needs."""
+    """Put a legend beside the axes, and make the figure high enough."""
     labels = [plain(name) for name in names]
     figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.18 * "\n".join(labels).count("\n") + 0.18))
     figure.legend(handles, labels, loc="outside right upper")
 
 
 def _power(value: float) -> str:
-    """Write 1, 2 or 5 times a power of ten."""
+    """Format 1, 2 or 5 times a power of ten."""
     exponent = math.floor(math.log10(value) + 1e-9)
     factor = round(value / 10.0**exponent)
     return rf"$\mathregular{{{'' if factor == 1 else f'{factor}·'}10^{{{exponent}}}}}$"
 
 
 def pictured(runs: Iterable[Run], pictures: Container[str]) -> list[Run]:
-    """Return of each method and setting the first run of which there is a picture, by its id."""
+    """Return the first run with a picture of each method and setting."""
     first = (next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values())
     return [run for run in first if run is not None]
 
 
 def swept_label(parameter: str) -> str:
-    """Say in words what a swept number is, where its dotted path does not."""
+    """Return the label of a swept number, by default its dotted path."""
     return plain(SWEPT_LABELS.get(parameter) or SWEPT_LABELS.get(parameter.rpartition(".")[2], parameter))
 
 
 def plain(text: str) -> str:
-    """Keep matplotlib from reading a name as mathematics or a legend's hidden entry, and break a long one."""
+    """Escape a name for matplotlib's mathematics and hidden legend entries, and break a long one."""
     text = "\n".join(textwrap.wrap(text, 34)) if len(text) > 34 else text
     return ("\u200a" if text.startswith("_") else "") + text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""The rows along the first two components, a small picture for each method beside the central one."""
+"""Rows along the first two components, a small picture for each method beside the central one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,13 +17,14 @@ MOST_PICTURES = 24
 
 
 def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
-    """Draw where each method puts the rows, with its first seed: a line per group and setting, the central one first.
+    """Draw each method's rows along two components, with its first seed.
+
+    A line is a group at a setting, the central method first.
 
     Parameters
     ----------
-    runs : sequence of Run
     pictures : mapping of str to RowPicture
-        By the id of a run; those that it lacks have none.
+        By the id of a run; runs without an entry are not drawn.
     """
     if not (having := pictured(runs, pictures)):
         return None
@@ -56,7 +57,7 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
 
 
 def _line(runs: Sequence[Run], pictures: Mapping[str, RowPicture], above: str) -> list[Panel]:
-    """Return the panels of methods that are to be compared, turned onto the first, which says what is `above` them."""
+    """Return the panels of comparable methods, rotated onto the first, with the heading `above`."""
     top = pictures[runs[0].id]
     panels = []
     if top.classes is not None and any(pictures[run.id].clusters is not None for run in runs):
@@ -74,7 +75,7 @@ def _line(runs: Sequence[Run], pictures: Mapping[str, RowPicture], above: str) -
 
 
 def turned(points: FloatArray, onto: FloatArray) -> FloatArray:
-    """Return points (n, 2) about their mean, turned or reflected so that they lie nearest to others (n, 2)."""
+    """Return centred points (n, 2), rotated or reflected to lie nearest to others (n, 2)."""
     centred = points - points.mean(axis=0)
     if points.shape != onto.shape:
         return np.array(centred)
@@ -84,7 +85,7 @@ def turned(points: FloatArray, onto: FloatArray) -> FloatArray:
 
 
 def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
-    """Return clusters (n,) under the numbers of others that they share the most rows with, one to one."""
+    """Renumber clusters (n,) by the best one-to-one match, in shared rows, with others."""
     if clusters.shape != onto.shape:
         return clusters
     size = int(max(clusters.max(initial=0), onto.max(initial=0))) + 1
@@ -96,7 +97,7 @@ def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
 
 
 def places_of(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
-    """Return of each kind of row (n,) the colour of the cluster that it shares the most rows with, one to one."""
+    """Return each class's colour: that of its best matching cluster, one to one, in shared rows."""
     names = kinds_in_order(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
     return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, clusters), strict=True)}

@@ -1,4 +1,4 @@
-"""A table laid out once and written for a terminal, as Markdown, as LaTeX; figures in full as CSV."""
+"""Layout of a table, written for a terminal, as Markdown, LaTeX or, with full figures, CSV."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from experiments.report.terminal_table import NARROWEST, WideTable
 
 
 class Format(StrEnum):
-    """How a table can be printed besides the console's."""
+    """Output formats of a table besides the console's."""
 
     csv = "csv"
     latex = "latex"
@@ -26,15 +26,14 @@ class Layout:
 
     Attributes
     ----------
-    headings : list of str
     rows : list of list of str
         A cell for each heading.
     keys : int
-        How many columns at the left name a row: the first is a name, the others are values of swept parameters.
+        Number of columns at the left that name a row: a name, then values of swept parameters.
     title, caption : str
-        What stands above it and below it; "" for nothing.
+        Text above and below the table; "" for nothing.
     words : int
-        How many columns at the left are text, the others numbers.
+        Number of columns at the left with text, the others have numbers.
     """
 
     headings: list[str]
@@ -46,7 +45,7 @@ class Layout:
 
 
 def for_terminal(layout: Layout) -> WideTable:
-    """Make a table of a terminal's width, in parts where it is too wide."""
+    """Return a table of the terminal's width, in parts if it is too wide."""
     table = WideTable(layout.keys, layout.caption)
     for place, heading in enumerate(layout.headings):
         if place == 0:
@@ -62,7 +61,7 @@ def for_terminal(layout: Layout) -> WideTable:
 
 
 def as_markdown(layout: Layout) -> str:
-    """Write a table of GitHub's Markdown, its title above and its caption below as paragraphs."""
+    """Write a table in GitHub's Markdown, with title and caption as paragraphs."""
     rule = ["---"] * layout.words + ["---:"] * (len(layout.headings) - layout.words)
     rows = [list(map(plain_markdown, row)) for row in (layout.headings, *layout.rows)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
@@ -71,12 +70,12 @@ def as_markdown(layout: Layout) -> str:
 
 
 def plain_markdown(text: str) -> str:
-    """Write a text as it is, on one line, in a paragraph or a cell of Markdown."""
+    """Escape a text for one line of a paragraph or a cell of Markdown."""
     return text.translate(_MARKDOWN)
 
 
 def as_latex(layout: Layout) -> str:
-    """Write a tabular that needs the package booktabs, its title and its caption above it as comments."""
+    """Write a tabular for the package booktabs, with title and caption above it as comments."""
     comments = [f"% {' '.join(text.split())}" for text in (layout.title, layout.caption) if text]
     lines = [
         " & ".join(_latex(cell, number=place >= layout.keys) for place, cell in enumerate(row)) + r" \\"
@@ -88,7 +87,7 @@ def as_latex(layout: Layout) -> str:
 
 
 def as_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write comma-separated values, numbers with all their digits; what does not apply (None) is empty."""
+    """Write comma-separated values with all digits; None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headings)
@@ -111,7 +110,7 @@ def _latex(cell: str, *, number: bool) -> str:
 
 
 def _mathematics(match: re.Match[str]) -> str:
-    """Write a number's power of ten, and its sign, which is a hyphen outside of mathematics."""
+    """Format a number's power of ten and its sign, which is a hyphen outside of mathematics."""
     mantissa, exponent = match["mantissa"], match["exponent"]
     if exponent is None or not int(exponent):
         return f"${mantissa}$" if mantissa[0] in "-+" else mantissa

@@ -1,4 +1,4 @@
-"""A table for a terminal of any width: one that is too wide is cut, and every part has the names of the rows."""
+"""Table for a terminal of any width, split into parts if too wide, each with the rows' names."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 NARROWEST = 12
-"""Characters of a line that a row's name has at least; a longer one is folded."""
+"""Least characters of a row's name in a line; a longer name is folded."""
 
 GAP = 2
 """Characters between two columns, and at both ends together."""
@@ -21,14 +21,14 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 
 
 class WideTable(Table):
-    """A table whose first columns name its rows; where it does not fit, its other columns are shown part by part.
+    """Table whose first columns name its rows; if too wide, the others are shown in parts.
 
     Parameters
     ----------
     keys : int
-        How many columns name a row; all but the first are shown once only where they would leave no room for others.
+        Number of columns that name a row; all but the first are shown only once if they would leave no room for others.
     caption : str, optional
-        Stands below the last part.
+        Below the last part.
     """
 
     def __init__(self, keys: int = 1, caption: str | None = None) -> None:
@@ -36,7 +36,7 @@ class WideTable(Table):
         self.keys = keys
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the table as it is where it fits, else its parts."""
+        """Yield the table if it fits, else its parts."""
         parts = self._parts(console, options)
         if len(parts) == 1:
             yield from super().__rich_console__(console, options)
@@ -69,7 +69,7 @@ class WideTable(Table):
 
 
 def _width(console: Console, options: ConsoleOptions, column: Column) -> int:
-    """Return what the heading and the cells of a column take at most in one line each."""
+    """Return the characters of a column's widest cell or heading, in one line each."""
     unlimited = options.update(width=10_000)
     texts = [Measurement.get(console, unlimited, cell).maximum for cell in (column.header, *column.cells)]
     return max(column.min_width or 0, *texts)

@@ -1,4 +1,4 @@
-"""What a run measured: one row per run, and what rows say together."""
+"""Results of runs: one row per run, and summaries over seeds."""
 
 from typing import TYPE_CHECKING
 

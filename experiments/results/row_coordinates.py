@@ -1,4 +1,4 @@
-"""Where a run puts its rows along two components, and what they are: kept beside its model for the report."""
+"""Two coordinates, classes and clusters of a run's rows, stored beside its model for the report."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from experiments.results.rows import Run
 from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_whole
 
 MOST_ROWS = 2000
-"""Rows that are drawn; of more, as many are chosen at random, the same whenever they are asked for."""
+"""Most rows that are drawn; of more, a fixed random sample of this size."""
 
 
 @dataclass(frozen=True)
 class RowPicture:
-    """Some rows of a run, the same ones for all methods of a seed.
+    """Coordinates and groups of some rows, the same rows for all methods of a seed.
 
     Attributes
     ----------
     points : ndarray of shape (n, 2)
     classes : ndarray of shape (n,), or None
-        Texts: those that the data name.
+        Texts, from the data.
     clusters : ndarray of shape (n,), or None
-        Whole numbers: those that the method found.
+        Whole numbers, from the method.
     sizes : ndarray of shape (k,), or None
-        How many of all rows are in each cluster.
+        Number of all rows in each cluster.
     """
 
     points: FloatArray
@@ -36,13 +36,13 @@ class RowPicture:
 
 
 def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
-    """Write the picture of a run."""
+    """Write a run's picture."""
     arrays = {name: array for name, array in vars(picture).items() if array is not None}
     write_whole(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:
-    """Return by the run's id what has been written."""
+    """Return the stored pictures by the run's id."""
     pictures = {}
     for run in runs:
         if (path := _path(out, run.id)).exists():
@@ -52,21 +52,21 @@ def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture
 
 
 def chosen_rows(rows: int) -> npt.NDArray[np.intp]:
-    """Return the positions of the rows that are drawn, in order."""
+    """Return the positions of the rows to draw, in order."""
     if rows <= MOST_ROWS:
         return np.arange(rows)
     return np.sort(generator("drawn rows", rows).choice(rows, MOST_ROWS, replace=False))
 
 
 def along_two(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
-    """Return two coordinates of rows, (n, 2); None where there are fewer.
+    """Return two coordinates of rows, (n, 2); None if there are fewer.
 
     Parameters
     ----------
     coordinates : ndarray of shape (n, s)
     turn : bool
-        Take the first two principal components of the coordinates in place of the first two coordinates: for those of
-        clusters, which are in no order.
+        Take the first two principal components of the coordinates in place of the first two, for coordinates from
+        clusters, which have no order.
     """
     if coordinates.ndim != 2 or min(coordinates.shape) < 2:
         return None
