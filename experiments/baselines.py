@@ -88,7 +88,6 @@ class Answer(NamedTuple):
     ----------
     models : list of Model
         One, or one of each client.
-    metrics : dict of str to float
     durations : list of Duration
         Of finding the model, or each client's.
     """

@@ -14,23 +14,23 @@ from typer.main import get_command, get_group
 from experiments.commands.group import Group, with_argument_help
 
 COMMANDS = {
-    "run": ("experiment:run", "Run an experiment, or what is left of it, and print and write its report."),
+    "run": ("experiment:run", "Run an experiment, or its unfinished runs, and print and write its report."),
     "report": (
         "experiment:report",
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
     ),
     "compare": (
         "experiment:compare",
-        "Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.",
+        "Compare the experiments in two output folders, A and B, method by method.",
     ),
     "new": ("new:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
-        "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
+        "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",
     ),
     "check": (
         "check_file:check",
-        "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",
+        "Check a site's file, and print every fault with its remedy; nothing leaves.",
     ),
     "predict": ("apply_model:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
     "transform": (
@@ -39,20 +39,19 @@ COMMANDS = {
     ),
     "certs": (
         "server:certs",
-        "Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them.",
+        "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
     ),
     "identity": (
         "server:identity",
-        "Make a site's key for letters to its peers, and print the line by which these pin it.",
+        "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
     ),
     "serve": ("server:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
     "join": ("join:join", "Join a server as a site, with the site's own data, until the work is done."),
     "show": (
         "show:show",
-        "Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what "
-        "has left.",
+        "Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.",
     ),
-    "list": ("list_names:list_", "List what a configuration can name."),
+    "list": ("list_names:list_", "List the names that a configuration can use."),
     "study": ("study_commands:app", "Show a study, which is all that sites will be asked, and approve it."),
     "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
     "outbox": ("outbox:app", "Show and check the record of what has left a site."),

@@ -20,7 +20,6 @@ class _OfRounds(Check):
     ----------
     value : str
         As `by_iteration` reads it.
-    of : list of str
     """
 
     value: str

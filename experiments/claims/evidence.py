@@ -29,10 +29,8 @@ class Evidence:
 
     Parameters
     ----------
-    runs : iterable of Run
     due : iterable of (dict, int), optional
         Every point and seed of the finished experiment; by default those of any run.
-    failed : iterable of Failure, optional
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the commands say and do; what they share is imported as it is first used, so that their help waits for none."""
+"""The commands; shared functions are imported at first use, so that help is fast."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What `fedkernel advise` finds: which pairs fit the sites' tables, what each takes and tells, and which to take."""
+"""Output of `fedkernel advise`: fitting pairs, their costs and disclosures, and a recommendation."""
 
 import json
 import os
@@ -52,10 +52,10 @@ def print_advice(
     bandwidth: float,
     toml: Path | None,
 ) -> None:
-    """Print which pairs fit the sites' tables, what each takes, what leaves, and which to take.
+    """Print the pairs that fit the sites' tables, with costs and disclosures, and a recommendation.
 
-    Parameters are the options of `fedkernel advise`; `reading` has those by which files are read, `wanted` those that
-    `Situation` has.
+    Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `wanted` the fields of
+    `Situation`.
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
@@ -101,12 +101,12 @@ def print_advice(
 
 
 def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
-    """Return what is divided, as it is said or as the tables suggest it, and in words what they suggest.
+    """Return the divided axis, stated or inferred from the tables, and a sentence on the inference.
 
     Raises
     ------
     InputError
-        If it is not said and names and sizes do not tell.
+        If it is not stated and names and sizes do not decide it.
     """
     if partition is not None and partition != "peers":
         return partition, ""
@@ -134,7 +134,7 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
 
 
 def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) -> WideTable:
-    """Lay out what fits, what each takes, and what leaves a site."""
+    """Lay out the fitting pairs, their costs, and the replies of a site."""
     table = WideTable(1)
     table.add_column("Method", overflow="fold", min_width=NARROWEST)
     for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
@@ -153,7 +153,7 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
 
 
 def _print_recommended(best: Advice, situation: Situation) -> None:
-    """Print of what is recommended why, and all that it tells."""
+    """Print the recommended pair, the reasons, and all its disclosures."""
     candidate, cohort = best.candidate, situation.cohort
     share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
     lines = [
@@ -172,12 +172,12 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
 
 
 def _requests(plan: Plan) -> list[PlannedRequest]:
-    """Return what a plan asks, each kind of reply once."""
+    """Return a plan's requests, one for each kind of reply."""
     return list({request.reply: request for step in plan for request in step.requests}.values())
 
 
 def _leaves(plan: Plan | None) -> str:
-    """Return the kinds of replies of a plan, and of letters, in a few words."""
+    """Return the kinds of replies and letters of a plan in a few words."""
     if plan is None:
         return "it does not say"
     requests = _requests(plan)
@@ -187,7 +187,7 @@ def _leaves(plan: Plan | None) -> str:
 
 
 def disclosures(plan: Plan) -> list[str]:
-    """Return a line for each kind of reply, and of letter, that a plan entails: what it reveals."""
+    """Return a line about each kind of reply and letter in a plan, with the information it reveals."""
     lines = []
     for request in _requests(plan):
         if request.reply != Receipt.__name__:
@@ -205,9 +205,9 @@ def starting_toml(
     reading: Mapping[str, str | Sequence[str] | None],
     **prepare: Any,
 ) -> str:
-    """Return an experiment of the recommended pair: over the files, or over made-up data of the tables' sizes.
+    """Return an experiment of the recommended pair, over the files or over generated data of the tables' sizes.
 
-    The files' columns are standardised, and prepared as `prepare` says besides.
+    The files' columns are standardised, with the further preparation in `prepare`.
     """
     cohort = situation.cohort
     if files:
@@ -241,7 +241,7 @@ def starting_toml(
 
 
 def _value(value: Any) -> str:
-    """Write a value as TOML has it."""
+    """Format a value as TOML."""
     if isinstance(value, Mapping):
         keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _value(key) for key in value}
         return "{ " + ", ".join(f"{keys[key]} = {_value(inner)}" for key, inner in value.items()) + " }"

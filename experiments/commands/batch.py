@@ -1,4 +1,4 @@
-"""All experiments of a folder: carried out side by side, and reported on one page."""
+"""All experiments of a folder, run in parallel and reported on one page."""
 
 import json
 from collections import Counter
@@ -18,16 +18,16 @@ from experiments.running import environment, experiments_in, judged, read_folder
 from fedkernel.ground import InputError, and_more
 
 PAGE = "report"
-"""The folder of the page, beside those of the experiments."""
+"""Folder of the page, beside those of the experiments."""
 
 RUNS = "*/runs.jsonl"
-"""Where these keep their finished runs."""
+"""Pattern of the experiments' files of finished runs."""
 
 
 def run_folder(
     folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
 ) -> None:
-    """Carry out every experiment of a folder, what is not done yet, and write the page of all; exit 1 if one failed."""
+    """Run every unfinished experiment of a folder, and write their page; exit 1 if one failed."""
     experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
     errors: dict[str, str | None] = {}
     with progress() as tell:
@@ -55,12 +55,12 @@ def run_folder(
 
 
 def is_collection(out: Path) -> bool:
-    """Tell the folder that `run_folder` wrote into from that of one experiment."""
+    """Return whether a folder was written by `run_folder`, and is not that of one experiment."""
     return not (out / "config.json").exists() and (_results(out) is not None or any(out.glob(RUNS)))
 
 
 def report_folder(out: Path, form: Format | None = None) -> None:
-    """Write the page again, of what is there; or print a table of the page that is there, an experiment a line."""
+    """Rewrite the page from finished runs; with `form` print the existing page's table instead."""
     results = _results(out)
     if form is not None:
         if results is None:
@@ -78,7 +78,7 @@ def report_folder(out: Path, form: Format | None = None) -> None:
 
 
 def _results(out: Path) -> dict[str, Any] | None:
-    """Return what the page says, of its own folder or of that above it; None before there is one."""
+    """Return the content of the page in a folder or its ``report``; None before there is one."""
     for path in (out / RESULTS, out / PAGE / RESULTS):
         if path.exists():
             results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The command about a site's file: `fedkernel check`."""
+"""The command `fedkernel check` for a site's file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,11 +47,11 @@ def check(
     ] = None,
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
 ) -> None:
-    r"""Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.
+    r"""Check a site's file, and print every fault with its remedy; nothing leaves.
 
-    A fault is to be mended, in the file, by an option or by \[prepare], before the file can be used: exit code 2. A
-    doubt is to be looked at: with doubts and notes only, the file can be used as it is, and the exit code is 0.
-    Places are as a spreadsheet counts them: row 1 has the names, columns are letters.
+    A fault is to be mended, in the file, by an option or by \[prepare], before the file can be used: exit code 2. With
+    doubts and notes only, the file can be used as it is, and the exit code is 0. Places are as in a spreadsheet: row 1
+    has the names, columns are letters.
     """
     if ranges and schema is None:
         raise InputError("--ranges is for --schema FILE, which is missing")
@@ -79,7 +79,7 @@ def check(
 
 
 def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
-    """Print findings, the worst first, and return how many faults are among them."""
+    """Print findings, the worst first, and return the number of faults."""
     headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
     rows: list[list[str | Text]] = []
     counts = []

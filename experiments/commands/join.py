@@ -1,4 +1,4 @@
-"""The command of a site: it joins a server with data of its own, and answers until the work is done."""
+"""The command `fedkernel join`: a site with its own data joins a server until the work is done."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from fedkernel.ground import InputError
 from fedkernel.protocol import TABLE_SHARE
 
 REHEARSAL = "rehearsal"
-"""The folder in a site's own for what a rehearsal keeps."""
+"""Subfolder of a site's folder for the files of a rehearsal."""
 
 
 def join(

@@ -1,4 +1,4 @@
-"""The command `fedkernel list`: what a configuration can name."""
+"""The command `fedkernel list`: names that a configuration can use."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ from fedkernel.ground import find, find_function, names
 
 
 class Kind(StrEnum):
-    """What `fedkernel list` can list."""
+    """Kinds of names that `fedkernel list` can list."""
 
     strategies = "strategies"
     baselines = "baselines"
@@ -36,7 +36,7 @@ HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("na
 def list_(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
 ) -> None:
-    """List what a configuration can name."""
+    """List the names that a configuration can use."""
     lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
     *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
     wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
@@ -82,7 +82,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
 
 
 def _sentence_of(module: str) -> str:
-    """Return the first line of a module's text about itself, which is not imported for it."""
+    """Return the first line of a module's docstring without importing the module."""
     source = Path(str(getattr(find_spec(module), "origin", None))).read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 

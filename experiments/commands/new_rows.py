@@ -1,4 +1,4 @@
-"""Models applied to raw rows: by the commands `predict` and `transform`, and at a site that is sent one."""
+"""Application of models to raw rows, by `predict`, `transform`, or at a site that received a model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +17,10 @@ from fedkernel.site import SHEET, RunRows
 def predict_rows(
     model: Path, rows: SiteFile, label: str | None, out: Path | None, *, name_classes: bool
 ) -> FittedModel:
-    """Label a file's rows by the clusters of a model, compare them with a column of classes, and write or print them.
+    """Label a file's rows by a model's clusters, and write or print the labels.
 
-    Returns
-    -------
-    FittedModel
-        It, or with `name_classes` one that calls its clusters by that column.
+    With `label` they are compared with a column of classes; with `name_classes` the returned model calls its clusters
+    by that column.
     """
     fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
     applied = fitted.predict(raw)
@@ -51,24 +49,22 @@ def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | N
 def apply_received(
     model: Path, run: str, out: Path, new: SiteFile | None = None, *, handed_out: bool = False
 ) -> str | None:
-    """Apply a model that the site was sent, in its own folder, and say so.
+    """Apply a received model to the site's rows, and return a sentence on the file written.
 
-    Rows that came since get labels and coordinates, in a file of their own, which takes the place of none. Of
-    components over the rows themselves, which all sites have in one order, each of the rows of the run that the site
-    has just taken part in gets its own.
+    New rows get labels and coordinates, in a new file of their own. A model of components over the rows themselves, in
+    the sites' common order, gives each row of the site's latest run its coordinates.
 
     Parameters
     ----------
     model : Path
         Its file, of the run of this id.
-    run : str
     out : Path
         The site's folder.
     new : SiteFile, optional
         Rows that came since.
     handed_out : bool
-        Whether the site was sent the model for these alone, under an id that says what they are called, and took part
-        in no run of it. Else they are called as their file.
+        Whether the site received the model for the new rows alone, with their name in the run's id, and took part in no
+        run. Else they are called as their file.
     """
     fitted = FittedModel.load(model)
     if isinstance(fitted.model, KernelPCA) and not handed_out:
@@ -92,7 +88,7 @@ def apply_received(
 
 
 def find_model(where: Path) -> Path:
-    """Return the model's file that a path means: itself, or the one in the folder of a run, experiment or site.
+    """Return the model's file at a path: a file, or the folder of a run, experiment or site.
 
     Raises
     ------
@@ -118,7 +114,7 @@ def _clusters(fitted: FittedModel, applied: Applied) -> int:
 
 
 def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out: Path | None) -> None:
-    """Write the rows' arrays beside ids or row numbers, whole or not at all, or print them."""
+    """Write the rows' arrays atomically, beside ids or row numbers, or print them."""
     arrays = _named(raw, applied) | arrays
     if out is None:
         output.file.write(rows_as_csv(arrays))
@@ -131,12 +127,12 @@ def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out
 
 
 def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
-    """Return by what the rows are known: ids, or their places in the file."""
+    """Return the rows' ids, or their positions in the file."""
     return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
 
 def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
-    """Print how many rows of each cluster have each class, beside the output, which may be somebody's input."""
+    """Print the cluster by class counts on standard error, since the output may be piped."""
     kinds = np.array([NO_LABEL if name is None else name for name in classes])
     names, counts = contingency(labels, kinds, _clusters(fitted, Applied(labels, labels)))
     table = Table(box=None, pad_edge=False, padding=(0, 2))

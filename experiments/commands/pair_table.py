@@ -1,4 +1,4 @@
-"""The pairs that `fedkernel advise` chooses from, with settings, and the rules by which it does: one table."""
+"""Table of the pairs that `fedkernel advise` chooses from, with settings and rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,23 +11,20 @@ from fedkernel.site import values_of
 from fedkernel.strategy import KernelStrategy
 
 NARROW = 40
-"""Columns of a part, up to which inner products are exact for no more floats than 40 eigenpairs."""
+"""Columns of a part up to which inner products are exact for no more floats than 40 eigenpairs."""
 
 PATIENT = 3600.0
-"""Seconds of rounds: the method that waits longer than this for nothing but rounds gives way to one of fewer."""
+"""Seconds of rounds beyond which a method with fewer rounds is preferred."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known before a study: the sites' tables, what is wanted, and what may leave.
+    """Facts known before a study: the sites' tables, the goal, and the permitted disclosures.
 
     Attributes
     ----------
-    cohort : sequence of Member
-    divided : {"vertical", "horizontal"}
-    goal : {"components", "clusters"}
     peers : bool
-        Whether there is no coordinator that they trust.
+        Whether the sites trust no coordinator.
     share_rows : bool
         Whether rows may leave as they are.
     number : int
@@ -35,7 +32,7 @@ class Situation:
     wait : float
         Seconds that a round takes beside computing and sending.
     memory : float
-        Bytes that each machine has for it.
+        Bytes of each machine.
     """
 
     cohort: Sequence[Member]
@@ -59,12 +56,12 @@ class Situation:
 
     @property
     def components(self) -> int:
-        """How many are asked for and possible; of clusters as many as these are, as their paper has it."""
+        """The number of components, at most the possible; for clusters their number, as in the paper."""
         return min(self.number, self.rows if self.divided == "vertical" else self.widest)
 
     @property
     def kernel_matrix_fits(self) -> bool:
-        """Whether a machine can hold a kernel matrix of all rows, and find its leading eigenpairs."""
+        """True if a machine's memory holds a kernel matrix of all rows and the work for its leading eigenpairs."""
         return leading_bytes(self.rows, self.components) <= self.memory
 
 
@@ -83,7 +80,7 @@ def _landmarks(situation: Situation) -> dict[str, Any]:
 RBF = {"type": "rbf", "width": "mean"}
 
 PAPER = {"merge": "eigenvalue", "update": "inplace"}
-"""VFedPCA as its paper has it."""
+"""VFedPCA's settings in its paper."""
 
 BOTH: tuple[Goal, ...] = ("components", "clusters")
 CLUSTERS: tuple[Goal, ...] = ("clusters",)
@@ -91,22 +88,20 @@ CLUSTERS: tuple[Goal, ...] = ("clusters",)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair with settings, and when it is the one to take.
+    """A pair with settings, and the rule for recommending it.
 
     Attributes
     ----------
-    name : str
     method : str
         The strategy's short name.
     settings : mapping of str to value, or to callable that returns one for a situation
         The strategy's parameters beside the number of components, or of clusters.
     because : str
-        What speaks for it.
+        Reason for the pair.
     when : str
-        In which situation it is recommended, if no candidate before it is; "" never.
+        Situation in which it is recommended, if no candidate before it is; "" never.
     holds : callable
-        The same of a situation and what the run is forecast to take.
-    goals : tuple of {"components", "clusters"}
+        The rule in `when`, for a situation and a run's forecast.
     """
 
     name: str
@@ -125,12 +120,12 @@ class Candidate:
 
     @property
     def peers(self) -> bool:
-        """Whether it needs no coordinator that could read anything."""
+        """True if the pair needs no coordinator that could read anything."""
         return "graph" in self.settings
 
     @property
     def evidence(self) -> str:
-        """The experiment of `experiments/papers` that shows what speaks for it; docs/results has its figures."""
+        """The experiment of `experiments/papers` with evidence for the pair; docs/results has its figures."""
         if self.peers:
             return "compared_peers" if self.kind.partition == "vertical" else "compared_peers_rows"
         return f"compared_{self.kind.partition}"
@@ -143,7 +138,7 @@ class Candidate:
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
         """Return the strategy with these settings; InputError where they do not fit the situation.
 
-        A kernel has width 1 in place of one that follows from the data, of which no cost depends.
+        A width by rule becomes 1; no cost depends on it.
         """
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
@@ -282,4 +277,4 @@ CANDIDATES: tuple[Candidate, ...] = (
         when="rows are divided, and may not leave",
     ),
 )
-"""In the order in which they are recommended; the first that fits a situation and whose rule holds."""
+"""In order of recommendation: the first that fits a situation and whose rule holds."""

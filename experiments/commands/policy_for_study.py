@@ -1,4 +1,4 @@
-"""Policies and studies together: what a policy is to allow for one, and what its runs are forecast to take."""
+"""Policy for one study, and forecasts of its runs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from fedkernel.wire import RunSpec, Study
 
 
 def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
-    """Return the table of a policy that allows the replies of a study, by their times and sizes where bounded."""
+    """Return the policy table that allows exactly a study's replies, by number and bounded size."""
     sizes: dict[str, ReplySize] = {}
     for run in study.runs:
         if run.plan is None:
@@ -35,17 +35,16 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 
 
 def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
-    """Print how many numbers the runs of a study take for each entry of a site's table; return what is to be allowed.
+    """Print each run's numbers per entry of a site's table, and return the share to allow.
 
-    That is None where what is allowed is enough, as far as forecasts tell.
+    None if the allowed share is enough, as far as forecasts can show.
 
     Parameters
     ----------
-    study : Study
     shape : (int, int) or None
         Rows and columns of the table; None: unknown.
     table_share : float, optional
-        What is allowed; by default what sites without a policy allow.
+        Allowed share; by default that of sites without a policy.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
 
 
 def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Forecast | None]:
-    """Return `forecast_of` that remembers, and says nothing more once it has taken so long: a study is anybody's."""
+    """Return a cached `forecast_of` that gives None once `seconds` have passed, since a study can come from anybody."""
     known: dict[str, Forecast | None] = {}
     ends = time.monotonic() + seconds
 
@@ -75,7 +74,10 @@ def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Fo
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
-    """Return what a run's strategy forecasts, if it is ours: what only a study names is not imported."""
+    """Return the forecast of a run's strategy; None unless the strategy is fedkernel's own.
+
+    Other strategies, which only a study names, are not imported.
+    """
     ours = own_names("pairs")
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None

@@ -1,4 +1,4 @@
-"""Tables of finished experiments: one's for a document or a program, two experiments side by side."""
+"""Tables of one finished experiment, or of two compared, for the console, a document or a program."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -31,17 +31,17 @@ from fedkernel.ground import InputError, and_more, find_function
 from fedkernel.models import METRICS, is_own
 
 MOST_NAMED = 8
-"""Settings, or changes of a configuration, that a line names."""
+"""Most settings, or changes of a configuration, in a line."""
 
 LONGEST = 120
-"""Letters of a change of a configuration; of a longer one only the key is named."""
+"""Most letters of a configuration's change; a longer one is named by its key alone."""
 
 NO_RUN = ("name", *SHOWN)
-"""Tables of a configuration that decide no run."""
+"""Sections of a configuration that decide no run."""
 
 
 class Finished(NamedTuple):
-    """What an output folder holds: the experiment, its finished runs in order, the ids of those that lack or failed."""
+    """Content of an output folder: experiment, finished runs in order, and ids of the others."""
 
     folder: Path
     experiment: Experiment
@@ -50,7 +50,7 @@ class Finished(NamedTuple):
 
 
 def open_finished(folder: Path) -> Finished:
-    """Read an output folder; what its experiment says of metrics of somebody's own is known then."""
+    """Read an output folder, and register the experiment's own metrics."""
     experiment, runs = read_folder(folder)
     for name in filter(is_own, experiment.metrics):
         with suppress(InputError):  # one that is not here any more is shown by its name
@@ -59,7 +59,7 @@ def open_finished(folder: Path) -> Finished:
 
 
 def print_summaries(finished: Finished, form: Format) -> None:
-    """Print what the console's table says, or as csv all figures in full; runs that lack are named elsewhere."""
+    """Print the console's table in a format, or all figures as csv; missing runs are named on standard error."""
     summaries = summarise(finished.runs)
     if form is Format.csv:
         typer.echo(as_csv(*in_full(summaries)), nl=False)
@@ -70,7 +70,7 @@ def print_summaries(finished: Finished, form: Format) -> None:
 
 
 def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
-    """Print the experiments of two output folders side by side, and return what differs by more than noise."""
+    """Print a comparison of two output folders, and return the differences beyond noise."""
     sides = open_finished(a), open_finished(b)
     matched = match(sides[0].runs, sides[1].runs)
     if not matched.both:
@@ -110,7 +110,7 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
-    """Return the metrics to compare: those named, all, or the one that leads."""
+    """Return the metrics to compare: named ones, all, or the leading one."""
     wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
     leading, others = metric_names(summarise(run for side in sides for run in side.runs), wanted)
     allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]
@@ -121,7 +121,7 @@ def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> li
 
 
 def _notes(sides: Sequence[Finished]) -> Iterator[str]:
-    """Say what else a reader must know: changed configurations, runs that lack."""
+    """Yield notes for the reader: changed configurations and missing runs."""
     named = [side.experiment.name for side in sides]
     if named[0] != named[1]:
         yield f"different experiments, {named[0]} and {named[1]}: what they have in common is compared"
@@ -153,7 +153,7 @@ def _listed(texts: Sequence[str], most: int = MOST_NAMED) -> str:
 
 
 def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
-    """Return what of a configuration decides the runs of some methods, whose tables are then by their names."""
+    """Return the parts of a configuration that decide the runs of some methods, by the methods' names."""
     named = {
         kind: {method["name"]: method for method in table.get(kind, []) if method["name"] in methods}
         for kind in ("strategy", "baseline")

@@ -1,4 +1,4 @@
-"""Where a run is and how long it will take: a line as each phase begins and every half minute, or a bar's text."""
+"""Progress of a run: state and remaining time, as lines of text or for a progress bar."""
 
 import logging
 import threading
@@ -10,25 +10,25 @@ from fedkernel.ground import lasting
 from fedkernel.run import Observer
 
 EVERY = 30.0
-"""Seconds after which a line is due where nothing else has been told."""
+"""Seconds after which a line is due."""
 
 
 @dataclass
 class _Standing:
-    """Where a run is.
+    """State of a run.
 
     Attributes
     ----------
     rounds, meaning
-        What it takes in all, see `fedkernel.run.events.KNOWN`.
+        Forecast total and its exactness, see `fedkernel.run.events.KNOWN`.
     waiting : dict of int to str
         The nodes that have not answered in the round under way.
     begun : float
-        When that was, on the clock `time.monotonic`.
+        Start of that round, on the clock `time.monotonic`.
     took, taken
-        Seconds of the rounds before, and how many these are, without those that were replayed.
+        Seconds and number of the rounds before, without replayed ones.
     phases : set of str
-        Those that a line was for.
+        Phases that were reported.
     """
 
     run: str
@@ -45,7 +45,7 @@ class _Standing:
 
     @property
     def text(self) -> str:
-        """Where it is, in words."""
+        """The state in words."""
         total = self.rounds if self.rounds is not None and self.round <= self.rounds else None
         meaning = "" if self.meaning in ("", "exact") else f"{self.meaning} "
         of = "" if total is None else f" of {meaning}{total}"
@@ -62,16 +62,16 @@ class _Standing:
 
 
 class Watch(Observer):
-    """Tells where a run of this process is.
+    """Observer that reports the state of this process's run.
 
     Parameters
     ----------
     tell : callable
-        Told a line and, by name, the run, round and phase that it is of.
+        Called with a line and, by name, its run, round and phase.
     phases : bool
-        A line for each phase, too, once its first round is over; a phase that comes again has had its own.
+        Report each phase once, too, after its first round.
     show : callable, optional
-        Told in place of that, at each round, what a bar is to say.
+        Called instead at each round with the text of a bar.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Watch(Observer):
         super().__exit__(*exception)
 
     def run_begun(self, record: logging.LogRecord) -> None:
-        """Look at a run from now on."""
+        """Reset the state for a new run."""
         known = vars(record)
         self._at = _Standing(known["run"], known["rounds"], known["meaning"])
         self._told = time.monotonic()
 
     def round_begun(self, record: logging.LogRecord) -> None:
-        """Note whom a round waits for."""
+        """Record the nodes that a round waits for."""
         at, known = self._of(record), vars(record)
         at.round, at.phase, at.begun = known["round"], known["phase"], time.monotonic()
         at.waiting = {member.node_id: member.site or member.called for member in known["asked"]}
@@ -108,12 +108,12 @@ class Watch(Observer):
             self._show(f"{at.run}: {at.text}")
 
     def reply_came(self, record: logging.LogRecord) -> None:
-        """Note that a node has answered."""
+        """Record a node's answer."""
         if self._at is not None:
             self._at.waiting.pop(vars(record)["node"], None)
 
     def round_over(self, record: logging.LogRecord) -> None:
-        """Note what a round took, and tell of a phase's first."""
+        """Record a round's seconds, and report the first of a phase."""
         at, known = self._of(record), vars(record)
         at.waiting = {}
         if not known["replayed"]:
@@ -124,7 +124,7 @@ class Watch(Observer):
                 self._line(at)
 
     def run_over(self, record: logging.LogRecord) -> None:
-        """Look at no run until the next begins."""
+        """Clear the state."""
         self._at = None
 
     def _of(self, record: logging.LogRecord) -> _Standing:
@@ -138,12 +138,12 @@ class Watch(Observer):
         self._tell(f"run {at.run}: {at.text}", run=at.run, round=at.round, phase=at.phase)
 
     def _beat(self) -> None:
-        """Tell where the run is, where that has not been told for long."""
+        """Report the state whenever no line has come for `EVERY` seconds."""
         while not self._ended.wait(max(0.05, self._told + EVERY - time.monotonic())):
             if time.monotonic() - self._told < EVERY:
                 continue
             self._told = time.monotonic()
-            self.acquire()  # what it is told comes with the same lock
+            self.acquire()  # records are handled under the same lock
             try:
                 if self._at is not None and self._at.waiting and self._show is None:
                     self._line(self._at)

@@ -1,4 +1,4 @@
-"""The study of `fedkernel serve FOLDER --project`: new rows, onto what a finished run of named sites found."""
+"""Study of `fedkernel serve FOLDER --project`: new rows projected onto a finished run's model."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,17 +19,16 @@ from fedkernel.wire import Job, Projecting, RunSpec, Study
 
 
 class Projection(NamedTuple):
-    """What is to be served.
+    """A projection to serve: experiment, sites, run and model.
 
     Attributes
     ----------
     experiment : Experiment
-        That the run belongs to.
-    sites : Sites
+        The run's.
     run : RunSpec
-        That projects; or, where sites hold rows and label new ones by themselves, the finished one under the new id.
+        The projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
     model : Path
-        Its file.
+        File of the finished run's model.
     """
 
     experiment: Experiment
@@ -39,16 +38,16 @@ class Projection(NamedTuple):
 
     @property
     def models(self) -> dict[str, Path]:
-        """The files that each site is sent, by name; without one, the sites are asked instead."""
+        """The files for each site, by name; empty if the sites are sent requests instead."""
         return {} if self.run.project is not None else {f"{self.run.id}.model.npz": self.model}
 
     @property
     def study(self) -> Study:
-        """What each site approves, where it is asked."""
+        """The study for the sites' approval, if they are sent requests."""
         return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
 
     def serve(self, out: Path, **serving: Any) -> None:
-        """Wait until all sites have joined, and have them project, or send them the model by which each does so.
+        """Wait for all sites, and have them project, or send them the model.
 
         Parameters are those of `fedkernel.engines.grpc.serve`.
         """
@@ -60,7 +59,7 @@ class Projection(NamedTuple):
             self.hand_over(out)
 
     def job(self, out: Path) -> Job:
-        """Return the job, whose coordinates go to a folder that has none yet."""
+        """Return the job, whose coordinates go to a new folder."""
         if (out / self.run.id).exists():
             raise InputError(f"{out / self.run.id} is there already; choose another name (--name) or folder (--out)")
         check_folder(out)
@@ -76,7 +75,7 @@ class Projection(NamedTuple):
         )
 
     def hand_over(self, out: Path) -> Path:
-        """Write the coordinates beside row numbers, which are all that the coordinator knows of the rows."""
+        """Write the coordinates beside row numbers; the coordinator knows nothing else of the rows."""
         coordinates = np.asarray(load_model(out / self.run.id / "model.npz"))
         path = write_rows(out / self.run.id / "coordinates.csv", {"embedding": coordinates})
         say(f"wrote {path}: {len(coordinates):,} rows, in the order that all sites have them in")
@@ -84,16 +83,16 @@ class Projection(NamedTuple):
 
 
 def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
-    """Return the study of projecting new rows onto what a finished run found.
+    """Return the projection of new rows onto a finished run's model.
 
     Parameters
     ----------
     folder : Path
         Output folder of the experiment that was served.
     run_id : str, optional
-        Which run of it; needed where it has several that can project.
+        Needed if several runs can project.
     name : str
-        What the new rows are called, in the id of the run.
+        Name of the new rows, in the id of the run.
     to_sites : bool
         Whether each site gets the coordinates, too.
 
@@ -128,7 +127,7 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
 
 
 def _named(spec: RunSpec, name: str, **changed: Any) -> RunSpec:
-    """Return a run, changed, under an id that says of which rows it is."""
+    """Return a changed run with the new rows' name in its id."""
     fields = {field: getattr(spec, field) for field in RunSpec.model_fields} | changed
     try:
         return RunSpec(**fields | {"id": f"{spec.id}__{name}"})

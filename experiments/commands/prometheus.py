@@ -1,4 +1,4 @@
-"""Counters of a server for Prometheus: sites, runs, rounds, seconds, bytes, refusals; of the data nothing."""
+"""Server metrics for Prometheus: sites, runs, rounds, seconds, bytes, refusals; nothing of the data."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
 class Metrics(Observer):
-    """Counts what happens in a server's runs.
+    """Prometheus counters of a server's runs, from its events.
 
     Parameters
     ----------
     sites : sequence of str
-        Those that are expected.
+        The expected sites.
 
     Attributes
     ----------
@@ -59,26 +59,26 @@ class Metrics(Observer):
         self._refused = Counter("fedkernel_refusals", "Connections that were refused.", ["cause"], registry=registry)
 
     def site_here(self, record: logging.LogRecord) -> None:
-        """Note that a site has connected."""
+        """Record that a site has connected."""
         self._here.labels(vars(record)["site"]).set(1)
 
     def site_gone(self, record: logging.LogRecord) -> None:
-        """Note that a site is no longer connected."""
+        """Record that a site is no longer connected."""
         self._here.labels(vars(record)["site"]).set(0)
 
     def refused(self, record: logging.LogRecord) -> None:
-        """Count somebody who was not let in, whatever the name."""
+        """Count a refused connection, whatever its name."""
         self._refused.labels(vars(record)["cause"]).inc()
 
     def run_begun(self, record: logging.LogRecord) -> None:
-        """Note that a run is under way."""
+        """Record that a run is under way."""
         known = vars(record)
         self._current.labels(known["run"]).set(0)
         if known["rounds"] is not None:
             self._expected.labels(known["run"]).set(known["rounds"])
 
     def round_over(self, record: logging.LogRecord) -> None:
-        """Count a round; one that was replayed from a journal moved nothing."""
+        """Count a round, unless it was replayed from a journal."""
         known = vars(record)
         self._current.labels(known["run"]).set(known["round"])
         if not known["replayed"]:
@@ -88,7 +88,7 @@ class Metrics(Observer):
             self._down.inc(known["bytes_down"])
 
     def run_over(self, record: logging.LogRecord) -> None:
-        """Count a run, which is no longer under way."""
+        """Count a finished or failed run."""
         self._current.clear()
         self._expected.clear()
         self._runs[vars(record)["failed"]].inc()
@@ -96,7 +96,7 @@ class Metrics(Observer):
 
 @contextmanager
 def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
-    """Serve the counters by HTTP at ``HOST:PORT``, or a port of loopback alone, in a thread of their own.
+    """Serve the counters by HTTP in a thread, at ``HOST:PORT`` or a port of loopback.
 
     Yields
     ------
@@ -105,9 +105,9 @@ def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
     Raises
     ------
     InputError
-        If the address is none.
+        If the address is invalid.
     EngineError
-        If it cannot be listened at.
+        If the server cannot listen at it.
     """
     metrics, whole = Metrics(sites), address if ":" in address else f"{LOOPBACK}:{address}"
     host, _, port = check_address(whole, any_port=True).rpartition(":")
@@ -118,7 +118,7 @@ def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
     except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
         cause = error.strerror if isinstance(error, OSError) else "no name of a host"
         raise EngineError(f"metrics cannot be served at {whole}: {cause}") from None
-    # whoever hangs up is no reason to write a traceback to the log
+    # a client that hangs up leaves no traceback in the log
     server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
     try:
         with metrics:

@@ -1,4 +1,4 @@
-"""Files that a server sends to a site: taken where they are asked for, within a quota, and applied to its rows."""
+"""Files from a server at a site: stored if allowed, within a quota, and applied to the site's rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from fedkernel.data import SiteFile
 
 MODEL = ".model.npz"
-"""How the name of a file ends that is a run's model."""
+"""Ending of the names of model files."""
 
 QUOTA = 2**30
-"""Bytes of all files that a site keeps of what servers send."""
+"""Most bytes of all files from servers."""
 
 BLOCK = 4096
-"""Bytes of a disk that a file takes at least: else a quota of bytes were none of files."""
+"""Least bytes that a file counts for, so that the quota limits the number of files too."""
 
 
 @dataclass(frozen=True)
 class Receiving:
-    """What becomes of the files that a server sends.
+    """Handling of files that a server sends.
 
     Parameters
     ----------
     out : Path
         The site's folder; files go into ``received`` in it, under their names, and replace none.
     tell : callable
-        Told in a sentence what happens.
+        Called with a sentence about each file.
     wanted : bool
-        Whether any are taken.
+        Whether any are accepted.
     quota : int
-        Bytes of all files in that folder, of which each counts as a `BLOCK` at least.
+        Most bytes of all files in that folder, each counting as a `BLOCK` at least.
     apply : bool
         Whether models are applied to the site's rows.
     """
@@ -46,7 +46,10 @@ class Receiving:
     apply: bool = True
 
     def take(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
-        """Keep a file, and apply it to the site's rows if it is a model, of one of `runs` or not."""
+        """Store a model file, and apply it to the site's rows; other files are refused.
+
+        `runs` are the ids of the job's runs: the file's model belongs to one of them, or was handed out without a run.
+        """
         from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         folder = self.out / "received"
@@ -68,6 +71,6 @@ class Receiving:
         try:
             wrote = commands.apply_received(path, run, self.out, new, handed_out=run not in runs)
             self.tell(wrote or f"new rows: fedkernel predict {path} FILE")
-        except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
+        except Exception as error:  # no file from the server ends the session
             text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
             self.tell(f"{path} cannot be applied here: {text}")

@@ -1,4 +1,4 @@
-"""What commands print of the outcome of an experiment."""
+"""Console summary of an experiment's outcome."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from fedkernel.ground import and_more, one_line
 
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
-    """Print an experiment's table, which runs it lacks and why, whether its claims hold, and where the report is."""
+    """Print an experiment's table, missing and failed runs, findings, claims, and the report's path."""
     show(console_table(summarise(outcome.rows), experiment.report.metric))
     for failure in outcome.failed:
         print_line(has_failed(failure))
@@ -29,17 +29,17 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
 
 
 def not_finished(missing: Sequence[str]) -> str:
-    """Say which runs an experiment lacks."""
+    """Return a sentence that names the unfinished runs."""
     return f"not finished, and in no figure: {', '.join(missing[:10])}{and_more(len(missing) - 10)}"
 
 
 def has_failed(failure: Failure) -> str:
-    """Say that a run has failed, and why."""
+    """Return a sentence on a failed run and its cause."""
     return f"failed, and in no figure: {failure.id}, {failure.tries}: {one_line(failure.cause)}"
 
 
 def end(outcome: Outcome, debug: bool) -> None:
-    """End a command by which runs have failed, if any have, with one sentence."""
+    """Exit with an error if any run has failed."""
     if outcome.failed:
         again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
         say(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")

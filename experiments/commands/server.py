@@ -1,4 +1,4 @@
-"""The commands for separate machines: certificates, the server, and the site that joins it."""
+"""The commands `fedkernel certs`, `identity` and `serve` for a server and separate sites."""
 
 import logging
 import shlex
@@ -51,7 +51,7 @@ def certs(  # noqa: PLR0917 - one option each
         typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
     ] = None,
 ) -> None:
-    """Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them."""
+    """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
     for path in grpc.revoke(folder, revoked) if revoked else []:
         print_line(f"{path}: {', '.join(revoked or [])} revoked")
     if expiring is not None:
@@ -67,7 +67,7 @@ def certs(  # noqa: PLR0917 - one option each
 
 
 def _renew(folder: Path, within: float, days: float | None) -> None:
-    """Renew what ends soon, and say where it is to be carried."""
+    """Renew certificates that end soon, and print the paths to distribute."""
     renewed, left = grpc.renew_expiring(folder, within, days=days)
     for path in renewed:
         text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
@@ -83,7 +83,7 @@ def identity(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it is made where there is none.")],
     name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
 ) -> None:
-    """Make a site's key for letters to its peers, and print the line by which these pin it."""
+    """Make a site's key for letters to its peers, and print its fingerprint for their pins."""
     from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
 
     if not path.exists():
@@ -167,7 +167,7 @@ def serve(  # noqa: PLR0917 - one option each
 ) -> None:
     """Wait until all sites have joined, run an experiment with them, and write its report.
 
-    With --project: have them project new rows, of which the server writes the coordinates and each site its own.
+    With --project: have them project new rows; the server writes all coordinates, and each site its own.
     """
     with server_log(log_json), errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", say)
@@ -201,7 +201,7 @@ def serve(  # noqa: PLR0917 - one option each
 
 @contextmanager
 def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
-    """Tell of a server's runs, and of connections that have no name yet; yields what is told of finished runs."""
+    """Report a server's progress and refused handshakes, and serve metrics; yields the progress callback."""
 
     def refuse(text: str) -> None:
         from fedkernel.run import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
@@ -218,7 +218,7 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
 def read_tls_of(
     folder: Path | None, insecure: bool, address: str, role: str, tell: Callable[[str], object]
 ) -> "grpc.TLS | None":
-    """Return the certificates that a command is given, told if they end soon, or None for plaintext, on loopback."""
+    """Return a command's certificates, or None for plaintext on loopback; `tell` gets a warning before they end."""
     if (folder is None) != insecure:
         both = "both are given" if folder is not None else "neither is given"
         raise InputError(f"--tls DIR or --insecure is needed, but {both}")

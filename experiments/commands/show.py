@@ -1,4 +1,4 @@
-"""The command for whoever is at a site and wants to see what a run found there: `fedkernel show`."""
+"""The command `fedkernel show`: a page about a site's own runs."""
 
 import webbrowser
 from pathlib import Path
@@ -29,7 +29,7 @@ def show(
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what has left.
+    """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
 
     Nothing of it leaves: the page is one file on this machine, and needs no other.
     """

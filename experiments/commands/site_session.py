@@ -1,4 +1,4 @@
-"""What a site does as it joins: which rows it answers from and applies models to, which studies it takes part in."""
+"""Session of a site at a server: loads its table, has studies approved, and answers until the end."""
 
 import sys
 import time
@@ -35,10 +35,10 @@ from fedkernel.site import (
 from fedkernel.wire import SHORT, Job
 
 LOOK = 0.5
-"""Seconds between two looks at what is approved."""
+"""Seconds between two checks for an approval."""
 
 FORECAST = 5.0
-"""Seconds that forecasts of a study may take, before it is approved."""
+"""Most seconds for forecasts of a study before its approval."""
 
 
 def attend(
@@ -52,23 +52,20 @@ def attend(
     new: Path | None,
     patience: float,
 ) -> None:
-    """Answer a server until the work is done, after all that can be refused before anything connects.
+    """Answer a server until the work is done, after all checks that need no connection.
 
     Parameters
     ----------
     server : str
         ``HOST:PORT``.
-    tls : TLS or None
     config : dict of str to str or int
-        What the site says of itself, as a node's configuration has it.
+        The site's settings, as a node's configuration.
     rules : Policy
-        That it amounts to.
-    file : SiteFile
-    receiving : Receiving
+        The policy from `config`.
     new : Path, optional
         Rows that came since.
     patience : float
-        Seconds for which the server is looked for.
+        Seconds of trying to reach the server.
     """
     out, tell = receiving.out, receiving.tell
     (rows, width), fault = own_shape(config)
@@ -78,7 +75,7 @@ def attend(
     fresh = _new_rows(file, new)
     check_folder(out, 0o700)
     check_record(out)
-    with grpc.report_failed_handshakes(lambda text: None, tell):  # the node tells what they mean here
+    with grpc.report_failed_handshakes(lambda text: None, tell):  # the node explains them here
         if guessed := how_read(file):
             tell(guessed)
         tell(f"{file.path}: {rows:,} rows, {width:,} columns; looking for {server}")
@@ -95,21 +92,23 @@ def attend(
             rules.limits.request.bytes,
         )
         try:
-            with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
+            with blas_threads(1):  # the usual setting of runs: else each request sets and restores it
                 node.attend(server, tls, patience)
         finally:
-            if node.ended:  # the keys of work that is left go on being kept
+            if node.ended:  # unfinished work still needs its keys
                 forget_keys(out)
         tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
 def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
-    """Return which rows a model is applied to that comes with a job: the new ones, or where nothing is asked all.
+    """Return a function from a job to the rows for its models.
+
+    These are the new rows, or all rows for a job without a study; else None.
 
     Raises
     ------
     InputError
-        For new rows that `read_raw` refuses: before the server has been waited for.
+        For invalid new rows, before the connection.
     """
     rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
     if new is not None:
@@ -118,22 +117,22 @@ def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFi
 
 
 def _runs_of(work: Job | None) -> Sequence[str]:
-    """Return the ids of the runs that a site takes part in by a job; none where that hands models out."""
+    """Return the ids of a job's runs; empty if the job only hands out models."""
     return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
 def ask(question: str) -> str:
     """Return the answer to a question at the terminal.
 
-    It has a line of its own on standard output: what is read from standard error waits for the end of a line
-    (`fedkernel.engines.grpc.report_failed_handshakes`), and there Python writes prompts.
+    The question has a line of its own on standard output: `fedkernel.engines.grpc.report_failed_handshakes` reads
+    standard error, where Python writes prompts, and waits for the end of a line.
     """
     print_line(question)
     return sys.stdin.readline().strip()
 
 
 def _asked_share(needed: float | None, allowed: float) -> float:
-    """Ask at the terminal how many numbers may leave for each entry of the table, until that is a number above 0."""
+    """Ask at the terminal for the numbers that may leave per entry of the table."""
     usual = allowed if needed is None else max(needed, allowed)
     while True:
         answer = ask(f"How many numbers may leave in each run for each entry of the table? [{usual:g}]")
@@ -152,7 +151,7 @@ def consider(
     *,
     shape: tuple[int, int] | None = None,
 ) -> None:
-    """Show a job's study and have it approved; what is not is refused, request by request."""
+    """Show a job's study and have it approved; otherwise its requests are refused."""
     if (study := job.study) is None:
         return
     known = f"study {study.sha256[:SHORT]}"

@@ -1,4 +1,4 @@
-"""The commands about a study: `fedkernel study show`, and `approve` for a site's operator."""
+"""The commands `fedkernel study show`, `approve` and `sign`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +30,7 @@ def show_(
     ] = None,
     shape: Shape = None,
 ) -> None:
-    """Print what an experiment will ask of its sites, and the hash by which they approve it."""
+    """Print all requests of an experiment to its sites, and the hash for their approval."""
     read = commands.read_study(study, overrides or [])
     if out is not None:  # before what is printed, whose reader may not wait for its end
         from fedkernel.ground import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for

@@ -1,4 +1,4 @@
-"""Studies, as the commands read and print them."""
+"""Reader of a study, and its text for the console."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
 from fedkernel.wire import RunSpec, Study
 
 WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
-"""What the study of a run says whose arrays travel as float32."""
+"""Line about a run whose arrays travel as float32."""
 
 
 def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
-    """Read a study, or the experiment that makes one, with values of it changed."""
+    """Read a study, or make one from an experiment, with overrides."""
     if path.suffix == ".json":
         if overrides:
             raise InputError(f"--set {overrides[0]} with {path}: a study is as it is; allowed: with an experiment")
@@ -38,7 +38,10 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def show_study(study: Study) -> None:
-    """Print a study; runs that differ in their id and seed only are shown once, and so is what a reply reveals."""
+    """Print a study; runs that differ only in id and seed are shown once.
+
+    A reply's disclosure is also printed once.
+    """
     versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
     _line(f"study {study.name!r}, {versions}")
     alike: dict[str, list[RunSpec]] = {}
@@ -78,7 +81,7 @@ def show_study(study: Study) -> None:
 
 
 def _without_seed(value: Any, seed: int) -> Any:
-    """Return a value of JSON without the run's seed, wherever it is called that; another seed stays."""
+    """Return a JSON value without the run's seed under that key; another seed stays."""
     if isinstance(value, dict):
         others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
         return {name: _without_seed(inner, seed) for name, inner in others.items()}
@@ -86,7 +89,7 @@ def _without_seed(value: Any, seed: int) -> Any:
 
 
 def _steps(run: RunSpec) -> Table:
-    """Lay a plan out; steps one after the other that differ in numbers only are one line, with the least and most."""
+    """Lay out a plan; consecutive steps that differ in numbers only are one line with their range."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for heading in ("step", "times at most", "asks", "with", "leaves the site"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
@@ -110,7 +113,7 @@ def _steps(run: RunSpec) -> Table:
 
 
 def _shape(value: Any) -> str:
-    """Return a value of JSON without its numbers."""
+    """Return a JSON value as text, without its numbers."""
     if isinstance(value, dict):
         return repr({name: _shape(inner) for name, inner in value.items()})
     if isinstance(value, list):
@@ -119,7 +122,7 @@ def _shape(value: Any) -> str:
 
 
 def _flat(path: str, value: Any) -> dict[str, Any]:
-    """Return the values of a table and of those within it, by dotted names; a list is one of its entries each."""
+    """Return the leaves of nested tables and lists, by dotted names."""
     if isinstance(value, tuple | list):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -129,19 +132,22 @@ def _flat(path: str, value: Any) -> dict[str, Any]:
 
 
 def _equals(name: str) -> str:
-    """Return a parameter's name and the sign after it; numbers that are bounded stand in a table of their own."""
+    """Return a parameter's name with the sign before its value; bounds are in tables of their own."""
     return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
 
 
 def _span(values: Sequence[Any]) -> str:
-    """Return a value, or the least and the most of several numbers."""
+    """Return a value, or the range of several numbers."""
     if all(value == values[0] for value in values):
         return repr(values[0])
     return f"{min(values)} to {max(values)}"
 
 
 def _tells(run: RunSpec) -> dict[str, str]:
-    """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
+    """Return the disclosure of each reply of a run.
+
+    It is from the reply's class if that is fedkernel's own, else from the plan, as its author's claim.
+    """
     here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
     here |= {letter.__name__: reveals(letter) for kind in answers_of(run) for letter in kind.posts}
     requests = [planned for step in run.plan or () for planned in step.requests]
@@ -152,7 +158,10 @@ def _tells(run: RunSpec) -> dict[str, str]:
 
 
 def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
-    """Return what a run's client answers, if it is ours, with what settles widths before: no other is imported."""
+    """Return the requests that a run's client and the preceding steps answer; empty for a foreign client.
+
+    Only fedkernel's own clients are imported.
+    """
     ours = own_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():
@@ -172,5 +181,5 @@ def _value(value: Any) -> str:
 
 
 def _line(text: str = "") -> None:
-    """Print a line, one also where what somebody else wrote has several."""
+    """Print a text as one line, whatever breaks a foreign author put into it."""
     print_line(one_line(text))

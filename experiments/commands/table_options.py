@@ -1,4 +1,4 @@
-"""The options that say how a site's file is read, the same for every command that reads one."""
+"""Options for reading a site's file, the same for every command."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column
 
 @dataclass(frozen=True)
 class Form:
-    """How a file is read, as the options say."""
+    """Options for the format of a file."""
 
     delimiter: Annotated[
         str | None,
@@ -40,7 +40,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a site's table is read from its file, as the options say."""
+    """Options for reading a site's table from its file."""
 
     id: Id = None
     label: Annotated[
@@ -53,24 +53,24 @@ class Reading:
     form: Form = Form()
 
     def of(self, path: Path) -> "SiteFile":
-        """Return the file at a path, read so; InputError where the options contradict each other."""
+        """Return the file at a path with these options; InputError where they contradict each other."""
         columns = None if self.columns is None else data.listed(self.columns)
         label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
         return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
 def how_read(file: "SiteFile") -> str:
-    """Return what of a file's form nobody said and was guessed, for whoever reads on; empty if nothing was."""
+    """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
     return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""
 
 
 def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
-    """Return a file with the columns that a schema has, in the schema's order, whatever their order in the file.
+    """Return a file with a schema's columns in the schema's order.
 
     Raises
     ------
     InputError
-        If the file is not as the schema says; cells that are missing are none of its concern.
+        If the file does not fit the schema; missing cells are allowed.
     """
     agreed = checks.read_schema(schema)
     faults = [finding for finding in checks.compare(checks.look_at(file, 1), agreed) if finding.severity == "fault"]

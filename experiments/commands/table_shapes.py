@@ -1,4 +1,4 @@
-"""The sites' tables that `fedkernel advise` is about: their sizes, and what a look at files says of columns."""
+"""Sizes and columns of the sites' tables, for `fedkernel advise`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,27 +16,24 @@ from fedkernel.ground import Divided, InputError
 EMPTY = "without a value"
 
 ENOUGH = 8
-"""Rows from which on it is no chance that whole numbers all differ."""
+"""Least rows for distinct whole numbers to count as ids."""
 
 
 class Part(NamedTuple):
-    """A site's table: its size and, of a file, what is known of its columns and rows.
+    """A site's table: its size and, from a file, properties of its columns and rows.
 
     Attributes
     ----------
-    rows, columns : int
-    names : tuple of str
-    ids : tuple of str, or None
     empty : bool
-        Whether a cell is.
+        Whether any cell is.
     levels : dict of str to set of str
         The texts of columns that can be categories.
     unusable : dict of str to str
-        Columns of which no method makes anything, and what they are.
+        Columns that no method can use, with the reason.
     like_ids : tuple of str
         Columns of whole numbers that differ from row to row.
     faults : int
-        How many more ``fedkernel check`` finds that neither leaving these out nor ``[prepare]`` mends.
+        Further faults of ``fedkernel check`` that neither leaving these out nor ``[prepare]`` mends.
     """
 
     rows: int
@@ -51,13 +48,13 @@ class Part(NamedTuple):
 
 
 def is_shape(table: str) -> bool:
-    """Tell whether a table is named by its shape, and not by a file."""
+    """Return whether an argument is a table's shape, and no file."""
     rows, _, columns = table.partition("x")
     return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
 
 
 def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> Part:
-    """Return what is known of a table that is named by a file, less some columns that it may have, or by its shape."""
+    """Return the size and columns of a table, from its file or its shape, without some columns."""
     if is_shape(table):
         return Part(*read_shape(table))
     file = SiteFile(table, id=id_, **form)
@@ -98,9 +95,9 @@ def _is_like_ids(column: Column) -> bool:
 
 
 def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
-    """Return the columns that no method can use, and what they are.
+    """Return the columns that no method can use, with reasons.
 
-    A column that is empty at some sites is filled by the others, and one that is text of a single level is none.
+    A column that is empty at some sites is filled by the others; text of a single level is left out.
     """
     reasons: dict[str, str] = {}
     for name in dict.fromkeys(name for part in parts for name in (*part.unusable, *part.levels)):
@@ -118,13 +115,13 @@ def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
 
 
 def categories_of(parts: Sequence[Part], without: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the levels, over all sites, of each column of text that is not left out."""
+    """Return the levels, over all sites, of each text column that stays."""
     names = dict.fromkeys(name for part in parts for name in part.levels if name not in without)
     return {name: tuple(sorted(set.union(*(part.levels.get(name, set()) for part in parts)))) for name in names}
 
 
 def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[str, tuple[str, ...]]) -> list[Part]:
-    """Return the parts without the columns that are left out, each level of a category being a column."""
+    """Return the parts without the columns left out, each level of a category being a column."""
     prepared = []
     for part in parts:
         names = tuple(name for name in part.names if name not in without)
@@ -137,7 +134,7 @@ def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[
 def about_columns(
     tables: Sequence[str], parts: Sequence[Part], reasons: dict[str, str], categories: dict[str, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Say what becomes of columns that are no numbers, and which files have faults that nothing here mends."""
+    """Yield sentences about columns that are no numbers, and about files with other faults."""
     for name, why in reasons.items():
         yield f"column {name!r} is left out, being {why}: --drop {name!r}"
     for name, levels in categories.items():
@@ -154,7 +151,7 @@ def about_columns(
 
 
 def in_common(parts: Sequence[Part]) -> list[Part]:
-    """Return the tables with as many rows as a run aligns by their ids; as they are where some have none."""
+    """Return the tables with the number of rows common by id; unchanged if one has no ids."""
     id_sets = [set(part.ids) for part in parts if part.ids is not None]
     if len(id_sets) < len(parts):
         return list(parts)

@@ -57,7 +57,6 @@ class Experiment(pydantic.BaseModel):
         Heading of the report.
     seeds : list of int
         Every method runs once per seed; it decides the partition and all that is random.
-    engine : str
     deadline : float
         Seconds that a round may take.
     deadlines : dict of str to float
@@ -77,10 +76,8 @@ class Experiment(pydantic.BaseModel):
         Base of relative paths of data: an absolute path, by default the folder of the file.
     data : DataSpec, Shards or Sites
         With absolute paths.
-    partition : PartitionSpec
     prepare : Prepare, optional
         Preparation of the clients' tables before the method, by the sites together.
-    strategy, baseline : list of Method
     sweep : dict of str to list
         By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
         run through; several sweeps are combined.
@@ -88,10 +85,8 @@ class Experiment(pydantic.BaseModel):
         Values that go together, by dotted path, such as a data set and its kernel. Each is combined with the sweeps;
         tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
         kinds, ``[[case.KIND]]``, are combined with each other too.
-    report : ReportOptions
     claim : list of Check
         Sentences of a paper to check against the runs.
-    paper : Paper, optional
     quick : dict
         Changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
         rounds and settings.

@@ -79,13 +79,6 @@ class Shards(_OfFiles):
     Beside what stands here it takes all that `SiteFile` says of how a file is read and what of it is used, such as
     ``id``, ``label`` and ``columns``, for all files together. Where columns are divided, each file need not have those
     that are named, but one of them must; all must have the ids.
-
-    Attributes
-    ----------
-    shards : list of str
-    Paths, and patterns with ``*`` and ``?`` for all that match, in the order of their names.
-    missing : {"drop", "refuse"}
-    What rows mean, with columns divided and ids, that not all files have.
     """
 
     model_config = STRICT
@@ -124,21 +117,7 @@ def _matches(path: str) -> list[str]:
 
 
 class Sites(pydantic.BaseModel):
-    """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`.
-
-    Attributes
-    ----------
-    sites : list of str
-    Their names, in the order of the clients' numbers.
-    missing : {"drop", "refuse"}
-    What rows mean, with columns divided and an id column, that not all sites have.
-    share_model : bool
-    Whether every site gets the model of each run.
-    joint_seed : bool, optional
-    Whether the sites draw the seed of each run together; by default where answers are drawn from it.
-    signatures : list of str
-    Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
-    """
+    """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`."""
 
     model_config = STRICT
 
@@ -155,30 +134,7 @@ class Sites(pydantic.BaseModel):
 
 
 class ReportOptions(pydantic.BaseModel):
-    """Table ``[report]``: figures and metrics of the report.
-
-    Attributes
-    ----------
-    plots : bool
-    Whether figures are drawn, into ``plots/`` and the page.
-    metric : str, optional
-    What the console's table and the figures show; by default, and where no run has it, the error, or else of
-    silhouette, nmi, ari and stability the first that any run has, or else the first metric.
-    also : list of str
-    Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``;
-    those of the answer against floats and rounds, too.
-    by_iteration : list of str
-    Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
-    upload in the rounds of an iteration.
-    images : bool
-    Whether the columns are the pixels of square images, and components of columns that are divided are drawn as
-    such; runs that were finished without it have none.
-    rows : bool, optional
-    Whether the rows are drawn along the first two components that each method finds, with the first seed; by
-    default where nothing is swept and rows have classes or clusters. Runs that were finished without it have none.
-    reference : bool
-    Whether runs are compared with the central answer; false where that would need too much memory.
-    """
+    """Table ``[report]``: figures and metrics of the report."""
 
     model_config = STRICT
 
@@ -202,23 +158,7 @@ class ReportOptions(pydantic.BaseModel):
 
 
 class Paper(pydantic.BaseModel):
-    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting.
-
-    Attributes
-    ----------
-    name : str
-    The paper's method, such as ``DKPCA``; experiments of one name stand together.
-    shows : str
-    Such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
-    setting : str
-    What the paper did.
-    here : str
-    What is done here in place of it, and why; "" if it is the same.
-    plots : list of str
-    The drawn figures that show it, by the names of their files without ending; by default the first.
-    memory : float
-    GB that it takes, so that experiments run side by side where all of them fit.
-    """
+    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting."""
 
     model_config = STRICT
 

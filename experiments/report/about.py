@@ -44,7 +44,6 @@ def data_lines(
 
     Parameters
     ----------
-    experiment : Experiment
     shapes : sequence of (int, int)
         Of the first setting and seed; empty where only the sites know theirs.
     columns : Columns, optional

@@ -178,15 +178,6 @@ class SiteRun:
 def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = None) -> Iterator[SiteRun]:
     """Read every run in the folder of a site, of a simulated run, or of an experiment.
 
-    Parameters
-    ----------
-    out : Path
-    The `--out` of ``fedkernel join``, the folder of a run's result, or the output folder of an experiment.
-    model : Path, optional
-    Of a model to take in place of the one that the folder has, if any.
-    table : RawTable, optional
-    The site's own file.
-
     Raises
     ------
     InputError

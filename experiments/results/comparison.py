@@ -20,7 +20,6 @@ class Matched(NamedTuple):
     ----------
     both : list of (list of Run, list of Run)
         In the order of the first.
-    only_a, only_b : list of list of Run
     """
 
     both: list[tuple[list[Run], list[Run]]]

@@ -67,10 +67,8 @@ class Outcome(NamedTuple):
     ----------
     rows : list of Run
         In the configuration's order.
-    claims : list of Claim
     missing : list of str
         The ids of runs that were not begun, or interrupted.
-    failed : list of Failure
     """
 
     rows: list[Run]
@@ -99,13 +97,11 @@ def run_experiment(
 
     Parameters
     ----------
-    experiment : Experiment
     out : Path
         Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
         ``results/<id>/``, ``plots/``, ``report.html``.
     restart : bool
         Delete the experiment that the folder holds; other files in it stay.
-    progress : callable, optional
     engine : callable, optional
         Runs a job, in place of the configuration's engine with its default options.
 

@@ -60,12 +60,10 @@ def raw_tables(
 
     Parameters
     ----------
-    data : Shards
     divided : {"vertical", "horizontal"}
         With columns divided, rows with ids are those of a run between sites, in its order.
     run : str
         Id of the run; with the seed it decides that order.
-    seed : int
     prepare : Prepare, optional
         Without the rows that it drops.
     """

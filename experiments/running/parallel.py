@@ -62,7 +62,6 @@ def run_all(
     ----------
     experiments : sequence of Experiment
         With names that differ.
-    out : Path
     jobs : int, optional
         Most experiments at a time, by default the number of processors; fewer where their memory (``paper.memory``)
         exceeds the machine's.

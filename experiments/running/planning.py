@@ -97,12 +97,8 @@ class Planned:
 
     Attributes
     ----------
-    id : str
-    method : Method
     parameters : dict
         Those of the method, kernel widths by rule settled unless sites hold the data.
-    point : Point
-    seed : int
     strategy : KernelStrategy
         For a baseline, the strategy that has it as its central counterpart.
     baseline : Baseline, optional

@@ -25,7 +25,6 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
 
     Parameters
     ----------
-    run : Planned
     model : Model
         Of an isolated baseline client 0's, here with the rows of all clients.
     outputs : mapping of int to mapping of str to ndarray

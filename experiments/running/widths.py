@@ -27,7 +27,6 @@ class Widths:
             A method's; kernels of methods within it count too, such as ``components.kernel``.
         shards : sequence of ndarray or CSR array
             None where sites hold their own: rules stay, and strategies settle them across the sites.
-        divided : {"vertical", "horizontal"}
         data : str
             The shards' name: the same for the same shards only.
         """
