@@ -16,10 +16,7 @@ from experiments.results import Spread
 class _OfRounds(Check):
     """Check of a value of the rounds, for some methods.
 
-    Attributes
-    ----------
-    value : str
-        As `by_iteration` reads it.
+    `value`: its name, for `by_iteration`.
     """
 
     value: str

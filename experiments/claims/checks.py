@@ -32,10 +32,7 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 class Value(Check):
     """Figure of a method's runs, mean over seeds.
 
-    Attributes
-    ----------
-    best : bool
-        Only the setting counts where the metric is best on average.
+    `best`: only the setting counts where the metric is best on average.
     """
 
     check: Literal["value"]

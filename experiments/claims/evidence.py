@@ -27,10 +27,7 @@ class Setting(NamedTuple):
 class Evidence:
     """Runs of an experiment, by method and setting.
 
-    Parameters
-    ----------
-    due : iterable of (dict, int), optional
-        Every point and seed of the finished experiment; by default those of any run.
+    `due`: every point and seed of the finished experiment; by default those of any run.
     """
 
     def __init__(

@@ -103,10 +103,7 @@ def print_advice(
 def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
     """Return the divided axis, stated or inferred from the tables, and a sentence on the inference.
 
-    Raises
-    ------
-    InputError
-        If it is not stated and names and sizes do not decide it.
+    Raises InputError if it is not stated and names and sizes do not decide it.
     """
     if partition is not None and partition != "peers":
         return partition, ""

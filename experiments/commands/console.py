@@ -88,10 +88,7 @@ def finite(seconds: float) -> float:
 def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar on a terminal; elsewhere print the state every half minute.
 
-    Parameters
-    ----------
-    phases : bool
-        Elsewhere print a line for each phase, too.
+    `phases`: elsewhere print a line for each phase, too.
 
     Yields
     ------

@@ -79,10 +79,7 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
     """Forecast the strategies' runs; baselines are computed without an engine.
 
-    Parameters
-    ----------
-    shape : (int, int), optional
-        Rows and columns of each site's table, where sites hold their own.
+    `shape`: rows and columns of each site's table, where sites hold their own.
     """
     lines: dict[tuple[str, str], Line] = {}
     for run in planned:

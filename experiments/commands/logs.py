@@ -27,10 +27,7 @@ FIELDS = ("run", "round", "phase", "site", "code")
 class JSONLines(logging.Formatter):
     """Formatter of a record as one line of JSON.
 
-    Parameters
-    ----------
-    always : mapping of str to str, optional
-        Fields of every line, such as the log's site.
+    `always`: fields of every line, such as the log's site.
     """
 
     def __init__(self, always: Mapping[str, str] = MappingProxyType({})) -> None:

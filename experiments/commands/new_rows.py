@@ -90,10 +90,7 @@ def apply_received(
 def find_model(where: Path) -> Path:
     """Return the model's file at a path: a file, or the folder of a run, experiment or site.
 
-    Raises
-    ------
-    InputError
-        If there is none, or more than one: the text lists them.
+    Raises InputError if there is none, or more than one: the text lists them.
     """
     if not where.is_dir():
         return where

@@ -98,10 +98,7 @@ def verify(
 def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:
     """Return a client's name and number of replies in a result, all found in the outbox.
 
-    Raises
-    ------
-    InputError
-        If a reply is missing, or the outbox is another client's.
+    Raises InputError if a reply is missing, or the outbox is another client's.
     """
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     names = {

@@ -37,7 +37,8 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
     """Print each run's numbers per entry of a site's table, and return the share to allow.
 
-    None if the allowed share is enough, as far as forecasts can show.
+    None if the allowed share is enough, as far as forecasts can show. Raises InputError if `table_share` is no number
+    above 0.
 
     Parameters
     ----------
@@ -45,11 +46,6 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
         Rows and columns of the table; None: unknown.
     table_share : float, optional
         Allowed share; by default that of sites without a policy.
-
-    Raises
-    ------
-    InputError
-        If it is no number above 0.
     """
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of):

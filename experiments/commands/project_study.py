@@ -85,6 +85,8 @@ class Projection(NamedTuple):
 def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
     """Return the projection of new rows onto a finished run's model.
 
+    Raises InputError if there is no such run, or if its method or its sites cannot project.
+
     Parameters
     ----------
     folder : Path
@@ -95,11 +97,6 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
         Name of the new rows, in the id of the run.
     to_sites : bool
         Whether each site gets the coordinates, too.
-
-    Raises
-    ------
-    InputError
-        If there is no such run, or if its method or its sites cannot project.
     """
     experiment, finished = read_folder(folder)
     if not isinstance(experiment.data, Sites):

@@ -16,20 +16,8 @@ ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 class Metrics(Observer):
     """Prometheus counters of a server's runs, from its events.
 
-    Parameters
-    ----------
-    sites : sequence of str
-        The expected sites.
-
-    Attributes
-    ----------
-    registry : prometheus_client.CollectorRegistry
-        Has these counters and no others.
-
-    Raises
-    ------
-    InputError
-        If prometheus-client is not installed.
+    `sites`: the expected sites. `registry`: has these counters and no others. Raises InputError if prometheus-client is
+    not installed.
     """
 
     def __init__(self, sites: Sequence[str]) -> None:

@@ -103,12 +103,8 @@ def attend(
 def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
     """Return a function from a job to the rows for its models.
 
-    These are the new rows, or all rows for a job without a study; else None.
-
-    Raises
-    ------
-    InputError
-        For invalid new rows, before the connection.
+    These are the new rows, or all rows for a job without a study; else None. Raises InputError for invalid new rows,
+    before the connection.
     """
     rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
     if new is not None:

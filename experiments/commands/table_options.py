@@ -67,10 +67,7 @@ def how_read(file: "SiteFile") -> str:
 def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
     """Return a file with a schema's columns in the schema's order.
 
-    Raises
-    ------
-    InputError
-        If the file does not fit the schema; missing cells are allowed.
+    Raises InputError if the file does not fit the schema; missing cells are allowed.
     """
     agreed = checks.read_schema(schema)
     faults = [finding for finding in checks.compare(checks.look_at(file, 1), agreed) if finding.severity == "fault"]

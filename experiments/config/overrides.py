@@ -54,7 +54,7 @@ def _entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:
 
 
 def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
-    """Split a dotted path, in which a method's name may contain dots.
+    """Split a dotted path; a method's name may contain dots.
 
     The part after ``sweep.`` is a path by itself.
     """

@@ -145,10 +145,7 @@ def _listed(sizes: Sequence[int]) -> str:
 def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
     """Describe each metric by its meaning, unit, scale and better direction.
 
-    Parameters
-    ----------
-    metrics : mapping of str to str
-        Headings on the page by the metric's name.
+    `metrics`: headings on the page by the metric's name.
     """
     lines = []
     for name, heading in metrics.items():

@@ -16,12 +16,8 @@ MOST_COMPONENTS, MOST_SETTINGS = 3, 4
 def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> Drawn | None:
     """Draw each method's leading directions in its run with the first seed.
 
-    A row is a method, a block of columns a setting.
-
-    Parameters
-    ----------
-    directions : mapping of str to ndarray of shape (k, rows, columns)
-        By the id of a run; runs without an entry are not drawn.
+    A row is a method, a block of columns a setting. `directions`, ndarrays of shape (k, rows, columns), are by the id
+    of a run; runs without an entry are not drawn.
     """
     if not (having := pictured(runs, directions)):
         return None

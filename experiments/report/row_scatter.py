@@ -19,12 +19,8 @@ MOST_PICTURES = 24
 def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
     """Draw each method's rows along two components, with its first seed.
 
-    A line is a group at a setting, the central method first.
-
-    Parameters
-    ----------
-    pictures : mapping of str to RowPicture
-        By the id of a run; runs without an entry are not drawn.
+    A line is a group at a setting, the central method first. `pictures`: by the id of a run; runs without an entry are
+    not drawn.
     """
     if not (having := pictured(runs, pictures)):
         return None

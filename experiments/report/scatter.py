@@ -40,10 +40,7 @@ class Panel:
 def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
     """Draw panels with independent but equal scales on both axes, and one legend.
 
-    Parameters
-    ----------
-    lines : sequence of sequence of Panel
-        Each begins a new row of the figure.
+    `lines`: each begins a new row of the figure.
     """
     places: list[list[Panel]] = []
     for line in lines:

@@ -43,12 +43,8 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
 def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
     """Lay out the summaries in short, for the console.
 
-    Columns are method, swept parameters, the metric, floats up and down, rounds, seconds.
-
-    Parameters
-    ----------
-    metric : str, optional
-        As `leading_metric` takes it.
+    Columns are method, swept parameters, the metric, floats up and down, rounds, seconds. `metric`: as `leading_metric`
+    takes it.
     """
     metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
@@ -101,7 +97,7 @@ def write_report(
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
-    The same arguments give the same bytes.
+    The same arguments give the same bytes. Raises InputError if there are no runs.
 
     Parameters
     ----------
@@ -111,11 +107,6 @@ def write_report(
         The ids of runs that have not been begun, or were interrupted.
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
-
-    Raises
-    ------
-    InputError
-        If there are no runs.
     """
     if not runs:
         raise InputError(f"{out}: no finished runs to report")

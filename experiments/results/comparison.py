@@ -14,13 +14,7 @@ RELATIVE_ROUNDING = 1e-12
 
 
 class Matched(NamedTuple):
-    """Runs of two experiments by method and setting, each a list over seeds.
-
-    Attributes
-    ----------
-    both : list of (list of Run, list of Run)
-        In the order of the first.
-    """
+    """Runs of two experiments by method and setting, each a list over seeds; `both` in the order of the first."""
 
     both: list[tuple[list[Run], list[Run]]]
     only_a: list[list[Run]]

@@ -66,10 +66,7 @@ class Failure(pydantic.BaseModel):
 def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
     """Read the failed runs, without those in `finished`.
 
-    Raises
-    ------
-    InputError
-        For an invalid line; names file and line number.
+    Raises InputError for an invalid line; names file and line number.
     """
     done, failures = set(finished), list[Failure]()
     try:

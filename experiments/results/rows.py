@@ -78,10 +78,7 @@ class Run(pydantic.BaseModel):
 def read_runs(path: str | Path) -> list[Run]:
     """Read the finished runs from a runs.jsonl, without a last line cut by an interruption.
 
-    Raises
-    ------
-    InputError
-        For any other invalid line, or a repeated id; names file and line number.
+    Raises InputError for any other invalid line, or a repeated id; names file and line number.
     """
     path = Path(path)
     try:

@@ -13,10 +13,7 @@ from fedkernel.ground import InputError, load_parts, write_whole
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
     """Write each client's table shape, (rows, columns), and dropped rows, unless they are already written.
 
-    Parameters
-    ----------
-    dropped : sequence of int
-        Number of rows left out for an empty cell, where any are.
+    `dropped`: number of rows left out for an empty cell, where any are.
     """
     if (read_shapes(out), read_dropped(out)) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})

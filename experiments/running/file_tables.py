@@ -75,10 +75,7 @@ def raw_tables(
 def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[Rows]:
     """Return the clients' numbers, CSR where a file is sparse; otherwise as `raw_tables`.
 
-    Raises
-    ------
-    InputError
-        For an empty or text cell: the sentence names file, row and column.
+    Raises InputError for an empty or text cell: the sentence names file, row and column.
     """
     tables = []
     places = _positions(data, divided, run, seed, _ids(data, divided))
@@ -94,12 +91,7 @@ def labels_of(
     """Return the labels of each client's rows, or with columns divided those of all rows; None without.
 
     With several label columns, the first counts. The class of a row without a label is None; of files without any label
-    there are none.
-
-    Raises
-    ------
-    InputError
-        If only some files have a label column.
+    there are none. Raises InputError if only some files have a label column.
     """
     tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
     labelled_tables = [raw for raw in tables if raw.labels]

@@ -235,10 +235,7 @@ def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None
 def plan(experiment: Experiment) -> list[Planned]:
     """Return all runs of an experiment, checked without running them.
 
-    Raises
-    ------
-    InputError
-        For anything wrong with the configuration or the data; nothing has been written then.
+    Raises InputError for anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
     widths, source = Widths(), experiment.source
