@@ -82,15 +82,7 @@ def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
 
 
 class Answer(NamedTuple):
-    """Models, metrics and durations of a baseline.
-
-    Attributes
-    ----------
-    models : list of Model
-        One, or one of each client.
-    durations : list of Duration
-        Of finding the model, or each client's.
-    """
+    """Models, metrics and durations of a baseline, one model and duration or one of each client."""
 
     models: list[Model]
     metrics: dict[str, float]
@@ -112,12 +104,8 @@ class Duration(NamedTuple):
 class Baseline:
     """Baseline with its parameters.
 
-    Parameters
-    ----------
-    method : str
-        As `check_baseline` takes it.
-    parameters : mapping
-        Of the strategy (``n_components``, ``kernel``, ``center``, ``n_clusters``), and a rival's own.
+    `method` is as for `check_baseline`, `parameters` are the strategy's (``n_components``, ``kernel``, ``center``,
+    ``n_clusters``) and a rival's own.
     """
 
     def __init__(self, method: str, parameters: Mapping[str, Any]) -> None:
@@ -145,7 +133,7 @@ class Baseline:
         Errors are against `reference`, where there is one; ``central`` is the reference itself. Where each client has a
         model, figures are means over the clients, ``worst_error`` is the largest error, and the model is client 0's.
         """
-        strategy = self.strategy.settled_on(shards)  # clients' own models, too, which are compared with that of all
+        strategy = self.strategy.settled_on(shards)  # also for clients' own models, for comparison with the central one
         if self.place in {"isolated", "pooled"}:
             tables = self._pooled(shards) if self.place == "pooled" else shards
             timings = [timed(strategy.alone, table) for table in tables]
@@ -169,7 +157,7 @@ class Baseline:
 
     def floats_up(self, shards: Sequence[Any]) -> int:
         """Return the number of floats that the baseline moves to one place or to neighbours."""
-        # .size is that of an array's cells and of a sparse matrix's stored numbers
+        # .size counts an array's cells, but a sparse matrix's stored numbers
         if self.place == "isolated":
             return 0
         if self.place == "pooled":

@@ -14,10 +14,7 @@ from experiments.results import Spread
 
 
 class _OfRounds(Check):
-    """Check of a value of the rounds, for some methods.
-
-    `value`: its name, for `by_iteration`.
-    """
+    """Check of the value of this name in the rounds (see `by_iteration`), for some methods."""
 
     value: str
     of: list[str] = pydantic.Field(min_length=1)
@@ -31,15 +28,8 @@ class _OfRounds(Check):
 class Rate(_OfRounds):
     """Least-squares slope of log value against log t, mean over seeds: -1 for a decrease as 1 / t.
 
-    Attributes
-    ----------
-    value, of
-        As for all checks of rounds; iterations with value 0 do not count.
-    from : int
-        First t that counts.
-    deviation : bool
-        Take the standard deviation over seeds in place of each seed's value; the slope's standard error is the
-        jackknife's, from the slopes without one seed each.
+    Iterations before `from` or with value 0 do not count. With `deviation` it is the slope of the standard deviation
+    over seeds; its standard error is the jackknife's, from the slopes without one seed each.
     """
 
     check: Literal["rate"]
@@ -74,15 +64,7 @@ class Rate(_OfRounds):
 
 
 class Overlap(_OfRounds):
-    """Distance of two curves, |a - b| / max(|a|, |b|), at every common iteration, for every seed.
-
-    Attributes
-    ----------
-    value, of
-        As for all checks of rounds; of two methods.
-    within : float
-        The limit.
-    """
+    """Distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration, for every seed."""
 
     check: Literal["overlap"]
     of: list[str] = pydantic.Field(min_length=2, max_length=2)
@@ -106,12 +88,8 @@ class Overlap(_OfRounds):
 class Bounded(_OfRounds):
     """Value of the rounds at every iteration, for every seed.
 
-    Attributes
-    ----------
-    times_t : bool
-        The limits are for t times the value: it is below c / t where `at_most` is c.
-    average : bool
-        The limits are for the mean over the iterations, mean over seeds.
+    With `times_t` the limits are for t times the value, below c / t where `at_most` is c; with `average` for the mean
+    over the iterations, mean over seeds.
     """
 
     check: Literal["bounded"]

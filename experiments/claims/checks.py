@@ -30,10 +30,7 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 class Value(Check):
-    """Figure of a method's runs, mean over seeds.
-
-    `best`: only the setting counts where the metric is best on average.
-    """
+    """Figure of a method's runs, mean over seeds; with `best` only at the setting with the best mean."""
 
     check: Literal["value"]
     metric: Measured

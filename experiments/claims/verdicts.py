@@ -208,12 +208,8 @@ def check_claims(
 ) -> list[Claim]:
     """Check claims against runs, and return them in the same order.
 
-    Parameters
-    ----------
-    due : iterable of (dict, int), optional
-        As for `Evidence`: a claim that needs one of these runs before it is finished is not testable.
-    failed : iterable of Failure, optional
-        Their causes are named in such claims.
+    `due` and `failed` are as for `Evidence`: a claim about an unfinished run is not testable, and names a failure's
+    cause.
     """
     evidence = Evidence(runs, due, failed)
     return [claim.judge(evidence) for claim in claims]

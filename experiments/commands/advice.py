@@ -213,7 +213,7 @@ def starting_toml(
         data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
         sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
         if reading.get("label") and situation.goal == "clusters":
-            sections["report"] = {"metric": "ari"}  # how far clusters are the label's classes
+            sections["report"] = {"metric": "ari"}  # agreement of clusters with the label's classes
         note = "the sites' files; across sites: sites = [names] in place of all in this table, which join says"
     else:
         vertical = situation.divided == "vertical"

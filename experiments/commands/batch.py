@@ -44,9 +44,9 @@ def run_folder(
             say(f"{number} of {len(experiments)}: {experiment.name}, {what}")
     entries = []
     for experiment in experiments:
-        its = out / experiment.name
-        outcome = judged(experiment, read_runs(its / "runs.jsonl"), its)
-        entries.append(Entry(experiment, *outcome, its, errors[experiment.name]))
+        experiment_folder = out / experiment.name
+        outcome = judged(experiment, read_runs(experiment_folder / "runs.jsonl"), experiment_folder)
+        entries.append(Entry(experiment, *outcome, experiment_folder, errors[experiment.name]))
     changes = "".join(f' --set "{override}"' for override in overrides)
     _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
     if failed := [name for name, error in errors.items() if error is not None]:

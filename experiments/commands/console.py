@@ -86,14 +86,9 @@ def finite(seconds: float) -> float:
 
 @contextmanager
 def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal; elsewhere print the state every half minute.
+    """Show a progress bar on a terminal; elsewhere print the state every half minute and, with `phases`, each phase.
 
-    `phases`: elsewhere print a line for each phase, too.
-
-    Yields
-    ------
-    callable
-        Takes the name of a finished run, the number of finished runs, and the total.
+    Yields a callable that takes the name of a finished run, the number of finished runs, and the total.
     """
     description = TextColumn("{task.description}")
     columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -140,7 +135,7 @@ class Follow(Unheard):
             if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
                 traceback.print_exception(record.exc_info[1])
             self._tell(record.getMessage())
-        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+        except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 
 

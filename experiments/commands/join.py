@@ -179,9 +179,9 @@ def join(
             "max-message": max_message, "max-memory": max_memory, "max-seconds": max_seconds,
             "keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True, "name": name,
         }  # fmt: skip
-        said = {key: value for key, value in options.items() if value is not None}
+        set_options = {key: value for key, value in options.items() if value is not None}
         config: dict[str, str | int] = {**file.to_node()}
-        config |= {key: value if isinstance(value, int) else str(value) for key, value in said.items()}
+        config |= {key: value if isinstance(value, int) else str(value) for key, value in set_options.items()}
         if approval not in (None, "ask", "any"):
             site.check_hash(approval)
         rules = site.own_policy(config)

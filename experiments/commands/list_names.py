@@ -41,7 +41,7 @@ def list_(
     *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
     wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
     fill = TextWrapper(
-        width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe a line is an entry
+        width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe: one line per entry
         subsequent_indent=" " * sum(widths),
         break_long_words=False,
         break_on_hyphens=False,

@@ -25,10 +25,7 @@ FIELDS = ("run", "round", "phase", "site", "code")
 
 
 class JSONLines(logging.Formatter):
-    """Formatter of a record as one line of JSON.
-
-    `always`: fields of every line, such as the log's site.
-    """
+    """Formatter of a record as one line of JSON; `always` are fields of every line, such as the log's site."""
 
     def __init__(self, always: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
@@ -52,15 +49,12 @@ class Sentences(Unheard):
         """Print a record."""
         try:
             messages.print(one_line(self.format(record)), highlight=False, markup=False, soft_wrap=True)
-        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+        except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 
 
 class Lines(Unheard):
-    """Handler that writes records to the current `sys.stderr`.
-
-    It is another while `fedkernel.engines.grpc.handshakes` redirects descriptor 2.
-    """
+    """Handler that writes to the current `sys.stderr`, replaced while `grpc.handshakes` redirects descriptor 2."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -90,13 +84,7 @@ def server_log(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Log a site's records to standard error and, if a path is given, to a file.
-
-    Yields
-    ------
-    callable
-        Logs a sentence to both.
-    """
+    """Log a site's records to standard error and, if named, to a file; yields a callable that logs a sentence."""
     handlers: list[logging.Handler] = [Lines()]
     if path is not None:
         try:

@@ -70,7 +70,7 @@ def apply_received(
     if isinstance(fitted.model, KernelPCA) and not handed_out:
         try:
             ids = RunRows.load(out, run).ids
-        except InputError:  # its rows had no ids, and stand in the file's order
+        except InputError:  # the run's rows had no ids, and are in the file's order
             return None
         coordinates = fitted.model.embedding()
         if len(coordinates) != len(ids):

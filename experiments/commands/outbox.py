@@ -34,7 +34,7 @@ def show_(
         for line, _ in fedkernel.site.departures_of(out):
             departures.append(line)
     except InputError as error:
-        damage = error  # what is before it is shown
+        damage = error  # raised after the lines before it are shown
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
         raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
     departures = [line for line in departures if run in (None, line.run)]
@@ -136,9 +136,9 @@ def _sites_of(folder: Path) -> Sequence[str]:
 
 
 def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
-    """Return the entries of a client's ledger that the site's outbox lacks.
+    """Return the entries of a client's ledger (`Ledger.of_client`) that the site's outbox lacks.
 
-    `ledger` is the client's (`Ledger.of_client`). A repeated request leaves more in the outbox than in the ledger.
+    A repeated request leaves more in the outbox than in the ledger.
     """
     departed = {
         (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)

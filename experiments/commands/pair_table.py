@@ -240,7 +240,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
         goals=CLUSTERS,
     ),
-    # no coordinator is trusted with anything; letters are sealed, and forwarded by one that cannot read them
+    # no coordinator is trusted; it forwards sealed letters that it cannot read
     Candidate(
         "peers, exact merge",
         "PeerVFedPCA",

@@ -90,12 +90,12 @@ def explain(
     if out is not None:
         guards = site.approved_guards(policy.guards, out, read.sha256)
         policy = policy.model_copy(update={"guards": guards})
-    held = [
+    rule_verdicts = [
         *site.verdicts(policy, read),
         *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
     ]
-    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in held])
-    refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
+    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
+    refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
     ending += f"; the run decides {open_} more" if open_ else ""
     print_line(f"study {read.sha256[: wire.SHORT]} ({one_line(read.name)}): {ending}")

@@ -37,15 +37,8 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
     """Print each run's numbers per entry of a site's table, and return the share to allow.
 
-    None if the allowed share is enough, as far as forecasts can show. Raises InputError if `table_share` is no number
-    above 0.
-
-    Parameters
-    ----------
-    shape : (int, int) or None
-        Rows and columns of the table; None: unknown.
-    table_share : float, optional
-        Allowed share; by default that of sites without a policy.
+    None if the allowed share is enough, as far as forecasts can show. `shape` has the table's rows and columns, if
+    known; `table_share` is by default that of sites without a policy. Raises InputError if it is no number above 0.
     """
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
@@ -81,5 +74,5 @@ def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
         strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
         return strategy.forecast_of_run(cohort, run.prepare)
     except (FedkernelError, TypeError, ValueError):
-        # parameters that it does not take, or a cohort that it does not fit
+        # parameters or a cohort that the strategy refuses
         return None

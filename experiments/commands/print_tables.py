@@ -53,7 +53,7 @@ def open_finished(folder: Path) -> Finished:
     """Read an output folder, and register the experiment's own metrics."""
     experiment, runs = read_folder(folder)
     for name in filter(is_own, experiment.metrics):
-        with suppress(InputError):  # one that is not here any more is shown by its name
+        with suppress(InputError):  # a metric that is no longer here is shown by its name
             find_function(name, "metrics", "metric")
     return Finished(folder, experiment, in_order(runs), unfinished(experiment, runs))
 
@@ -98,7 +98,7 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
 
 
 def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
-    """Print tables for a document or another program, or on the console."""
+    """Print tables in a format for documents or programs, or else on the console."""
     if form is not None:
         write = as_latex if form is Format.latex else as_markdown
         texts = [as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]

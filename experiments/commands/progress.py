@@ -94,15 +94,15 @@ class Watch(Observer):
 
     def run_begun(self, record: logging.LogRecord) -> None:
         """Reset the state for a new run."""
-        known = vars(record)
-        self._at = _Standing(known["run"], known["rounds"], known["meaning"])
+        fields = vars(record)
+        self._at = _Standing(fields["run"], fields["rounds"], fields["meaning"])
         self._told = time.monotonic()
 
     def round_begun(self, record: logging.LogRecord) -> None:
         """Record the nodes that a round waits for."""
-        at, known = self._of(record), vars(record)
-        at.round, at.phase, at.begun = known["round"], known["phase"], time.monotonic()
-        at.waiting = {member.node_id: member.site or member.called for member in known["asked"]}
+        at, fields = self._of(record), vars(record)
+        at.round, at.phase, at.begun = fields["round"], fields["phase"], time.monotonic()
+        at.waiting = {member.node_id: member.site or member.called for member in fields["asked"]}
         at.asked = len(at.waiting)
         if self._show is not None:
             self._show(f"{at.run}: {at.text}")
@@ -114,10 +114,10 @@ class Watch(Observer):
 
     def round_over(self, record: logging.LogRecord) -> None:
         """Record a round's seconds, and report the first of a phase."""
-        at, known = self._of(record), vars(record)
+        at, fields = self._of(record), vars(record)
         at.waiting = {}
-        if not known["replayed"]:
-            at.took, at.taken = at.took + known["seconds"], at.taken + 1
+        if not fields["replayed"]:
+            at.took, at.taken = at.took + fields["seconds"], at.taken + 1
         if at.phase not in at.phases:
             at.phases.add(at.phase)
             if self._phases and self._show is None:

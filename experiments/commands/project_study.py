@@ -19,16 +19,10 @@ from fedkernel.wire import Job, Projecting, RunSpec, Study
 
 
 class Projection(NamedTuple):
-    """A projection to serve: experiment, sites, run and model.
+    """Projection to serve.
 
-    Attributes
-    ----------
-    experiment : Experiment
-        The run's.
-    run : RunSpec
-        The projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
-    model : Path
-        File of the finished run's model.
+    `run` is the projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
+    `model` is the file of the finished run's model.
     """
 
     experiment: Experiment

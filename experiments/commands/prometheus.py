@@ -10,14 +10,13 @@ from fedkernel.run import Observer
 
 LOOPBACK = "127.0.0.1"
 ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
-"""Upper bounds of the histogram: rounds take from milliseconds to the better part of an hour."""
+"""Upper bounds of the histogram of seconds per round."""
 
 
 class Metrics(Observer):
-    """Prometheus counters of a server's runs, from its events.
+    """Prometheus counters of a server's runs, from its events, in a `registry` of their own.
 
-    `sites`: the expected sites. `registry`: has these counters and no others. Raises InputError if prometheus-client is
-    not installed.
+    Raises InputError if prometheus-client is not installed.
     """
 
     def __init__(self, sites: Sequence[str]) -> None:
@@ -60,20 +59,20 @@ class Metrics(Observer):
 
     def run_begun(self, record: logging.LogRecord) -> None:
         """Record that a run is under way."""
-        known = vars(record)
-        self._current.labels(known["run"]).set(0)
-        if known["rounds"] is not None:
-            self._expected.labels(known["run"]).set(known["rounds"])
+        fields = vars(record)
+        self._current.labels(fields["run"]).set(0)
+        if fields["rounds"] is not None:
+            self._expected.labels(fields["run"]).set(fields["rounds"])
 
     def round_over(self, record: logging.LogRecord) -> None:
         """Count a round, unless it was replayed from a journal."""
-        known = vars(record)
-        self._current.labels(known["run"]).set(known["round"])
-        if not known["replayed"]:
+        fields = vars(record)
+        self._current.labels(fields["run"]).set(fields["round"])
+        if not fields["replayed"]:
             self._rounds.inc()
-            self._seconds.observe(known["seconds"])
-            self._up.inc(known["bytes_up"])
-            self._down.inc(known["bytes_down"])
+            self._seconds.observe(fields["seconds"])
+            self._up.inc(fields["bytes_up"])
+            self._down.inc(fields["bytes_down"])
 
     def run_over(self, record: logging.LogRecord) -> None:
         """Count a finished or failed run."""
@@ -84,18 +83,9 @@ class Metrics(Observer):
 
 @contextmanager
 def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
-    """Serve the counters by HTTP in a thread, at ``HOST:PORT`` or a port of loopback.
+    """Serve the counters by HTTP in a thread, at ``HOST:PORT`` or a port of loopback, and yield their URL.
 
-    Yields
-    ------
-    url : str
-
-    Raises
-    ------
-    InputError
-        If the address is invalid.
-    EngineError
-        If the server cannot listen at it.
+    Raises InputError if the address is invalid, EngineError if the server cannot listen at it.
     """
     metrics, whole = Metrics(sites), address if ":" in address else f"{LOOPBACK}:{address}"
     host, _, port = check_address(whole, any_port=True).rpartition(":")
@@ -103,7 +93,7 @@ def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
 
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry=metrics.registry)
-    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
+    except (OSError, UnicodeError) as error:  # the latter for an impossible host name
         cause = error.strerror if isinstance(error, OSError) else "no name of a host"
         raise EngineError(f"metrics cannot be served at {whole}: {cause}") from None
     # a client that hangs up leaves no traceback in the log

@@ -57,11 +57,11 @@ class Receiving:
             allowed = "models, with --take-models" if not self.wanted else f"models (NAME{MODEL})"
             self.tell(f"the server sent {name}, {len(content):,} bytes, which is not taken; allowed: {allowed}")
             return
-        there = sum(max(path.stat().st_size, BLOCK) for path in folder.iterdir()) if folder.exists() else 0
-        if there + max(len(content), BLOCK) > self.quota:
+        stored_bytes = sum(max(path.stat().st_size, BLOCK) for path in folder.iterdir()) if folder.exists() else 0
+        if stored_bytes + max(len(content), BLOCK) > self.quota:
             self.tell(
-                f"the server sent {name}, {len(content):,} bytes, which is not taken: {folder} has {there:,}; allowed: "
-                f"{self.quota:,} in all (--models-quota)"
+                f"the server sent {name}, {len(content):,} bytes, which is not taken: {folder} has {stored_bytes:,}; "
+                f"allowed: {self.quota:,} in all (--models-quota)"
             )
             return
         path, run = write_new(folder / name, content, 0o600), name.removesuffix(MODEL)

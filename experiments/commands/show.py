@@ -40,10 +40,10 @@ def show(
     from experiments.report.site_rows import runs_of  # noqa: PLC0415
 
     table = None if data is None else fedkernel.data.read_raw(reading.of(data))
-    known = list(runs_of(out, model=model, table=table))
-    runs = [site_run for site_run in known if run in (None, site_run.name)]
+    all_runs = list(runs_of(out, model=model, table=table))
+    runs = [site_run for site_run in all_runs if run in (None, site_run.name)]
     if not runs:
-        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in known)}")
+        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in all_runs)}")
     path = write_site_page(page or out / "page.html", out, runs)
     print_line(path)
     if open_:

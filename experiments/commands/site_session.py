@@ -54,18 +54,8 @@ def attend(
 ) -> None:
     """Answer a server until the work is done, after all checks that need no connection.
 
-    Parameters
-    ----------
-    server : str
-        ``HOST:PORT``.
-    config : dict of str to str or int
-        The site's settings, as a node's configuration.
-    rules : Policy
-        The policy from `config`.
-    new : Path, optional
-        Rows that came since.
-    patience : float
-        Seconds of trying to reach the server.
+    `config` has the site's settings, as a node's configuration, and `rules` is the policy from them; `new` are rows
+    that came since; `patience` is the seconds of trying to reach the server at ``HOST:PORT``.
     """
     out, tell = receiving.out, receiving.tell
     (rows, width), fault = own_shape(config)
@@ -150,21 +140,21 @@ def consider(
     """Show a job's study and have it approved; otherwise its requests are refused."""
     if (study := job.study) is None:
         return
-    known = f"study {study.sha256[:SHORT]}"
+    title = f"study {study.sha256[:SHORT]}"
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
     forecasts = forecasts_within(FORECAST)
-    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
-    shares = [verdict for verdict in held if verdict.rule == TABLE and not verdict.allowed]
+    rule_verdicts = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
+    shares = [verdict for verdict in rule_verdicts if verdict.rule == TABLE and not verdict.allowed]
     needed = needed_share(policy, study, shape, answers_of, forecasts)
-    refused = [verdict for verdict in held if verdict.allowed is False and verdict.rule != TABLE]
+    refused = [verdict for verdict in rule_verdicts if verdict.allowed is False and verdict.rule != TABLE]
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
-        tell(f"{known} is refused by the policy: {'; '.join(faults)}")
+        tell(f"{title} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):
         check_approved({"approve": approval, "out": out}, policy, job)
-        tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        tell(f"{title} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
         for verdict in shares:
-            tell(f"{known}: {verdict.text}")
+            tell(f"{title}: {verdict.text}")
         return
     show_study(study)
     for verdict in shares:
@@ -174,8 +164,8 @@ def consider(
             approve(out, study.sha256, _asked_share(needed, policy.guards.table_share) if shares else None)
         return
     word = "" if needed is None else f" --table-share {needed:g}"
-    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
+    tell(f"{title} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
     if approval == "by hash":
         while not is_approved(out, study.sha256):
             time.sleep(LOOK)
-        tell(f"{known} is approved")
+        tell(f"{title} is approved")

@@ -32,7 +32,7 @@ def show_(
 ) -> None:
     """Print all requests of an experiment to its sites, and the hash for their approval."""
     read = commands.read_study(study, overrides or [])
-    if out is not None:  # before what is printed, whose reader may not wait for its end
+    if out is not None:  # before printing, since a reader such as `head` may close the pipe
         from fedkernel.ground import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         write_whole(out, lambda file: file.write(read.text.encode()))

@@ -103,7 +103,7 @@ def _steps(run: RunSpec) -> Table:
             sizes = [_flat("", step.requests[place].sizes) for step in folded]
             with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
             with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
-            if (kind := kinds.get(planned.request)) is not None:  # which the plan settles, or else whoever asks
+            if (kind := kinds.get(planned.request)) is not None:  # fields that the plan leaves open
                 open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
                 with_ += [f"{name} open" for name in open_]
             cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)

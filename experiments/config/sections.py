@@ -76,9 +76,15 @@ else:
 class Shards(_OfFiles):
     """Table ``[data]`` with one file per client, as sites have them, instead of a data set to divide.
 
-    Beside what stands here it takes all that `SiteFile` says of how a file is read and what of it is used, such as
-    ``id``, ``label`` and ``columns``, for all files together. Where columns are divided, each file need not have those
-    that are named, but one of them must; all must have the ids.
+    Further keys are the reading options of `SiteFile`, such as ``id``, ``label`` and ``columns``, for all files
+    together. Where columns are divided, only one file must have each named column; all must have the ids.
+
+    Attributes
+    ----------
+    shards : list of str
+        Paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
+    missing : {"drop", "refuse"}
+        Treatment of rows that not all files have, with columns divided and ids.
     """
 
     model_config = STRICT
@@ -117,7 +123,21 @@ def _matches(path: str) -> list[str]:
 
 
 class Sites(pydantic.BaseModel):
-    """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`."""
+    """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`.
+
+    Attributes
+    ----------
+    sites : list of str
+        Their names, in the order of the clients' numbers.
+    missing : {"drop", "refuse"}
+        Treatment of rows that not all sites have, with columns divided and an id column.
+    share_model : bool
+        Whether every site gets the model of each run.
+    joint_seed : bool, optional
+        Whether the sites draw the seed of each run together; by default where replies are drawn from it.
+    signatures : list of str
+        Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
+    """
 
     model_config = STRICT
 
@@ -134,7 +154,30 @@ class Sites(pydantic.BaseModel):
 
 
 class ReportOptions(pydantic.BaseModel):
-    """Table ``[report]``: figures and metrics of the report."""
+    """Table ``[report]``: figures and metrics of the report.
+
+    Attributes
+    ----------
+    plots : bool
+        Whether figures are drawn, into ``plots/`` and the page.
+    metric : str, optional
+        Metric of the console's table and the figures; by default, and where no run has it, the error, or else of
+        silhouette, nmi, ari and stability the first that any run has, or else the first metric.
+    also : list of str
+        Further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics of the
+        answer are drawn against floats and rounds, too.
+    by_iteration : list of str
+        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the upload of all
+        clients in the rounds of an iteration.
+    images : bool
+        Whether the columns are the pixels of square images, and components of divided columns are drawn as images.
+        Runs that were finished without this option have none.
+    rows : bool, optional
+        Whether the rows are drawn along each method's first two components, with the first seed; by default where
+        nothing is swept and rows have classes or clusters. Runs that were finished without this option have none.
+    reference : bool
+        Whether runs are compared with the central answer; false where that would need too much memory.
+    """
 
     model_config = STRICT
 
@@ -158,7 +201,23 @@ class ReportOptions(pydantic.BaseModel):
 
 
 class Paper(pydantic.BaseModel):
-    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting."""
+    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting.
+
+    Attributes
+    ----------
+    name : str
+        The paper's method, such as ``DKPCA``; experiments of one name are grouped.
+    shows : str
+        Such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
+    setting : str
+        The paper's setting.
+    here : str
+        The setting here, and reasons for the difference; "" if it is the same.
+    plots : list of str
+        The drawn figures to show, by file name without ending; by default the first.
+    memory : float
+        GB, so that experiments run in parallel only while all of them fit.
+    """
 
     model_config = STRICT
 

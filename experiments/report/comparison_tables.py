@@ -14,15 +14,7 @@ IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "differen
 
 
 def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
-    """Lay out one metric's comparison, a row for each method and setting.
-
-    Parameters
-    ----------
-    compared : sequence of Compared
-        Of one metric, at least one.
-    sides : str
-        Names of A and B, for the title.
-    """
+    """Lay out one metric's comparison, a row for each method and setting; `sides` names A and B in the title."""
     swept, metric = swept_of(c.run.point for c in compared), metric_of(compared[0].figure)
     ways = dict.fromkeys(c.difference.paired for c in compared if c.difference and c.difference.error is not None)
     sides_ = [c.a for c in compared], [c.b for c in compared]
@@ -45,12 +37,7 @@ def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
 def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
     """Lay out the runs' mean costs, A's and B's where they differ; a star marks more than noise.
 
-    Parameters
-    ----------
-    costs : mapping of str to sequence of Compared
-        By the names of `COSTS`, all of the same methods and settings.
-    sides : str
-        Names of A and B, for the title.
+    `costs` is by the names of `COSTS`, all of the same methods and settings; `sides` names A and B in the title.
     """
     rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
     swept = swept_of(row[0].run.point for row in rows)
@@ -65,12 +52,8 @@ def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
 def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list[object]]]:
     """Lay out comparisons with all their digits, a row each; None where a figure does not apply.
 
-    Returns
-    -------
-    headings : list of str
-    ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"),
-    the `IN_FULL`, ``verdict``.
-    rows : list of list
+    Headings are ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"), the
+    `IN_FULL`, ``verdict``.
     """
     swept = swept_of(c.run.point for c in compared)
     rows: list[list[object]] = []

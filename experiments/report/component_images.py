@@ -35,7 +35,7 @@ def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> D
             continue
         left = wide * shown.index(setting(run.point))
         for place, picture in enumerate(directions[run.id][:wide], start=left):
-            # the sign of a direction is arbitrary: it is that of the picture on top
+            # the sign of a direction is arbitrary: match that of the picture on top
             top = tops.setdefault(place, picture)
             turned = -picture if np.vdot(picture, top) < 0 else picture
             grid[names.index(run.name), place].imshow(turned, cmap="gray", interpolation="nearest")
@@ -44,7 +44,7 @@ def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> D
     for place, axes in enumerate(grid[0]):
         block, component = divmod(place, wide)
         axes.set_title(f"\n{component + 1}", fontsize=8.5)
-        if component == 0:  # wider than a picture, which must not push the next away
+        if component == 0:  # a title wider than its picture must not move the next picture
             at = {"xycoords": "axes fraction", "textcoords": "offset points"}
             name = axes.annotate(plain(shown[block]), (0, 1), (0, 18), fontsize=8.5, **at)
             name.set_in_layout(False)

@@ -36,23 +36,10 @@ class Entry(NamedTuple):
 
 
 def write_index(out: Path, entries: Sequence[Entry], *, command: str, environment: Mapping[str, str]) -> Path:
-    """Write ``index.html``, the same as ``README.md``, ``results.json`` and their figures.
+    """Write ``index.html``, the same as ``README.md``, ``results.json`` and their figures; return index.html.
 
-    Parameters
-    ----------
-    out : Path
-        A folder; created if there is none.
-    entries : sequence of Entry
-        In the order of the page.
-    command : str
-        Command that makes the whole page, ``--all`` of a folder; each experiment's follows from it.
-    environment : mapping of str to str
-        Versions and machine.
-
-    Returns
-    -------
-    Path
-        Of index.html.
+    `entries` are in the order of the page. `command` makes the whole page, ``--all`` of a folder; each experiment's
+    follows from it. `environment` has versions and the machine.
     """
     figures = out / "figures"
     shutil.rmtree(figures, ignore_errors=True)

@@ -140,7 +140,7 @@ def _took(s: Summary, name: str) -> Cell:
     if (spread := s.spread(name)) is None:
         return Cell(NOTHING)
     write = writer(name)
-    alone = write(spread.mean).startswith("<")  # whatever the spread, there are no digits
+    alone = write(spread.mean).startswith("<")  # too small for digits of a spread
     return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
 
 

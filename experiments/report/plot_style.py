@@ -220,7 +220,7 @@ def dot(
         axes.plot(*((seeds, here) if across else (here, seeds)), "o", color=look.colour, ms=3, mew=0, alpha=0.45)
     along = (bar, (at[1], at[1])) if across else ((at[0], at[0]), bar)
     axes.plot(*along, color=look.colour, lw=1.3, alpha=0.75, solid_capstyle="butt", zorder=2)
-    edge = look.colour if look.face == "white" else "white"  # tells dots that overlap apart
+    edge = look.colour if look.face == "white" else "white"  # separates overlapping dots
     axes.plot(*at, look.marker, color=look.colour, mfc=look.face, mec=edge, ms=7.5, mew=0.5, zorder=3)
 
 

@@ -64,7 +64,7 @@ def draw(
     directions: Mapping[str, FloatArray] | None = None,
     rows: Mapping[str, RowPicture] | None = None,
 ) -> list[Figure]:
-    """Draw every figure that applies to these runs.
+    """Draw every figure that applies to these runs, and return them in reading order.
 
     Parameters
     ----------
@@ -77,15 +77,8 @@ def draw(
         themselves, against floats and rounds.
     by_iteration : sequence of str
         Values of the rounds to draw against the outer iteration, a figure each.
-    directions : mapping of str to ndarray, optional
-        By the id of a run, for `eigen_images`.
-    rows : mapping of str to RowPicture, optional
-        By the id of a run, for `row_pictures`.
-
-    Returns
-    -------
-    list of Figure
-        In reading order.
+    directions, rows : mapping, optional
+        By the id of a run, for `eigen_images` and `row_pictures`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
@@ -159,7 +152,7 @@ def _by_cost(
     shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look], cost: Literal["floats_up", "rounds"]
 ) -> Drawn:
     """Draw the metric against a cost of the run: floats uploaded, or rounds."""
-    # methods of other groups, and what is no number, such as a data set's name, are not to be compared with each other
+    # groups, and settings that are no numbers, such as a data set's name, are not comparable: a panel each
     groups = list(dict.fromkeys(s.group for s, _ in shown))
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
     for s, m in sorted(shown, key=lambda judged: groups.index(judged[0].group)):

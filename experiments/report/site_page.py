@@ -35,14 +35,9 @@ class Picture(NamedTuple):
 
 
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
-    """Write the page of a folder's runs as one self-contained file.
+    """Write the page of a folder's runs as one self-contained file that only its owner can read.
 
-    Parameters
-    ----------
-    path : Path
-        Of the page; only its owner can read it.
-    folder : Path
-        The site's; the totals are from its ``outbox.jsonl``, if there is one.
+    Totals are from the folder's ``outbox.jsonl``, if there is one.
     """
     page = render("site.html.jinja", folder=folder, runs=[_shown(run) for run in runs], left=_left(folder))
     return write_whole(path, lambda file: file.write(page.encode()), mode=0o600)

@@ -33,7 +33,7 @@ AGREE = 1e-6
 
 @dataclass(frozen=True)
 class SiteRun:
-    """A run as a site has it.
+    """A run's stored results at a site, with its model and table.
 
     Attributes
     ----------
@@ -178,10 +178,8 @@ class SiteRun:
 def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = None) -> Iterator[SiteRun]:
     """Read every run in the folder of a site, of a simulated run, or of an experiment.
 
-    Raises
-    ------
-    InputError
-    If the folder has none, or rows that the table has not.
+    A `model` replaces the folder's own, `table` is the site's own file. Raises InputError if the folder has no run, or
+    rows that the table lacks.
     """
     if not out.is_dir():
         raise InputError(

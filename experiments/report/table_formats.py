@@ -22,7 +22,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Layout:
-    """A table before it is written.
+    """Unformatted table: headings, cells, title and caption.
 
     Attributes
     ----------
@@ -30,8 +30,6 @@ class Layout:
         A cell for each heading.
     keys : int
         Number of columns at the left that name a row: a name, then values of swept parameters.
-    title, caption : str
-        Text above and below the table; "" for nothing.
     words : int
         Number of columns at the left with text, the others have numbers.
     """

@@ -97,16 +97,8 @@ def write_report(
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
-    The same arguments give the same bytes. Raises InputError if there are no runs.
-
-    Parameters
-    ----------
-    out : Path
-        The output folder; created if there is none.
-    missing : sequence of str, optional
-        The ids of runs that have not been begun, or were interrupted.
-    environment : mapping of str to str, optional
-        Versions and machine, shown at the end.
+    The same arguments give the same bytes. `missing` are the ids of runs that have not been begun, or were interrupted.
+    Raises InputError if there are no runs.
     """
     if not runs:
         raise InputError(f"{out}: no finished runs to report")

@@ -23,12 +23,8 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 class WideTable(Table):
     """Table whose first columns name its rows; if too wide, the others are shown in parts.
 
-    Parameters
-    ----------
-    keys : int
-        Number of columns that name a row; all but the first are shown only once if they would leave no room for others.
-    caption : str, optional
-        Below the last part.
+    `keys` is the number of naming columns; all but the first are shown only once if they would leave no room for
+    others.
     """
 
     def __init__(self, keys: int = 1, caption: str | None = None) -> None:

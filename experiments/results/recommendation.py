@@ -53,14 +53,14 @@ def findings(runs: Sequence[Run]) -> list[str]:
                 words = NUMBER.sub("", sentence)
                 alike.setdefault((words, times[run.id, words]), []).append((run.id, sentence))
                 times[run.id, words] += 1
-    sentences = [_as_one(said) for said in alike.values()]
+    sentences = [_as_one(run_sentences) for run_sentences in alike.values()]
     rest = len(sentences) - MOST_FINDINGS
     return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
 
 
-def _as_one(said: Sequence[tuple[str, str]]) -> str:
+def _as_one(run_sentences: Sequence[tuple[str, str]]) -> str:
     """Return the first run's sentence, with the number of other runs that have it."""
-    (run, sentence), *others = said
+    (run, sentence), *others = run_sentences
     if not others:
         return f"{run}: {sentence}"
     own = ", with numbers of their own" if any(other != sentence for _, other in others) else ""

@@ -59,14 +59,10 @@ def chosen_rows(rows: int) -> npt.NDArray[np.intp]:
 
 
 def along_two(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
-    """Return two coordinates of rows, (n, 2); None if there are fewer.
+    """Return two coordinates of rows, (n, 2), from `coordinates` (n, s); None if there are fewer.
 
-    Parameters
-    ----------
-    coordinates : ndarray of shape (n, s)
-    turn : bool
-        Take the first two principal components of the coordinates in place of the first two, for coordinates from
-        clusters, which have no order.
+    With `turn` they are the first two principal components of the coordinates, for those from clusters, which have no
+    order; else the first two coordinates.
     """
     if coordinates.ndim != 2 or min(coordinates.shape) < 2:
         return None

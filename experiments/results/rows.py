@@ -20,9 +20,9 @@ ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings
 class Round(pydantic.BaseModel):
     """One communication round of a run.
 
-    `seconds` are those on the clock, `slowest_seconds` those that the slowest client computed. `clients` is how many
-    answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator. An iterative method's rounds
-    tell the outer iteration that they belong to as the value `t`.
+    `seconds` are wall clock, `slowest_seconds` the slowest client's computing. `clients` is the number of replies;
+    `floats_*` and `bytes_*` are sums over the clients, up is towards the coordinator. The value `t` in `values` is the
+    outer iteration of an iterative method.
     """
 
     model_config = ROW
@@ -98,10 +98,7 @@ def read_runs(path: str | Path) -> list[Run]:
 
 
 def append_run(path: str | Path, run: Run) -> None:
-    """Append a run to runs.jsonl and sync the file, after removing a cut last line.
-
-    The file and its folder are created if missing.
-    """
+    """Append a run to runs.jsonl, created if missing, and sync the file, after removing a cut last line."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     line = run.model_dump_json().encode() + b"\n"

@@ -27,7 +27,7 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 class Spread:
     """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), extremes.
 
-    `values` are those of the seeds, in their order; none where one is not finite.
+    `values` are the seeds', in their order; empty if one is not finite.
     """
 
     mean: float

@@ -32,8 +32,8 @@ def knowing_its_columns(result: Result[Any], run: Planned) -> Result[Any]:
     data = run.point.experiment.data
     if not isinstance(data, DataSpec) or run.strategy.partition != "horizontal" or result.columns:
         return result
-    known = _known(data.drawn(run.seed))
-    return replace(result, **known._asdict()) if known.columns else result
+    column_info = _known(data.drawn(run.seed))
+    return replace(result, **column_info._asdict()) if column_info.columns else result
 
 
 @lru_cache(maxsize=1)

@@ -61,15 +61,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """Runs, claims and failures of an experiment.
-
-    Attributes
-    ----------
-    rows : list of Run
-        In the configuration's order.
-    missing : list of str
-        The ids of runs that were not begun, or interrupted.
-    """
+    """Runs in the configuration's order, claims, ids of runs not begun or interrupted, and failures."""
 
     rows: list[Run]
     claims: list[Claim]
@@ -93,7 +85,9 @@ def run_experiment(
 ) -> Outcome:
     """Run all unfinished runs, write rows, models and the report, and return all rows and claims.
 
-    A failed run is recorded with its cause, and the next one begins.
+    A failed run is recorded with its cause, and the next one begins. Raises InputError for anything wrong with the
+    configuration, its data or the folder, and where all runs fail for such a reason; ProtocolError if all runs fail for
+    other reasons; EngineError if the engine cannot go on.
 
     Parameters
     ----------
@@ -104,15 +98,6 @@ def run_experiment(
         Delete the experiment that the folder holds; other files in it stay.
     engine : callable, optional
         Runs a job, in place of the configuration's engine with its default options.
-
-    Raises
-    ------
-    InputError
-        For anything wrong with the configuration, its data or the folder, and where all runs fail for such a reason.
-    ProtocolError
-        If all runs fail for other reasons.
-    EngineError
-        If the engine cannot go on.
     """
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
         source = experiment.source
@@ -130,23 +115,23 @@ def run_experiment(
     failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
     todo, failed = [run for run in planned if run.id not in done], list[Planned]()
     try:
-        for run, ended in _carry_out(experiment, todo, study, out, engine):
-            if isinstance(ended, FailedRun):
+        for run, row_or_failure in _carry_out(experiment, todo, study, out, engine):
+            if isinstance(row_or_failure, FailedRun):
                 failed.append(run)
                 before = failures.pop(run.id, None)
-                failures[run.id] = Failure.of(ended, run.method.name, run.point.values, run.seed, before)
+                failures[run.id] = Failure.of(row_or_failure, run.method.name, run.point.values, run.seed, before)
                 write_failures(out / FAILURES, list(failures.values()))
-                log.info("run %s has failed: %s", run.id, ended.text, exc_info=ended.error)
+                log.info("run %s has failed: %s", run.id, row_or_failure.text, exc_info=row_or_failure.error)
                 if _is_hopeless(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
                     break
                 continue
-            append_run(out / RUNS, ended)
+            append_run(out / RUNS, row_or_failure)
             if failures.pop(run.id, None) is not None:
                 write_failures(out / FAILURES, list(failures.values()))
-            remove_journal(out / "results" / ended.id)
-            rows.append(ended)
+            remove_journal(out / "results" / row_or_failure.id)
+            rows.append(row_or_failure)
             if progress is not None:
-                progress(ended.id, len(rows), len(planned))
+                progress(row_or_failure.id, len(rows), len(planned))
     except (InputError, ProtocolError) as error:
         if not rows:
             raise
@@ -282,7 +267,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     _keep_pictures(run, [result.model], result.outputs, out)
     stability, unmeasured = _stability(run, result.model, out)
     metrics |= stability
-    if shards:  # else there is nothing here to judge the result by
+    if shards:  # else no data are here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     if members := cohort(run.tables):
@@ -310,8 +295,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
     """Return the agreement of a run's clusters with those of the first seed, on all rows.
 
-    Only where these are here; of sites that hold their own data it is in the result, from a comparison among them
-    (`strategies.stability`). The first seed's own run has none. Where its result is missing, a sentence says so.
+    Sites that hold their own data compare themselves (`strategies.stability`). The first seed's own run has none; if
+    its result is missing, the second value is a sentence about it.
     """
     experiment, first = run.point.experiment, out / "results" / run.first / "model.npz"
     here = experiment.evaluate and bool(run.shards)
@@ -326,10 +311,7 @@ def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float],
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
-    """Write the estimates' errors into the last history row of each iteration t.
-
-    Without iterations, into each round's row.
-    """
+    """Write the estimates' errors into the last history row of each iteration, or else into each round's."""
     rows = {row["values"]["t"]: row for row in history if "t" in row.get("values", {})}
     steps = list(rows.values()) or [row for row in history if row["round"] > 0]
     for name, values in errors.items():

@@ -38,11 +38,8 @@ CHOICES = ("columns", "label", "drop")
 def files_of(data: Shards, divided: Divided) -> list[SiteFile]:
     """Return the files with their own options; where rows are divided, with the first file's column order.
 
-    Raises
-    ------
-    InputError
-    Where rows are divided, columns of other names than the first's; where columns are, an option that names a
-    column that no file has.
+    Raises InputError if, with rows divided, the files' column names differ, or if, with columns divided, an option
+    names a column that no file has.
     """
     return list(_files_of(tuple(data.files), divided, _versions(data)))
 
@@ -112,7 +109,7 @@ def are_aligned(data: Shards, divided: Divided) -> bool:
     return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
 
 
-# --- what is read, once for all runs
+# --- cached reading of the files
 
 
 def _versions(data: Shards) -> tuple[Version, ...]:
@@ -122,7 +119,7 @@ def _versions(data: Shards) -> tuple[Version, ...]:
 
 @lru_cache(maxsize=4)
 def _files_of(files: tuple[SiteFile, ...], divided: Divided, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
-    files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # which have ids, or none
+    files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # arrays bring their ids
     headers = [_header(file) for file in files]
     if divided == "vertical":
         return tuple(_with_own(files, headers))

@@ -80,7 +80,7 @@ def _others(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Ru
     """Return the ids of finished runs that an experiment lacks or defines differently."""
     try:
         were = meanings(Experiment.from_table(before, "config.json"))
-    except InputError:  # which another version wrote
+    except InputError:  # the configuration of another version
         were = {}
     are = meanings(experiment)
     return [run.id for run in runs if run.id not in are or were.get(run.id) != are[run.id]]

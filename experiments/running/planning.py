@@ -118,10 +118,7 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """The clients' tables, loaded on access; empty where sites hold their own.
-
-        Those of a large sweep do not fit into memory together.
-        """
+        """The clients' tables, loaded on access since a sweep's exceed memory; empty where sites hold their own."""
         return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
 
     @property
@@ -213,7 +210,7 @@ class Planned:
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
-            sites = experiment.data.sites  # who approve all that will be asked of them
+            sites = experiment.data.sites
             evaluate, joint = experiment.evaluate, experiment.data.joint_seed
             compare = self._compared if evaluate else None
             steps = self.strategy.plan_of_run(
@@ -243,7 +240,7 @@ def plan(experiment: Experiment) -> list[Planned]:
         for seed in point.experiment.seeds:
             where = f"{source}{point.where}"
             try:
-                _check_there(point.experiment, seed)  # what is wrong with the data is no method's fault
+                _check_there(point.experiment, seed)  # errors of the data name no method
                 for kind in ("strategy", "baseline"):
                     for method in getattr(point.experiment, kind):
                         where = f"{source}{point.where}: {kind} {method.name!r}"
@@ -282,7 +279,7 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
             baseline.check(shards)
     shapes = tuple((shard.shape[0], shard.shape[1]) for shard in shards)
     planned = Planned(id_, method, parameters, point, seed, strategy, baseline, shapes)
-    _ = planned.all_classes  # refuses files of which some have labels
+    _ = planned.all_classes  # refuses files if only some have labels
     return planned
 
 

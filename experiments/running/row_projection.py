@@ -23,12 +23,7 @@ def is_pictured(run: Planned) -> bool:
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
     """Return a model's row coordinates for the report; None if there are fewer than two.
 
-    Parameters
-    ----------
-    model : Model
-        Of an isolated baseline client 0's, here with the rows of all clients.
-    outputs : mapping of int to mapping of str to ndarray
-        Stored outputs of the simulated sites: their labels.
+    An isolated baseline's `model` is client 0's, here with the rows of all clients; `outputs` are the simulated sites'.
     """
     labels: AnyArray | None = None
     classes = run.all_classes

@@ -21,19 +21,13 @@ class Widths:
     ) -> dict[str, Any]:
         """Replace each kernel width by rule with its number on the pooled data.
 
-        Parameters
-        ----------
-        parameters : mapping
-            A method's; kernels of methods within it count too, such as ``components.kernel``.
-        shards : sequence of ndarray or CSR array
-            None where sites hold their own: rules stay, and strategies settle them across the sites.
-        data : str
-            The shards' name: the same for the same shards only.
+        Kernels of methods within the method count too, such as ``components.kernel``. Without shards, where sites hold
+        their own, rules stay, and strategies settle them across the sites. `data` names the shards, uniquely.
         """
         resolved = dict(parameters)
         for name, value in parameters.items():
             if name == "kernel" and (table := _ruled_table(value)) is not None:
-                if not shards:  # sites hold them, and settle it as the run begins
+                if not shards:  # sites hold the data, and settle the width as the run begins
                     continue
                 key = repr((sorted(table.items(), key=str), divided, data))
                 if key not in self._known:
@@ -45,10 +39,7 @@ class Widths:
 
 
 def _ruled_table(value: Any) -> Mapping[str, Any] | None:
-    """Return the table of a fedkernel kernel with a width by rule; None for all others.
-
-    An invalid table gives None too; its method refuses it with a better message.
-    """
+    """Return the table of a fedkernel kernel with a width by rule; None for all others, invalid ones included."""
     table = table_of_name(value)
     if not isinstance(table, Mapping) or str(table.get("type")) not in KERNELS:
         return None

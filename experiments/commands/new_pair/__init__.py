@@ -22,14 +22,8 @@ APP = {"{module}/apps.py": "apps.py.jinja", "pyproject.toml": "pyproject.toml.ji
 def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
     """Write client, strategy, test and experiment of a new pair into a folder, and return the files.
 
-    Raises InputError if the name cannot be a class, or one of the files exists.
-
-    Parameters
-    ----------
-    pair : str
-        The strategy's class; its package is the same in small letters: MyPCA, my_pca.
-    app : bool
-        Make it a Flower app, too.
+    `pair` is the strategy's class; its package is the same in small letters: MyPCA, my_pca. With `app` the pair is a
+    Flower app, too. Raises InputError if the name cannot be a class, or one of the files exists.
     """
     if not re.fullmatch("[A-Z][A-Za-z0-9]*", pair) or keyword.iskeyword(pair):
         raise InputError(f"PAIR = {pair!r}, but must be the name of a class, such as MyPCA")
