@@ -13,7 +13,7 @@ Where = dict[str, Any]
 
 
 class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for its runs
-    """A check lacks its runs; the text names them."""
+    """Signal that a check cannot be decided; the text has the reason."""
 
 
 class Setting(NamedTuple):

@@ -151,7 +151,7 @@ class Experiment(pydantic.BaseModel):
         elif _is_kinds(value):
             tables = [table for cases in value.values() for table in cases]
         else:
-            return value  # `_is_list` says what is wrong
+            return value  # `_is_list` raises the error
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
             if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")

@@ -204,7 +204,7 @@ def _carry_out(
             go_on=True,
         )
         waiting = list(by_id)
-        # they run one after the other: what the engine raises is the next one's
+        # runs are sequential: an engine's error belongs to the next one
         where = f"run {waiting[0]}: "
         try:
             for ended in (engine or ENGINES[experiment.engine])(job):
@@ -267,7 +267,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     _keep_pictures(run, [result.model], result.outputs, out)
     stability, unmeasured = _stability(run, result.model, out)
     metrics |= stability
-    if shards:  # else no data are here to judge the result by
+    if shards:  # else the sites hold the data
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     if members := cohort(run.tables):

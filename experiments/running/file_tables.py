@@ -88,7 +88,7 @@ def labels_of(
     """Return the labels of each client's rows, or with columns divided those of all rows; None without.
 
     With several label columns, the first counts. The class of a row without a label is None; of files without any label
-    there are none. Raises InputError if only some files have a label column.
+    there are none. Raises InputError if, with rows divided, only some have a label column.
     """
     tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
     labelled_tables = [raw for raw in tables if raw.labels]

@@ -20,8 +20,8 @@ OURS = ("config.json", "config.toml", "data.json", RUNS, FAILURES, "results", "p
 def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     """Create or recognise the output folder, and return the finished runs in it.
 
-    They are kept if the configuration has all of them unchanged: one with more seeds, methods or settings, say, or with
-    another report.
+    Another configuration is accepted if it keeps all finished runs unchanged, such as one with more seeds, methods or
+    settings, or with another report.
     """
     recorded, config = out / "config.json", _as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():

@@ -94,7 +94,7 @@ def run_all(
             interrupted = [experiment for experiment, _ in running.values()]
             yield from (Ended(experiment, 0.0, LOST) for experiment in interrupted)
             yield from (Ended(experiment, 0.0, "not begun: another's process was ended") for experiment in waiting)
-        except BaseException:  # interrupted, also from outside: what is finished is on disk
+        except BaseException:  # interrupted, also from outside: finished runs are on disk
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
