@@ -24,8 +24,7 @@ import scipy.sparse
 
 from fedkernel import RBF
 from fedkernel.data import GeneratedTable
-from fedkernel.ground import blas_threads
-from fedkernel.ground.arrays import ROWS
+from fedkernel.ground import BLOCK_ROWS, blas_threads
 from strategies import DisKPCA
 
 D, M, T, P, K, Y = 28, 500, 50, 250, 10, 224
@@ -47,9 +46,9 @@ def table(client: int, rows: int) -> GeneratedTable:
     """Make a client's table, of which only blocks exist."""
 
     def generate(number: int) -> np.ndarray:
-        return block(client, number, min(ROWS, rows - number * ROWS))
+        return block(client, number, min(BLOCK_ROWS, rows - number * BLOCK_ROWS))
 
-    return GeneratedTable((rows, D), generate, ROWS)
+    return GeneratedTable((rows, D), generate, BLOCK_ROWS)
 
 
 def federated(rows: int, clients: int) -> dict[str, float]:
@@ -65,7 +64,7 @@ def bare(rows: int, clients: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     W = (rng.standard_normal((D, M)) / 10).astype(np.float32)
     b = rng.uniform(0, 2 * np.pi, M).astype(np.float32)
-    landmarks = [block(0, 0, ROWS)[:count] for count in (24, Y, Y)]
+    landmarks = [block(0, 0, BLOCK_ROWS)[:count] for count in (24, Y, Y)]
     ones = np.ones(M // T, np.float32)
     C = rng.standard_normal((Y, K)).astype(np.float32)
 
@@ -81,15 +80,15 @@ def bare(rows: int, clients: int) -> dict[str, float]:
         rng = np.random.default_rng(client)
         points, values, coordinates = np.zeros((P, T)), np.zeros((Y, Y)), np.empty((rows, K))
         for step, L in enumerate((None, *landmarks)):
-            for first in range(0, rows, ROWS):
-                X = block(client, first // ROWS, min(ROWS, rows - first))
+            for first in range(0, rows, BLOCK_ROWS):
+                X = block(client, first // BLOCK_ROWS, min(BLOCK_ROWS, rows - first))
                 if L is None:
                     E = (np.cos(X @ W + b).reshape(-1, M // T) @ ones).reshape(len(X), T)
                     points += sketch(len(X), P, rng) @ E
                 elif step == 2:
                     values += sketch(len(X), Y, rng) @ kernel(X, L)
                 elif step == 3:
-                    coordinates[first : first + ROWS] = kernel(X, L) @ C
+                    coordinates[first : first + BLOCK_ROWS] = kernel(X, L) @ C
                 else:
                     kernel(X, L)
 

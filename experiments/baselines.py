@@ -1,4 +1,4 @@
-"""What federated results are held against: the same method with all data in one place, or each client alone."""
+"""Baselines of federated results: the same method on all data in one place, or on each client's own."""
 
 import dataclasses
 import time
@@ -19,7 +19,7 @@ from fedkernel.strategy import KernelStrategy, Rival
 T = TypeVar("T")
 
 Classes = Sequence[npt.NDArray[Any]] | None
-"""The data set's labels of each client's rows, where it has some and rows are what is divided."""
+"""Labels of each client's rows; None where the data set has none or columns are divided."""
 
 PLACES = {
     "central": "All data in one place",
@@ -29,7 +29,7 @@ PLACES = {
 
 
 def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
-    """Return what a strategy can be held against: what a baseline's name begins with, and what it is."""
+    """Return a strategy's baselines: the first part of a baseline's name, and one sentence about it."""
     if not strategy.has_central():
         return {}
     rivals = {rival.__name__: (rival.__doc__ or "").splitlines()[0].rstrip(".") for rival in strategy.rivals}
@@ -38,13 +38,13 @@ def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
 
 @cache
 def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
-    """Return the strategy whose central counterpart each method is; this imports every pair of ours."""
+    """Return strategies by the name of their central counterpart; imports every strategy of fedkernel."""
     strategies = [find(pair, KernelStrategy, "pairs", "method") for pair in own_names("pairs")]
     return {name: strategy for strategy in strategies for name in vars(strategy).get("counterparts", ())}
 
 
 def baselines() -> dict[str, str]:
-    """Return our baselines, and what each is.
+    """Return fedkernel's baselines by name, with one sentence about each.
 
     ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK.
     """
@@ -56,9 +56,10 @@ def baselines() -> dict[str, str]:
 
 
 def check_baseline(method: str, what: str = "method") -> None:
-    """Raise InputError, which calls it `what`, unless this names a baseline; nobody else's pair is imported for it.
+    """Raise InputError, which calls the name `what`, unless `method` names a baseline.
 
-    That is one of `baselines`; or in place of the method a strategy is named, as in ``central my_lab.pairs:MyPCA``.
+    Allowed are the names in `baselines`, and ``central my_lab.pairs:MyPCA`` for a strategy elsewhere, which is not
+    imported here.
     """
     if method in (ours := baselines()):
         return
@@ -70,7 +71,7 @@ def check_baseline(method: str, what: str = "method") -> None:
 
 
 def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
-    """Return the strategy behind a baseline; InputError also if it has none of the kind."""
+    """Return the strategy behind a baseline; InputError also if the strategy has no baseline of this kind."""
     check_baseline(method, what)
     place, _, name = method.partition(" ")
     strategy = methods().get(name) or find(name, KernelStrategy, "pairs", what)
@@ -81,16 +82,7 @@ def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
 
 
 class Answer(NamedTuple):
-    """What a baseline came to.
-
-    Attributes
-    ----------
-    models : list of Model
-        One, or one of each client.
-    metrics : dict of str to float
-    durations : list of Duration
-        Of finding the model, or each client's.
-    """
+    """Models, metrics and durations of a baseline, one model and duration or one of each client."""
 
     models: list[Model]
     metrics: dict[str, float]
@@ -98,30 +90,22 @@ class Answer(NamedTuple):
 
     @property
     def model(self) -> Model:
-        """The one, or client 0's."""
+        """The only model, or client 0's."""
         return self.models[0]
 
 
 class Duration(NamedTuple):
-    """Seconds of a computation: on the clock, and of its thread's processor, as sites tell them.
-
-    The second do not count what else the machine does.
-    """
+    """Seconds of a computation: wall clock, and processor time of its thread."""
 
     clock: float = 0.0
     processor: float = 0.0
 
 
 class Baseline:
-    """A baseline with its parameters.
+    """Baseline with its parameters.
 
-    Parameters
-    ----------
-    method : str
-        As `check_baseline` takes it.
-    parameters : mapping
-        Of the strategy behind it, as far as they matter here: ``n_components``, ``kernel``, ``center``,
-        ``n_clusters``; and of a rival's own.
+    `method` is as for `check_baseline`, `parameters` are the strategy's (``n_components``, ``kernel``, ``center``,
+    ``n_clusters``) and a rival's own.
     """
 
     def __init__(self, method: str, parameters: Mapping[str, Any]) -> None:
@@ -136,7 +120,7 @@ class Baseline:
         self.strategy = kind(**own)
 
     def check(self, shards: Sequence[Any]) -> None:
-        """Refuse what there are too few rows for; `run` would do so only when its turn comes."""
+        """Raise InputError early if there are too few rows for the method."""
         if self.place == "isolated":
             for shard in shards:
                 self.strategy.for_site(shard.shape[0])
@@ -144,12 +128,12 @@ class Baseline:
             self.rival.check(self.strategy, sum(shard.shape[0] for shard in shards))
 
     def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Answer:
-        """Return a model, its errors against the reference, where there is one, and the seconds that it took.
+        """Return the baseline's models, metrics and durations.
 
-        ``central`` is the reference itself. Where each client has a model, figures are means over the clients,
-        ``worst_error`` is the largest error, and the model is client 0's.
+        Errors are against `reference`, where there is one; ``central`` is the reference itself. Where each client has a
+        model, figures are means over the clients, ``worst_error`` is the largest error, and the model is client 0's.
         """
-        strategy = self.strategy.settled_on(shards)  # clients' own models, too, which are compared with that of all
+        strategy = self.strategy.settled_on(shards)  # also for clients' own models, for comparison with the central one
         if self.place in {"isolated", "pooled"}:
             tables = self._pooled(shards) if self.place == "pooled" else shards
             timings = [timed(strategy.alone, table) for table in tables]
@@ -167,13 +151,13 @@ class Baseline:
         return Answer([model], metrics, [duration])
 
     def _pooled(self, shards: Sequence[Any]) -> list[Any]:
-        """Return each client's rows, and then its neighbours'."""
+        """Return for each client its own rows followed by its neighbours'."""
         peers = self.strategy.peers(len(shards))
         return [np.vstack([X, *(shards[q] for q in others)]) for X, others in zip(shards, peers, strict=True)]
 
     def floats_up(self, shards: Sequence[Any]) -> int:
-        """Return what the baseline moves: all rows to one place or to neighbours, of sparse ones what is stored."""
-        # .size is that of an array's cells and of a sparse matrix's stored numbers
+        """Return the number of floats that the baseline moves to one place or to neighbours."""
+        # .size counts an array's cells, but a sparse matrix's stored numbers
         if self.place == "isolated":
             return 0
         if self.place == "pooled":
@@ -182,14 +166,14 @@ class Baseline:
 
 
 def timed(find: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
-    """Return what a function finds, and what that took."""
+    """Return a function's result and its duration."""
     clock, processor = time.perf_counter(), time.thread_time()
     result = find(*arguments)
     return result, Duration(time.perf_counter() - clock, time.thread_time() - processor)
 
 
 def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
-    """Return the mean agreement of clusters with the classes of the rows that each model was found from."""
+    """Return the mean agreement between clusters and the classes of each model's training rows."""
     if classes is None or not isinstance(models[0], KernelKMeans):
         return {}
     labels = [assign(training_of(model), model.centers_)[0] for model in models]
@@ -198,5 +182,5 @@ def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
 
 
 def cohort(shards: Sequence[Rows]) -> list[Member]:
-    """Return the clients that hold these tables, as they would introduce themselves."""
+    """Return the clients with these tables as `Member` objects."""
     return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]

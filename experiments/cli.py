@@ -1,4 +1,4 @@
-"""The command `fedkernel`: which commands there are; each is imported when it is called."""
+"""The command line `fedkernel`; each command is imported when it is called."""
 
 import importlib
 import signal
@@ -14,54 +14,53 @@ from typer.main import get_command, get_group
 from experiments.commands.group import Group, with_argument_help
 
 COMMANDS = {
-    "run": ("experiment:run", "Run an experiment, or what is left of it, and print and write its report."),
+    "run": ("experiment:run", "Run an experiment, or its unfinished runs, and print and write its report."),
     "report": (
         "experiment:report",
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
     ),
     "compare": (
         "experiment:compare",
-        "Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.",
+        "Compare the experiments in two output folders, A and B, method by method.",
     ),
     "new": ("new:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
-        "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
+        "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",
     ),
     "check": (
-        "checking:check",
-        "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",
+        "check_file:check",
+        "Check a site's file, and print every fault with its remedy; nothing leaves.",
     ),
-    "predict": ("predicting:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
+    "predict": ("apply_model:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
     "transform": (
-        "predicting:transform",
+        "apply_model:transform",
         "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
     ),
     "certs": (
-        "machines:certs",
-        "Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them.",
+        "server:certs",
+        "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
     ),
     "identity": (
-        "machines:identity",
-        "Make a site's key for letters to its peers, and print the line by which these pin it.",
+        "server:identity",
+        "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
     ),
-    "serve": ("machines:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
-    "join": ("joining:join", "Join a server as a site, with the site's own data, until the work is done."),
+    "serve": ("server:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
+    "join": ("join:join", "Join a server as a site, with the site's own data, until the work is done."),
     "show": (
         "show:show",
-        "Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what "
-        "has left.",
+        "Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.",
     ),
-    "list": ("listing:list_", "List what a configuration can name."),
-    "study": ("study:app", "Show a study, which is all that sites will be asked, and approve it."),
+    "list": ("list_names:list_", "List the names that a configuration can use."),
+    "study": ("study_commands:app", "Show a study, which is all that sites will be asked, and approve it."),
     "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
     "outbox": ("outbox:app", "Show and check the record of what has left a site."),
 }
-"""By name: where it is, in `experiments.commands`, and the sentence of its help that stands in the list of all."""
+"""By name: address in `experiments.commands`, and the sentence in the list of all commands."""
 
 
 class Commands(Group):
-    """All commands, of which the one that is called is imported: neither the version nor the list waits for any."""
+    """Command group that imports only the command that is called."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -102,7 +101,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 
 def _listed() -> None:
-    """Stand for a command in the list; the command itself takes its place when it is called."""
+    """Stand in for a command in the list; the command itself replaces it when it is called."""
 
 
 for _name, (_, _sentence) in COMMANDS.items():
@@ -110,7 +109,7 @@ for _name, (_, _sentence) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; what stands in this folder can be named by its address, after all that is installed."""
+    """Run the command line; modules in the current folder can be named by address, after installed ones."""
     sys.path.append(str(Path.cwd()))
     # An engine ends the processes it started on its way out, which the default action would not give it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

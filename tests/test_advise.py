@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advising import disclosures, divided_of
-from experiments.commands.candidates import CANDIDATES, Situation
+from experiments.commands.advice import disclosures, divided_of
 from experiments.commands.forecast import lines_of
-from experiments.commands.parts import Part, part_of
+from experiments.commands.pair_table import CANDIDATES, Situation
+from experiments.commands.table_shapes import Part, part_of
 from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs

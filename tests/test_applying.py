@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands.receiving import Receiving
+from experiments.commands.receive_files import Receiving
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
 from fedkernel.ground import InputError, rows_as_csv

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.baselines import baselines
-from experiments.commands import console, outcomes
+from experiments.commands import console, result_summary
 from experiments.results import read_runs
-from experiments.running import carrying_out
+from experiments.running import execution
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
 from fedkernel.ground import ProtocolError
@@ -150,7 +150,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> 
     def defect(*_: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(outcomes, "console_table", defect)
+    monkeypatch.setattr(result_summary, "console_table", defect)
     beginning = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")
@@ -163,7 +163,7 @@ def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "runs.jsonl")
 
-    monkeypatch.setattr(carrying_out, "append_run", full)
+    monkeypatch.setattr(execution, "append_run", full)
     assert failure("run", "tiny.toml", code=1) == "error: runs.jsonl: No space left on device"
 
 
@@ -183,7 +183,7 @@ def test_a_run_prints_its_table_and_where_the_report_is() -> None:
 
 def test_the_default_folder_is_named_by_the_experiment_and_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("run", "tiny.toml").stdout.endswith("Report: runs/tiny/report.html\n")
-    monkeypatch.setattr(carrying_out, "ENGINES", {"ray": ENGINES["local"]})
+    monkeypatch.setattr(execution, "ENGINES", {"ray": ENGINES["local"]})
     assert call("run", "tiny.toml", "--engine", "ray").stdout.endswith("Report: runs/tiny-ray/report.html\n")
     assert {row.engine for row in read_runs("runs/tiny-ray/runs.jsonl")} == {"ray", "none"}
 
@@ -217,7 +217,7 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
         yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
         raise error
 
-    monkeypatch.setattr(carrying_out, "ENGINES", {"local": ending})
+    monkeypatch.setattr(execution, "ENGINES", {"local": ending})
     seeds = ["--set", "seeds=[0, 1]"]
     assert failure("run", "tiny.toml", *seeds, code=code).startswith(text)
     assert not Path("runs/tiny/report.html").exists()
@@ -226,7 +226,7 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
     missing = "central__seed=0, DKPCA-of-red-iris__seed=1, central__seed=1"
     assert f"not finished, and in no figure: {missing}\n" in reported.stdout
     assert f"Not finished, and in no figure: {missing}." in Path("runs/tiny/report.html").read_text(encoding="utf-8")
-    monkeypatch.setattr(carrying_out, "ENGINES", ENGINES)
+    monkeypatch.setattr(execution, "ENGINES", ENGINES)
     assert "not finished" not in call("run", "tiny.toml", *seeds).stdout
     assert "Not finished" not in Path("runs/tiny/report.html").read_text(encoding="utf-8")
     assert len({row.id for row in read_runs("runs/tiny/runs.jsonl")}) == 4

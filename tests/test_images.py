@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from test_report import a_run
 
 from experiments.config import Experiment
-from experiments.report.images import eigen_images
+from experiments.report.component_images import eigen_images
 from experiments.results import Run, read_directions
 from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, load, split

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from clients.dkpca import ComputeKernelRows
 from experiments.cli import app
-from experiments.commands.studies import show_study
+from experiments.commands.study_text import show_study
 from fedkernel import RBF, Linear, Prepare
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import save_model

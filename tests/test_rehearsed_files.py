@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments.config import Experiment, read_config
 from experiments.running import plan, run_experiment
-from experiments.running.site_tables import raw_tables
+from experiments.running.file_tables import raw_tables
 from fedkernel import RBF
 from fedkernel.data import as_classes
 from fedkernel.ground import InputError

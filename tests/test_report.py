@@ -16,8 +16,8 @@ from experiments.claims import Claim, Verdict
 from experiments.config import Experiment, ReportOptions, Sites
 from experiments.report import console_table, write_report
 from experiments.report.about import data_lines
-from experiments.report.answer import size_rows
-from experiments.report.axes import value_scale
+from experiments.report.page_tables import size_rows
+from experiments.report.plot_style import value_scale
 from experiments.report.plots import draw
 from experiments.results import Columns, Run, Spread, append_run, leading_metric, read_runs, summarise, write_shapes
 from experiments.running import run_experiment

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
 from experiments.results import Failure, Run, read_runs
-from experiments.running import carrying_out, plan, run_experiment
+from experiments.running import execution, plan, run_experiment
 from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
@@ -107,7 +107,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             ids.append(run.id)
             yield from ENGINES["local"](job.model_copy(update={"runs": [run]}))
 
-    monkeypatch.setattr(carrying_out, "ENGINES", {"local": counting})
+    monkeypatch.setattr(execution, "ENGINES", {"local": counting})
     return ids
 
 
@@ -308,7 +308,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
             (tmp_path / "lost" / "results" / run / "model.npz").unlink()
             yield run
 
-    monkeypatch.setattr(carrying_out, "ENGINES", {"local": losing})
+    monkeypatch.setattr(execution, "ENGINES", {"local": losing})
     (first, *_) = failures_of(tmp_path / "lost", TINY + BARE)
     assert (first.id, first.kind) == ("DKPCA__seed=0", "InputError")
     assert re.fullmatch(r"there is no model file .*DKPCA__seed=0/model.npz", first.cause)
@@ -483,7 +483,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
         with contextlib.chdir(elsewhere):
             yield from ENGINES["local"](job)
 
-    monkeypatch.setattr(carrying_out, "ENGINES", {"local": engine})
+    monkeypatch.setattr(execution, "ENGINES", {"local": engine})
     monkeypatch.chdir(tmp_path)
     rows = run_experiment(read_config(Path("home/tiny.toml")), tmp_path / "out").rows
     expected = carry_out(tmp_path / "bundled", "seeds=[0]", "partition.shuffle=false")
@@ -494,7 +494,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
     assert Experiment.from_table(json.loads(Path("out/config.json").read_text(encoding="utf-8")), "").folder == str(
         home
     )
-    monkeypatch.setattr(carrying_out, "ENGINES", {})  # whatever wanted to run would fail
+    monkeypatch.setattr(execution, "ENGINES", {})  # whatever wanted to run would fail
     for path in (home / "tiny.toml", Path("out/config.toml")):
         assert run_experiment(read_config(path), tmp_path / "out").rows == rows
     # and the same text beside other files is another experiment

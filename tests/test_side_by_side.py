@@ -15,7 +15,7 @@ from experiments.config import Experiment, read_config
 from experiments.report import Entry, overview, write_index
 from experiments.results import read_runs
 from experiments.running import judged, run_all, run_experiment
-from experiments.running.side_by_side import LOST, fitting
+from experiments.running.parallel import LOST, fitting
 
 FIRST = """
 name = "first"

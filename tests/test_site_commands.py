@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from clients.diskpca import SketchPoints
 from clients.dkpca import FindLocalEigenpairs
 from experiments.cli import app
-from experiments.commands import attending
-from experiments.commands.studies import read_study
+from experiments.commands import site_session
+from experiments.commands.study_text import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.numerics import SubspaceEmbedding
@@ -112,8 +112,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     words = iter(["yes" if answer else "", *(["much", "6.5"] if answer else []), ""])
-    monkeypatch.setattr(attending, "ask", lambda text: questions.append(text) or next(words))
-    attending.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
+    monkeypatch.setattr(site_session, "ask", lambda text: questions.append(text) or next(words))
+    site_session.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
     )
@@ -121,10 +121,10 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
     narrow = study.model_copy(update={"runs": [study.runs[0].model_copy(update={**DISKPCA, "plan": (sketch,)})]})
     job_of_narrow = Job(runs=narrow.runs, study=narrow)
-    attending.consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
+    site_session.consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
     assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
-    attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     share = "How many numbers may leave in each run for each entry of the table? [5.1]"
     assert questions == ["Take part in this study? [y/N]", *([share] * 2 if answer else [])]
     assert study.sha256 in capsys.readouterr().out
@@ -133,7 +133,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     each = "numbers for each of the 712 entries of the table"
     takes = f"{each}: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
     assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")
-    attending.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     assert len(questions) == (3 if answer else 2)
     assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else sentences[1:])
 
@@ -141,7 +141,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
 def test_a_question_has_a_line_of_its_own_on_standard_output(monkeypatch, capsys):
     """What Python's prompts write to standard error is held back there till the end of a line."""
     monkeypatch.setattr("sys.stdin", io.StringIO(" yes \n"))
-    assert attending.ask("Take part?") == "yes"
+    assert site_session.ask("Take part?") == "yes"
     assert capsys.readouterr() == ("Take part?\n", "")
 
 

@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.outbox import missing_from
-from experiments.commands.projecting import projection_of
-from experiments.commands.studies import read_study
+from experiments.commands.project_study import projection_of
+from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models import load_model

@@ -19,7 +19,7 @@ from named_sites import drawn_seed
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands.studies import read_study
+from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import superlink

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
-from experiments.commands import policies
+from experiments.commands import policy_for_study
 from fedkernel import Linear, Prepare
 from fedkernel.data import RawTable
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
@@ -173,8 +173,8 @@ def test_forecasts_of_a_study_that_nobody_has_approved_end(monkeypatch):
             pass
 
     asked = []
-    monkeypatch.setattr(policies, "forecast_of", never)
-    forecasts, run = policies.forecasts_within(0.2), study_of(DKPCA(2), NAMES).runs[0]
+    monkeypatch.setattr(policy_for_study, "forecast_of", never)
+    forecasts, run = policy_for_study.forecasts_within(0.2), study_of(DKPCA(2), NAMES).runs[0]
     assert forecasts(run, members) is forecasts(run, members) is None
     assert forecasts(run.model_copy(update={"id": "another"}), members) is None
     assert asked == [run.id]

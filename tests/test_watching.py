@@ -14,11 +14,11 @@ from urllib.request import urlopen
 import pytest
 from sklearn.datasets import load_iris
 
-from experiments.commands import watching
+from experiments.commands import progress
 from experiments.commands.console import Follow, say
 from experiments.commands.logs import server_log, site_log
-from experiments.commands.metrics import Metrics, serving_metrics
-from experiments.commands.watching import Watch
+from experiments.commands.progress import Watch
+from experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.ground import EngineError, InputError, lasting
 from fedkernel.protocol import Member
@@ -56,7 +56,7 @@ def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
 
 
 def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
-    monkeypatch.setattr(watching, "EVERY", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.01)
     told, quiet = [], []
     watch = Watch(lambda text, **fields: quiet.append(text), phases=False)
     with Watch(lambda text, **fields: told.append(text)), watch:

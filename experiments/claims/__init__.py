@@ -1,4 +1,4 @@
-"""What a paper claims of its figure, checked against the runs."""
+"""Claims of a paper about its figures, checked against the runs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a ``[[claim]]`` may check of the rounds: values by outer iteration, for every seed or over the seeds."""
+"""Checks of ``[[claim]]`` on values by outer iteration, for every seed or over the seeds."""
 
 import itertools
 import math
@@ -14,36 +14,22 @@ from experiments.results import Spread
 
 
 class _OfRounds(Check):
-    """Of a value of the rounds, for some methods.
-
-    Attributes
-    ----------
-    value : str
-        Of the rounds, as `by_iteration` reads it.
-    of : list of str
-    """
+    """Check of the value of this name in the rounds (see `by_iteration`), for some methods."""
 
     value: str
     of: list[str] = pydantic.Field(min_length=1)
 
     @property
     def methods(self) -> list[str]:
-        """All methods that the claim is about."""
+        """All methods of the claim."""
         return self.of
 
 
 class Rate(_OfRounds):
-    """The least-squares slope of log value against log t, mean over seeds: -1 where the value falls as 1 / t.
+    """Least-squares slope of log value against log t, mean over seeds: -1 for a decrease as 1 / t.
 
-    Attributes
-    ----------
-    value, of
-        As for all of rounds; iterations where the value is 0 do not count.
-    from : int
-        The first t that counts.
-    deviation : bool
-        Of the standard deviation over seeds in place of each seed's value; the slope's standard error is the
-        jackknife's, from the slopes without one seed each.
+    Iterations before `from` or with value 0 do not count. With `deviation` it is the slope of the standard deviation
+    over seeds; its standard error is the jackknife's, from the slopes without one seed each.
     """
 
     check: Literal["rate"]
@@ -78,15 +64,7 @@ class Rate(_OfRounds):
 
 
 class Overlap(_OfRounds):
-    """How far apart two curves are: |a - b| / max(|a|, |b|) at every iteration that both have, for every seed.
-
-    Attributes
-    ----------
-    value, of
-        As for all of rounds; of two methods.
-    within : float
-        The limit.
-    """
+    """Distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration, for every seed."""
 
     check: Literal["overlap"]
     of: list[str] = pydantic.Field(min_length=2, max_length=2)
@@ -108,14 +86,10 @@ class Overlap(_OfRounds):
 
 
 class Bounded(_OfRounds):
-    """A value of the rounds at every iteration, for every seed.
+    """Value of the rounds at every iteration, for every seed.
 
-    Attributes
-    ----------
-    times_t : bool
-        The limits are for t times the value: it is below c / t where `at_most` is c.
-    average : bool
-        The limits are for the mean over the iterations, mean over seeds.
+    With `times_t` the limits are for t times the value, below c / t where `at_most` is c; with `average` for the mean
+    over the iterations, mean over seeds.
     """
 
     check: Literal["bounded"]
@@ -123,7 +97,7 @@ class Bounded(_OfRounds):
     average: bool = False
 
     def find(self, evidence: Evidence) -> Findings:
-        """Return the value of every method at every setting, iteration and seed, or what is the mean of these."""
+        """Return each method's value at every setting, iteration and seed, or the mean over iterations."""
         numbers = []
         for name, setting, values in evidence.curves(self.of, self.where, self.value):
             curves = {seed: {t: self._factor(t) * x for t, x in curve.items()} for seed, curve in values.items()}
@@ -143,7 +117,7 @@ class Bounded(_OfRounds):
 
 
 class Rise(_OfRounds):
-    """By how much a value of the rounds rises in an iteration, (b - a) / max(|a|, |b|), for every seed."""
+    """Rise of a value from one iteration to the next, (b - a) / max(|a|, |b|), for every seed."""
 
     check: Literal["rise"]
 

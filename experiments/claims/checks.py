@@ -1,8 +1,7 @@
-"""What a ``[[claim]]`` may check: figures of whole runs here, curves along their rounds in `along_rounds`.
+"""Checks of ``[[claim]]`` on figures of whole runs; `along_rounds` has those on curves.
 
 Two methods are compared seed by seed, since they share the partition of a seed: the noise of a mean difference is that
-of the pairs. What is checked at several settings of the sweep must hold at each of them; the numbers are those of the
-worst.
+of the pairs. A claim about several settings must hold at each of them; the numbers are those of the worst.
 """
 
 import math
@@ -19,7 +18,7 @@ from experiments.results import Run, Spread, point_key
 from fedkernel.models import check_metric
 
 Measured = Annotated[str, pydantic.AfterValidator(lambda metric: check_metric(metric, counted=True))]
-"""A metric, also one that is counted of a whole run."""
+"""A metric, or a count of a whole run."""
 
 
 def _listed(value: Any) -> Any:
@@ -31,14 +30,7 @@ Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
 class Value(Check):
-    """A figure of a method's runs, mean over seeds.
-
-    Attributes
-    ----------
-    metric, of : str
-    best : bool
-        Only the setting counts where the metric is best on average.
-    """
+    """Figure of a method's runs, mean over seeds; with `best` only at the setting with the best mean."""
 
     check: Literal["value"]
     metric: Measured
@@ -62,11 +54,10 @@ class Value(Check):
 
 
 class Comparison(Check):
-    """A figure of one method's runs divided by, or minus, that of another's with the same seed, mean over seeds.
+    """Ratio or difference of two methods' figures with the same seed, mean over seeds.
 
     Attributes
     ----------
-    metric : str
     of, to : str or list of str
         Several methods only with `at`.
     where_of, where_to : dict
@@ -74,13 +65,13 @@ class Comparison(Check):
     best : bool
         On each side only the setting counts where its metric is best on average.
     at : str or list of str, optional
-        A metric, such as ``floats_up``, or several that add up, at equal values of which the two are compared: by it
-        `to` makes a curve for each seed, which is interpolated, on logarithmic axes, at the value that `of` has.
-        Settings of `of` whose value is beyond the curve's ends with any seed do not count.
+        A metric, such as ``floats_up``, or several to add up: the two methods are compared at its equal values. `to`
+        makes a curve for each seed, interpolated on logarithmic axes at the value of `of`. Settings of `of` beyond the
+        curve's ends with any seed do not count.
     along : list of str
-        With `at`, the swept parameters by dotted path that make the curve; methods that `to` lists make one too.
+        With `at`, the swept parameters by dotted path that make the curve; methods in a list `to` make one too.
     iteration : int, optional
-        What the rounds of `of` tell of the metric at this outer iteration counts, in place of the metric at the end.
+        The metric of `of` is its value in the rounds at this outer iteration, in place of that at the end.
     """
 
     check: Literal["ratio", "difference"]
@@ -105,7 +96,7 @@ class Comparison(Check):
 
     @property
     def methods(self) -> list[str]:
-        """Both sides."""
+        """The methods of both sides."""
         return [*self._sides[0], *self._sides[1]]
 
     @property
@@ -114,7 +105,7 @@ class Comparison(Check):
 
     @property
     def conditions(self) -> list[Where]:
-        """Those of both sides and of each."""
+        """The conditions of both sides and of each."""
         return [self.where, self.where_of, self.where_to]
 
     def find(self, evidence: Evidence) -> Findings:
@@ -148,7 +139,7 @@ class Comparison(Check):
         return x - y if self.check == "difference" else x / y if y else math.nan
 
     def _on_curves(self, ours: list[Setting], theirs: list[Setting], fixed: set[str]) -> list[Finding]:
-        """Compare each setting of `of` with the curve of `to` that has the values of all other parameters in common."""
+        """Compare each setting of `of` with the curve of `to` at the same values of all other parameters."""
         numbers = []
         for rest in dict.fromkeys(_rest(setting, fixed) for setting in ours):
             side, curve = ([each for each in settings if _rest(each, fixed) == rest] for settings in (ours, theirs))
@@ -165,7 +156,7 @@ class Comparison(Check):
         return numbers
 
     def _on_curve(self, setting: Setting, curve: list[Setting]) -> Finding | None:
-        """Compare a setting with a curve at the value that it has; None if the curve does not reach that."""
+        """Compare a setting with a curve at the setting's own value; None if the curve does not reach it."""
         compared, values = [], []
         for seed, run in setting.runs.items():
             points = sorted((_sum(each.runs[seed], self.at), measure(each.runs[seed], self.metric)) for each in curve)
@@ -200,7 +191,7 @@ def _range(settings: Iterable[Setting], metrics: list[str]) -> str:
 
 
 def _between(points: Sequence[tuple[float, float]], x: float) -> float:
-    """Interpolate linearly on logarithmic axes; what is not above 0 has no logarithm, and gives no number."""
+    """Interpolate linearly on logarithmic axes; NaN unless all values are above 0."""
     if not all(value > 0 for point in points for value in point):
         return math.nan
     return math.exp(np.interp(math.log(x), *np.log(np.array(points)).T))

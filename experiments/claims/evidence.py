@@ -1,4 +1,4 @@
-"""What the runs of an experiment say, as checks ask for it: by method and setting, seed by seed."""
+"""Runs of an experiment as evidence for checks: by method and setting, seed by seed."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ Where = dict[str, Any]
 
 
 class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for its runs
-    """A check lacks what it needs; the text says what."""
+    """Signal that a check cannot be decided; the text has the reason."""
 
 
 class Setting(NamedTuple):
@@ -25,16 +25,9 @@ class Setting(NamedTuple):
 
 
 class Evidence:
-    """The runs of an experiment, as checks ask for them.
+    """Runs of an experiment, by method and setting.
 
-    Parameters
-    ----------
-    runs : iterable of Run
-    due : iterable of (dict, int), optional
-        Every point and seed at which each method has a run once the experiment is finished; by default those at which
-        any method has one.
-    failed : iterable of Failure, optional
-        Those of which there is none since they have failed.
+    `due`: every point and seed of the finished experiment; by default those of any run.
     """
 
     def __init__(
@@ -49,7 +42,7 @@ class Evidence:
         self._due = {(point_key(point), seed): point for point, seed in points}
 
     def of(self, name: str, where: Where) -> list[Setting]:
-        """Return a method's runs at every setting with these values, if all are there."""
+        """Return a method's runs at every setting with these values; Uncheckable if one is missing."""
         due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
         finished = [at for at in due if (name, *at) in self._runs]
         if not due:
@@ -77,7 +70,7 @@ class Evidence:
 
 
 def measure(run: Run, metric: str, iteration: int | None = None) -> float:
-    """Return a metric of a run, also one that is counted of it, or what its rounds tell of it at an iteration."""
+    """Return a metric or a count of a run, at its end or at an outer iteration."""
     if iteration is not None:
         if (at := by_iteration(run, metric).get(iteration)) is None:
             raise Uncheckable(f"no round of {run.name!r} tells {metric} at t = {iteration}")
@@ -99,6 +92,6 @@ def best_of(settings: Sequence[Setting], metric: str) -> Setting:
 
 
 def place(point: Where, name: str = "", **more: int) -> str:
-    """Say which setting, and of which method."""
+    """Return the text of a setting, with the method's name if there is one."""
     at = setting({**point, **more})
     return " ".join([*([repr(name)] if name else []), *([f"at {at}"] if at else [])])

@@ -1,4 +1,4 @@
-"""Sentences of a paper held against an experiment's runs: what was found, its limits, and whether the sentence held."""
+"""Verdicts on sentences of a paper: a number from the runs, its limits, and the conclusion."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from fedkernel.ground import unknown_name
 
 
 class Verdict(StrEnum):
-    """Whether a sentence held, the worst first."""
+    """Verdicts on a sentence, the worst first."""
 
     FAILS = "does not hold"
     NOISE = "holds within noise"
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, whether it held in this experiment, and the numbers that say so.
+    """A sentence of a paper with its verdict and numbers in this experiment.
 
     Attributes
     ----------
@@ -38,16 +38,14 @@ class Claim:
         outside by more; between them it holds within noise. A sentence that cannot fail is an identity where it holds.
         Where a run is missing, or the setting is not run or cannot decide it, it is not testable here.
     numbers : str
-        The others in words, for a reader; why it is not testable; the remark of its table.
+        The numbers in words, for a reader; the reason for not being testable; the remark of its table.
     value : float, optional
         The number that the limits are for; of several settings that of the worst.
     standard_error : float, optional
-        Of `value`, a mean over seeds; None with one seed, which tells nothing of noise, and where every seed by itself
-        must be within the limits.
-    at_least, at_most : float, optional
-        The limits.
+        Of `value`, a mean over seeds; None with one seed, which gives no estimate of noise, and where every seed by
+        itself must be within the limits.
     seeds : int
-        How many the value is the mean of, or the worst of.
+        Number of seeds of the value.
     where : str
         The setting, method, iteration or seed of the value; "" where there is only one.
     """
@@ -64,7 +62,7 @@ class Claim:
 
 
 class Finding(NamedTuple):
-    """A number that a check found, where, and over how many seeds; with its standard error if it is their mean."""
+    """Number from a check, its setting and number of seeds, and the standard error of a mean."""
 
     value: float
     place: str
@@ -79,7 +77,7 @@ class Finding(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """All numbers that must be within a claim's limits, what they are, and what else to tell."""
+    """All numbers for a claim's limits, with their name and a note for the reader."""
 
     numbers: list[Finding]
     what: str = ""
@@ -87,7 +85,7 @@ class Findings(NamedTuple):
 
 
 class Check(pydantic.BaseModel, ABC):
-    """A ``[[claim]]`` table: a sentence and the limits of a number.
+    """Table ``[[claim]]``: a sentence and the limits of a number.
 
     Attributes
     ----------
@@ -95,13 +93,13 @@ class Check(pydantic.BaseModel, ABC):
         The sentence.
     kind : {"finding", "identity", "untestable"}
         An identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings that
-        the experiment has only a stand-in for: the number is told, and decides nothing.
+        the experiment only has a stand-in for: the number is shown, and decides nothing.
     why : str
-        A remark that follows the numbers; required of what is untestable.
+        A remark after the numbers; required of untestable sentences.
     where : dict
         Only runs with these values of swept parameters count.
     at_most, at_least : float
-        The limits, themselves allowed; one of them is required.
+        Inclusive limits; one of them is required.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -134,19 +132,19 @@ class Check(pydantic.BaseModel, ABC):
     @property
     @abstractmethod
     def methods(self) -> list[str]:
-        """The names of the methods that it is about."""
+        """The names of the claim's methods."""
 
     @property
     def conditions(self) -> list[Where]:
-        """All values of swept parameters that it asks for."""
+        """All required values of swept parameters."""
         return [self.where]
 
     @abstractmethod
     def find(self, evidence: Evidence) -> Findings:
-        """Return the numbers that the limits are for."""
+        """Return the numbers for the limits."""
 
     def judge(self, evidence: Evidence) -> Claim:
-        """Say whether all numbers are within the limits, and tell the worst."""
+        """Compare all numbers with the limits, and return the claim with the worst one."""
         try:
             numbers, what, note = self.find(evidence)
         except Uncheckable as reason:
@@ -176,20 +174,20 @@ class Check(pydantic.BaseModel, ABC):
         return Verdict.NOISE if inside >= -noise else Verdict.FAILS
 
     def _concluded(self, verdict: Verdict) -> Verdict:
-        """Return what is concluded from a verdict: an identity that does not hold is a fault, and is shown as one."""
+        """Return the claim's verdict from the number's; an identity that fails remains a failure."""
         if self.kind == "untestable":
             return Verdict.UNTESTABLE
         return Verdict.IDENTITY if self.kind == "identity" and verdict is Verdict.HOLDS else verdict
 
     def _margin(self, x: float) -> float:
-        """Return how far inside the limits a number is, negative outside."""
+        """Return the distance of a number inside the limits, negative outside."""
         if not math.isfinite(x):
             return -math.inf
         below = math.inf if self.at_most is None else self.at_most - x
         return min(below, math.inf if self.at_least is None else x - self.at_least)
 
     def _written(self, x: float) -> str:
-        """Write a number with three digits, those before the point, or as many as show its side of the limits."""
+        """Format a number with three digits, or with enough to show its side of the limits."""
         if not math.isfinite(x):
             return "no finite number"
         limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
@@ -208,21 +206,10 @@ def check_claims(
     due: Iterable[tuple[dict[str, Any], int]] | None = None,
     failed: Iterable[Failure] = (),
 ) -> list[Claim]:
-    """Hold claims against runs.
+    """Check claims against runs, and return them in the same order.
 
-    Parameters
-    ----------
-    claims : iterable of Check
-    runs : iterable of Run
-    due : iterable of (dict, int), optional
-        As for `Evidence`: a claim that needs a run of these which is not there is not testable here.
-    failed : iterable of Failure, optional
-        Whose causes it then says.
-
-    Returns
-    -------
-    list of Claim
-        One for each claim, in their order.
+    `due` and `failed` are as for `Evidence`: a claim about an unfinished run is not testable, and names a failure's
+    cause.
     """
     evidence = Evidence(runs, due, failed)
     return [claim.judge(evidence) for claim in claims]

@@ -1,20 +1,20 @@
-"""What the commands say and do; what they share is imported as it is first used, so that their help waits for none."""
+"""The commands; shared functions are imported at first use, so that help is fast."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.commands.advising import print_advice
-    from experiments.commands.applying import apply_received, predict_rows, transform_rows
-    from experiments.commands.attending import attend
-    from experiments.commands.collection import is_collection, report_folder, run_folder
+    from experiments.commands.advice import print_advice
+    from experiments.commands.batch import is_collection, report_folder, run_folder
     from experiments.commands.forecast import read_shape, show_forecast
-    from experiments.commands.metrics import serving_metrics
-    from experiments.commands.outcomes import end, show_results
-    from experiments.commands.policies import forecast_of, messages_of, show_shares
-    from experiments.commands.projecting import projection_of
-    from experiments.commands.studies import answers_of, read_study, show_study
-    from experiments.commands.tables import compare_folders, open_finished, print_summaries
+    from experiments.commands.new_rows import apply_received, predict_rows, transform_rows
+    from experiments.commands.policy_for_study import forecast_of, messages_of, show_shares
+    from experiments.commands.print_tables import compare_folders, open_finished, print_summaries
+    from experiments.commands.project_study import projection_of
+    from experiments.commands.prometheus import serving_metrics
+    from experiments.commands.result_summary import end, show_results
+    from experiments.commands.site_session import attend
+    from experiments.commands.study_text import answers_of, read_study, show_study
 else:
     __getattr__, __all__ = lazily(__name__)

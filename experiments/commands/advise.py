@@ -1,4 +1,4 @@
-"""The command `fedkernel advise`: which pairs fit the sites' tables, what each takes and tells, and which to take."""
+"""The command `fedkernel advise`: fitting pairs, their costs and disclosures, and a recommendation."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from experiments import commands
-from experiments.commands.reading import Drop, Form, Id
+from experiments.commands.table_options import Drop, Form, Id
 
 Goal = Literal["components", "clusters"]
 Partition = Literal["vertical", "horizontal", "peers"]
@@ -37,7 +37,7 @@ def advise(
     bandwidth: Annotated[float, typer.Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
     toml: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an experiment to start with.")] = None,
 ) -> None:
-    """Say which pairs fit the sites' tables, what each takes, what leaves, and which to take."""
+    """Recommend a method for the sites' tables, with costs and disclosures of each that fits."""
     reading = {"id": id_, "label": label, "drop": drop, **vars(form)}
     wanted = {"goal": goal, "share_rows": share_rows, "number": number, "wait": round_time, "memory": 1e9 * memory}
     commands.print_advice(tables, reading, wanted, partition=partition, sites=sites, bandwidth=bandwidth, toml=toml)

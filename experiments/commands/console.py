@@ -1,4 +1,4 @@
-"""What the commands share: where they print, how errors end them, how long work shows that it goes on."""
+"""Console of all commands: output, errors, exit codes, and progress of long work."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.group import Group
-from experiments.commands.watching import Watch
+from experiments.commands.progress import Watch
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
@@ -28,15 +28,15 @@ messages = Console(stderr=True)
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
-"""Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
+"""Exit codes: invalid input by the user; a failed run or engine; an interruption by the user."""
 
 
 PIPE_WIDTH = 240
-"""Columns where the output is no terminal: enough that no line of a table is broken or cut."""
+"""Columns of output that is no terminal: enough for unbroken lines of a table."""
 
 
 def print_line(text: object) -> None:
-    """Print a text on standard output as it stands: unbroken, and without colours for what looks like something."""
+    """Print a text on standard output unbroken, without markup or highlighting."""
     output.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -48,7 +48,7 @@ def show(table: Table) -> None:
 
 
 def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> None:
-    """Print a table without lines; `numbers` are the headings of its last columns, which are flush right."""
+    """Print a table without lines; `numbers` are the headings of its last, right-aligned columns."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
@@ -60,16 +60,16 @@ def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], num
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a new file, and say so."""
+    """Write a new file, and print its path."""
     from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
     say(f"wrote {write_new(path, text.encode())}")
 
 
 def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Print a message on standard error, as one line whatever a library put into its own text.
+    """Print a message on standard error as one line.
 
-    A command that keeps a log (`experiments.commands.logs`) has it there, with fields such as the run that it is of.
+    A command with a log (`experiments.commands.logs`) logs it instead, with fields such as the run's id.
     """
     if logging.getLogger("fedkernel").handlers:
         log.log(level, "%s", one_line(text), extra=fields)
@@ -78,7 +78,7 @@ def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def finite(seconds: float) -> float:
-    """Return an option's number; nothing lasts for ever, or for what is no number."""
+    """Return an option's number; a typer error unless it is finite."""
     if not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds:g} is not finite.")
     return seconds
@@ -86,17 +86,9 @@ def finite(seconds: float) -> float:
 
 @contextmanager
 def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on a terminal while a run's rounds pass in this process; elsewhere tell each half minute where it is.
+    """Show a progress bar on a terminal; elsewhere print the state every half minute and, with `phases`, each phase.
 
-    Parameters
-    ----------
-    phases : bool
-        Elsewhere tell of each phase, too.
-
-    Yields
-    ------
-    callable
-        To be told what has finished, how many are done, and how many there are.
+    Yields a callable that takes the name of a finished run, the number of finished runs, and the total.
     """
     description = TextColumn("{task.description}")
     columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -112,16 +104,16 @@ def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None
 
 
 class Unheard(logging.Handler):
-    """Ends nothing where a record cannot be told, as on a terminal that is gone, nor where that cannot be told."""
+    """Log handler that never raises, not even where standard error is gone."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Say on standard error what went wrong, if that is there."""
+        """Print the error on standard error, if possible."""
         with suppress(Exception):
             super().handleError(record)
 
 
 class Follow(Unheard):
-    """Tell each line of a log."""
+    """Context manager that prints each record of a logger."""
 
     def __init__(self, tell: Callable[[str], object], log: str, *, tracebacks: bool = False) -> None:
         super().__init__(logging.INFO)
@@ -138,22 +130,22 @@ class Follow(Unheard):
         self._logger.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell a record's text, and where it is of an error perhaps its traceback."""
+        """Print a record's text, with an error's traceback if wanted."""
         try:
             if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
                 traceback.print_exception(record.exc_info[1])
             self._tell(record.getMessage())
-        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+        except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 
 
 def follow_failures(debug: bool) -> Follow:
-    """Tell of each run that fails, as it does."""
-    return Follow(say, "experiments.running.carrying_out", tracebacks=debug)
+    """Print each failed run as soon as it fails."""
+    return Follow(say, "experiments.running.execution", tracebacks=debug)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has --debug, too, and whose errors end it by one line and an exit code.
+    """Return a command with the option --debug, whose errors become one line and an exit code.
 
     A parameter whose type is a dataclass of options stands for one option for each of its fields.
     """
@@ -173,7 +165,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
-    """Yield parameters by keyword, for a dataclass those that its fields are."""
+    """Yield the parameters as keyword options, a dataclass as one option per field."""
     for parameter in parameters:
         if fields := _fields_of(parameter.annotation):
             yield from _options_of(fields.values())
@@ -182,20 +174,20 @@ def _options_of(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Par
 
 
 def _value_of(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
-    """Return a parameter's value, for a dataclass one of the values of its fields."""
+    """Return a parameter's value; for a dataclass, an instance with the values of its fields."""
     if not (fields := _fields_of(parameter.annotation)):
         return values[parameter.name]
     return parameter.annotation(**{name: _value_of(field, values) for name, field in fields.items()})
 
 
 def _fields_of(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the fields of a dataclass as parameters; none of another type."""
+    """Return the fields of a dataclass as parameters; empty for another type."""
     make: Callable[..., Any] = kind
     return inspect.signature(make, eval_str=True).parameters if is_dataclass(kind) else {}
 
 
 class CommandGroup(typer.Typer):
-    """Commands under one name, each as `command` makes it."""
+    """Group of commands under one name, each wrapped by `command`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(cls=Group, no_args_is_help=True, help=text)
@@ -203,14 +195,14 @@ class CommandGroup(typer.Typer):
     def command(  # type: ignore[override] # what it adds is another function than it takes
         self, name: str | None = None, **settings: Any
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Return what adds a function as a command."""
+        """Return a decorator that adds a function as a command."""
         add = super().command(name, **settings)
         return lambda function: add(command(function))
 
 
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
-    """Turn what a user can mend into one line on standard error and an exit code."""
+    """Turn errors into one line on standard error and an exit code."""
     site, quiet = logging.getLogger("fedkernel.site.site"), logging.NullHandler()
     if not debug:  # a simulated site's log would put its traceback here
         site.addHandler(quiet)

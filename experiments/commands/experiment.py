@@ -1,4 +1,4 @@
-"""The commands about experiments: `fedkernel run`, `fedkernel report` and `fedkernel compare`."""
+"""The commands `fedkernel run`, `fedkernel report` and `fedkernel compare` for experiments."""
 
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0917 - one option each
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Run an experiment, or what is left of it, and print and write its report."""
+    """Run an experiment, or its unfinished runs, and print and write its report."""
     changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
     if every != config.is_dir():
         raise InputError(
@@ -94,8 +94,8 @@ def report(
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
 
-    Of an experiment of which runs have failed, or which goes on, it reports those that are finished, and names the
-    others. With --format the table alone is on standard output, for a document or another program.
+    Failed and unfinished runs are named, and are in no figure. With --format the table alone is on standard output, for
+    a document or another program.
     """
     if commands.is_collection(folder):
         commands.report_folder(folder, form)
@@ -122,12 +122,12 @@ def compare(  # noqa: PLR0917 - one option each
     ] = None,
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
 ) -> None:
-    """Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.
+    """Compare the experiments in two output folders, A and B, method by method.
 
-    Methods are compared at the same values of swept parameters.
+    Methods of the same name are compared at the same values of swept parameters.
 
     More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
-    the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
+    the same seeds, else of the two means. With one seed any difference counts. Seconds never do.
     """
     differing = commands.compare_folders(a, b, metrics or [], form, every=every)
     if fail and differing:

@@ -1,4 +1,4 @@
-"""What an experiment will take, before it runs: a line for each strategy and setting, and one for all runs."""
+"""Forecast of an experiment's costs: a line for each strategy and setting, and one for all runs."""
 
 import re
 from collections.abc import Sequence
@@ -33,18 +33,16 @@ NOTE = (
 
 @dataclass
 class Line:
-    """A strategy at one setting.
+    """Forecasts of a strategy at one setting.
 
     Attributes
     ----------
-    name, setting : str
-    clients : int
     forecasts : list of Forecast or None
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
     whole : list of int
-        The floats of all sites' tables, of each seed whose shapes are known.
+        The floats of all sites' tables, for each seed with known shapes.
     shares : list of float
-        Numbers that leave a site for each entry of its table, of each forecast.
+        Numbers that leave a site for each entry of its table, for each forecast.
     """
 
     name: str
@@ -56,19 +54,19 @@ class Line:
 
     @property
     def known(self) -> list[Forecast]:
-        """The forecasts that there are."""
+        """The forecasts without None."""
         return [forecast for forecast in self.forecasts if forecast is not None]
 
 
 def read_shape(text: str) -> tuple[int, int]:
-    """Return the rows and columns that a text such as 1000x20 tells."""
+    """Parse rows and columns from a text such as 1000x20."""
     if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
         raise InputError(f"shape = {text!r}, but must be ROWSxCOLUMNS, such as 1000x20")
     return int(match[1]), int(match[2])
 
 
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
-    """Print what the experiment's runs will take; `shape` as for `lines_of`."""
+    """Print the costs of the experiment's runs; `shape` as for `lines_of`."""
     lines = lines_of(plan(experiment), shape)
     show(forecast_table(lines))
     if floats := [own for line in lines for own in line.whole]:
@@ -81,11 +79,7 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
     """Forecast the strategies' runs; baselines are computed without an engine.
 
-    Parameters
-    ----------
-    planned : sequence of Planned
-    shape : (int, int), optional
-        Rows and columns of each site's table, where sites hold their own.
+    `shape`: rows and columns of each site's table, where sites hold their own.
     """
     lines: dict[tuple[str, str], Line] = {}
     for run in planned:
@@ -104,7 +98,7 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
 
 
 def forecast_table(lines: Sequence[Line]) -> WideTable:
-    """Lay out what one run of each line takes, and all runs one after the other."""
+    """Lay out the costs of one run of each line, and of all runs in sequence."""
     swept = any(line.setting for line in lines)
     table = WideTable(2 if swept else 1)
     for heading in ("Method", *(["setting"] if swept else [])):
@@ -125,7 +119,7 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
 
 
 def cells_of(forecast: Forecast | None, share: str) -> list[str]:
-    """Return rounds, floats up and down, share of the table, memory, and what the figures are."""
+    """Return the cells of rounds, floats, share of the table, memory, and exactness of the figures."""
     if forecast is None:
         return ["unknown"]
     floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]

@@ -1,4 +1,4 @@
-"""A group of commands whose help says what their arguments are."""
+"""Command group with help texts of its commands' arguments."""
 
 import inspect
 
@@ -8,19 +8,19 @@ from typer.models import ArgumentInfo
 
 
 class Group(TyperGroup):
-    """Gives arguments their help text back, see `with_argument_help`."""
+    """Command group that restores its arguments' help texts, see `with_argument_help`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, its arguments with their help."""
+        """Return a command with the help texts of its arguments."""
         command = super().get_command(ctx, cmd_name)
         return None if command is None else with_argument_help(command)
 
 
 def with_argument_help(command: click.Command) -> click.Command:
-    """Return a command, its arguments with their help text.
+    """Return a command with the help texts of its arguments.
 
-    Click from 8.5 on sets it to None where typer below 0.21 names it, and Flower needs such a typer. Ours are declared
-    by `Annotated`, where the text is found again.
+    Click from 8.5 on sets them to None under typer below 0.21, which Flower needs. They are read from the `Annotated`
+    types.
     """
     if command.callback is not None:
         declared = inspect.signature(command.callback).parameters

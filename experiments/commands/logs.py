@@ -1,4 +1,4 @@
-"""What commands that last long write of themselves: sentences or, where it is asked for, a JSON object in each line."""
+"""Logs of long-running commands: sentences or, with ``--log-json``, a JSON object in each line."""
 
 import json
 import logging
@@ -21,17 +21,11 @@ LogJSON = Annotated[
 ]
 
 FIELDS = ("run", "round", "phase", "site", "code")
-"""Attributes of a record that its line of JSON has, where the record has them."""
+"""Attributes of a record that are copied into its line of JSON, if present."""
 
 
 class JSONLines(logging.Formatter):
-    """Makes a JSON object of a record, in one line.
-
-    Parameters
-    ----------
-    always : mapping of str to str, optional
-        Fields of every line, such as the site whose log it is.
-    """
+    """Formatter of a record as one line of JSON; `always` are fields of every line, such as the log's site."""
 
     def __init__(self, always: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
@@ -49,21 +43,18 @@ class JSONLines(logging.Formatter):
 
 
 class Sentences(Unheard):
-    """Prints records as `say` does, beside a progress bar if there is one."""
+    """Handler that prints records like `say`, beside a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
         try:
             messages.print(one_line(self.format(record)), highlight=False, markup=False, soft_wrap=True)
-        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+        except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 
 
 class Lines(Unheard):
-    """Writes records to `sys.stderr` as it is then: another while descriptor 2 leads to whoever writes them.
-
-    See `fedkernel.engines.grpc.handshakes`.
-    """
+    """Handler that writes to the current `sys.stderr`, replaced while `grpc.handshakes` redirects descriptor 2."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -75,7 +66,7 @@ class Lines(Unheard):
 
 
 class LogFile(Unheard, logging.FileHandler):
-    """Writes records to a file that only its owner can read, whose disk may be full."""
+    """Handler that writes records to a file readable by its owner only; the disk may be full."""
 
     def _open(self) -> TextIOWrapper:
         from fedkernel.ground import owner_only  # noqa: PLC0415 - imports NumPy, which the help does not wait for
@@ -85,7 +76,7 @@ class LogFile(Unheard, logging.FileHandler):
 
 @contextmanager
 def server_log(as_json: bool) -> Iterator[None]:
-    """Log what any part of fedkernel tells of a server to standard error, and what the command itself says there."""
+    """Log a server's records and messages to standard error."""
     handler = Lines() if as_json else Sentences()
     with _logging([handler], JSONLines() if as_json else None):
         yield
@@ -93,13 +84,7 @@ def server_log(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Log what any part of fedkernel tells of a site: to standard error, and to a file if one is named.
-
-    Yields
-    ------
-    callable
-        Tells a sentence to both.
-    """
+    """Log a site's records to standard error and, if named, to a file; yields a callable that logs a sentence."""
     handlers: list[logging.Handler] = [Lines()]
     if path is not None:
         try:
@@ -113,7 +98,7 @@ def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[
 
 @contextmanager
 def _logging(handlers: Sequence[logging.Handler], formatter: logging.Formatter | None) -> Iterator[logging.Logger]:
-    """Have handlers, from INFO on, for as long as this lasts."""
+    """Attach handlers at level INFO to fedkernel's logger within the context."""
     logger = logging.getLogger("fedkernel")
     for handler in handlers:
         handler.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""The command of whoever has a method of his own: `fedkernel new`."""
+"""The command `fedkernel new`: a template for a pair of one's own."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The commands for a site's operator who wants to see what has left: `fedkernel outbox show` and `verify`."""
+"""The commands `fedkernel outbox show` and `verify` for a site's operator."""
 
 import json
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ def show_(
     out: Record,
     run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
 ) -> None:
-    """List what was asked of the site, and what left it or why nothing did."""
+    """List the site's requests, and each reply, or the reason for refusing it."""
     departures, damage = [], None
     try:
         for line, _ in fedkernel.site.departures_of(out):
             departures.append(line)
     except InputError as error:
-        damage = error  # what is before it is shown
+        damage = error  # raised after the lines before it are shown
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
         raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
     departures = [line for line in departures if run in (None, line.run)]
@@ -77,9 +77,9 @@ def verify(
         int | None, typer.Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
     ] = None,
 ) -> None:
-    """Check that no line was changed or taken out, and that the server counts what left, no more.
+    """Check that the outbox is complete and unchanged, and that the server counts no more than left.
 
-    Lines that are missing at the end show only against a server's result, or a last SHA-256 that was written down.
+    Missing lines at the end show only against a server's result, or a last SHA-256 that was written down.
     """
     if (against is None) != (client is None):
         raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
@@ -96,7 +96,10 @@ def verify(
 
 
 def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:
-    """Return what a client of a result is called, and how many replies of it there are, all in the record."""
+    """Return a client's name and number of replies in a result, all found in the outbox.
+
+    Raises InputError if a reply is missing, or the outbox is another client's.
+    """
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     names = {
         number: called(number, sites[number] if number < len(sites) else None)
@@ -123,7 +126,7 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
 
 
 def _sites_of(folder: Path) -> Sequence[str]:
-    """Return the names of a result's sites in their order, where the experiment lies around it; else none."""
+    """Return the names of a result's sites in order; empty without the experiment's folder around it."""
     try:
         experiment = json.loads((folder.resolve().parent.parent / "config.json").read_text(encoding="utf-8"))
         sites = experiment["data"]["sites"]
@@ -133,9 +136,9 @@ def _sites_of(folder: Path) -> Sequence[str]:
 
 
 def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
-    """Return what a coordinator's ledger of a run has of one client, but the record of that site has not.
+    """Return the entries of a client's ledger (`Ledger.of_client`) that the site's outbox lacks.
 
-    `ledger`: of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
+    A repeated request leaves more in the outbox than in the ledger.
     """
     departed = {
         (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)

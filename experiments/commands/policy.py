@@ -1,4 +1,4 @@
-"""The commands about a site's policy: `fedkernel policy init`, `check` and `explain`."""
+"""The commands `fedkernel policy init`, `check`, `explain` and `schema` for a site's policy."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 import fedkernel.data
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
-from experiments.commands.reading import Reading, how_read
+from experiments.commands.table_options import Reading, how_read
 from experiments.config.overrides import by_path
 from fedkernel import site, wire
 from fedkernel.data import checks
@@ -36,7 +36,7 @@ def init(
         typer.Option(metavar="ROWSxCOLUMNS", help="With --study: how large the site's table is, by which replies are."),
     ] = None,
 ) -> None:
-    """Write a policy to start from: that of a site without one, with everything else that can be said as comments."""
+    """Write a policy to start from: the defaults, with all other settings as comments."""
     if shape is not None and study is None:
         raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
     text = TEMPLATE.read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def init(
 
 @app.command()
 def check(path: File) -> None:
-    """Check a policy, and print every rule as it counts, defaults included."""
+    """Check a policy, and print every rule in effect, defaults included."""
     rules = by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
     show_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
@@ -73,10 +73,10 @@ def explain(
         Path | None, typer.Option(help="The folder that the site joins with: what has left before counts, too.")
     ] = None,
 ) -> None:
-    """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not.
+    """Check a study against each rule of a policy, before anything connects; exit code 2 if one refuses.
 
-    With the table, or its size: also what limits of floats and the guards that go by the number of rows will say.
-    "open" is what the run decides.
+    With the table, or its size: also limits of floats and guards that depend on the number of rows. "open" is decided
+    by the run.
     """
     read, policy = commands.read_study(study), site.read_policy(path)
     if data is not None and shape is not None:
@@ -90,12 +90,12 @@ def explain(
     if out is not None:
         guards = site.approved_guards(policy.guards, out, read.sha256)
         policy = policy.model_copy(update={"guards": guards})
-    held = [
+    rule_verdicts = [
         *site.verdicts(policy, read),
         *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
     ]
-    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in held])
-    refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
+    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
+    refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
     ending += f"; the run decides {open_} more" if open_ else ""
     print_line(f"study {read.sha256[: wire.SHORT]} ({one_line(read.name)}): {ending}")
@@ -111,7 +111,7 @@ def schema(
     reading: Reading,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
 ) -> None:
-    """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
+    """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges show the extreme values."""
     file = reading.of(data)
     if guessed := how_read(file):
         say(guessed)

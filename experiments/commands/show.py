@@ -1,4 +1,4 @@
-"""The command for whoever is at a site and wants to see what a run found there: `fedkernel show`."""
+"""The command `fedkernel show`: a page about a site's own runs."""
 
 import webbrowser
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 import fedkernel.data
 from experiments.commands.console import print_line
-from experiments.commands.reading import Reading
+from experiments.commands.table_options import Reading
 from fedkernel.ground import InputError
 
 
@@ -29,7 +29,7 @@ def show(
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what has left.
+    """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
 
     Nothing of it leaves: the page is one file on this machine, and needs no other.
     """
@@ -40,10 +40,10 @@ def show(
     from experiments.report.site_rows import runs_of  # noqa: PLC0415
 
     table = None if data is None else fedkernel.data.read_raw(reading.of(data))
-    known = list(runs_of(out, model=model, table=table))
-    runs = [site_run for site_run in known if run in (None, site_run.name)]
+    all_runs = list(runs_of(out, model=model, table=table))
+    runs = [site_run for site_run in all_runs if run in (None, site_run.name)]
     if not runs:
-        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in known)}")
+        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in all_runs)}")
     path = write_site_page(page or out / "page.html", out, runs)
     print_line(path)
     if open_:

@@ -1,8 +1,8 @@
-"""Which method: the rules of `fedkernel advise` held against a situation; docs/which-method.md has the same."""
+"""Evaluation of the rules of `fedkernel advise`, the same as in docs/which-method.md."""
 
 from typing import Any, NamedTuple
 
-from experiments.commands.candidates import CANDIDATES, Candidate, Situation
+from experiments.commands.pair_table import CANDIDATES, Candidate, Situation
 from fedkernel.ground import InputError
 from fedkernel.protocol import Forecast, Plan
 from fedkernel.strategy import KernelStrategy
@@ -11,7 +11,7 @@ DIVIDED = {"vertical": "columns", "horizontal": "rows"}
 
 
 def rules() -> str:
-    """Return the rules as a table in Markdown, as docs/which-method.md has it."""
+    """Return the rules as a table in Markdown, for docs/which-method.md."""
     lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""
@@ -25,17 +25,14 @@ def rules() -> str:
 
 
 class Advice(NamedTuple):
-    """A candidate in a situation.
+    """Advice on one candidate in a situation.
 
     Attributes
     ----------
-    candidate : Candidate
     refusal : str
-        Why it does not fit; "" where it does.
+        Reason against it; "" where it fits.
     strategy : KernelStrategy, optional
         None: it does not fit.
-    forecast : Forecast, optional
-    plan : Plan, optional
     """
 
     candidate: Candidate
@@ -46,7 +43,7 @@ class Advice(NamedTuple):
 
 
 def advise(situation: Situation) -> list[Advice]:
-    """Return advice for a situation: the recommended first, then what fits, then what does not."""
+    """Return advice on all candidates: the recommended first, then fitting ones, then the others."""
     advice = [_advice_on(candidate, situation) for candidate in CANDIDATES]
     return sorted(advice, key=lambda each: (bool(each.refusal), not _is_recommended(each, situation)))
 

@@ -1,4 +1,4 @@
-"""What a TOML file says: its sections, their rules, what the command line overrides."""
+"""Configuration files of experiments: sections, rules, and overrides from the command line."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from fedkernel.ground import lazily
 if TYPE_CHECKING:
     from experiments.config.experiment import Experiment
     from experiments.config.overrides import by_path, with_value
-    from experiments.config.reading import read_config, read_table
     from experiments.config.sections import Method, ReportOptions, Shards, Sites
+    from experiments.config.toml_file import read_config, read_table
 else:
     __getattr__, __all__ = lazily(__name__)

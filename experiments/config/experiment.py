@@ -1,4 +1,4 @@
-"""What a configuration file may say: a whole experiment, validated once."""
+"""An experiment's whole configuration, validated once."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ from fedkernel.ground import InputError, Precision, address, explain
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 NAME = "case"
-"""What may stand first in a case: its name, and nothing that it changes."""
+"""Key that may come first in a case: the case's name, which changes nothing."""
 
 Case = Annotated[dict[str, Any], pydantic.Field(min_length=1)]
 Cases = Annotated[
@@ -37,16 +37,16 @@ Cases = Annotated[
 ]
 
 SWEPT = ("data", "partition", "prepare", "strategy", "baseline")
-"""What a sweep may change; anything else is the same for all runs of an experiment."""
+"""Sections that a sweep may change; all others are the same for all runs of an experiment."""
 
 
 class Experiment(pydantic.BaseModel):
-    """A whole configuration, validated once, and where it came from.
+    """Validated configuration of an experiment, with its source.
 
     Attributes
     ----------
     table : dict
-        What it was made of, overrides applied.
+        The configuration's own table, overrides applied.
     text : str
         The file as the user wrote it, for the report; "" without one.
     source : str
@@ -57,47 +57,41 @@ class Experiment(pydantic.BaseModel):
         Heading of the report.
     seeds : list of int
         Every method runs once per seed; it decides the partition and all that is random.
-    engine : str
     deadline : float
         Seconds that a round may take.
     deadlines : dict of str to float
-        By phase, such as a request's name, seconds in place of that.
+        The same by phase, such as a request's name.
     quorum : int or float, optional
-        How many clients must remain, or which fraction of them, for a run to go on without one that is lost, in rounds
-        where its method can; by default none does.
+        Number or fraction of clients that must remain for a run to go on without a lost one, in rounds where its method
+        can; by default all must.
     threads : int
-        BLAS threads of each client, of the coordinator and of what is computed here.
+        BLAS threads of each client, of the coordinator and of computations here.
     evaluate : bool
-        Measure every strategy's model on the clients, by a round or two more, where the method has such a measure; what
-        it asks is then part of the plan that named sites approve.
+        Measure every strategy's model on the clients, by a round or two more, where the method has such a measure;
+        these requests are then part of the plan that named sites approve.
     wire : {"float64", "float32"}
-        What arrays of the methods' messages travel as: float32 in half of the bytes, rounded by 6e-8 of each entry.
+        Type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
         Sites that hold their own data approve it with the study.
     folder : str
-        From where relative paths of data count: an absolute path, by default the folder of the file.
+        Base of relative paths of data: an absolute path, by default the folder of the file.
     data : DataSpec, Shards or Sites
         With absolute paths.
-    partition : PartitionSpec
     prepare : Prepare, optional
-        What is done to the clients' tables before a method sees them, by the sites together.
-    strategy, baseline : list of Method
+        Preparation of the clients' tables before the method, by the sites together.
     sweep : dict of str to list
         By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
         run through; several sweeps are combined.
     case : list of dict, or dict of str to list of dict
-        Values that go together, by dotted path: a data set and what suits it, say. Each is combined with the sweeps;
+        Values that go together, by dotted path, such as a data set and its kernel. Each is combined with the sweeps;
         tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
         kinds, ``[[case.KIND]]``, are combined with each other too.
-    report : ReportOptions
     claim : list of Check
-        Sentences of a paper to hold the runs against.
-    paper : Paper, optional
-        What of a paper it shows.
+        Sentences of a paper to check against the runs.
     quick : dict
-        What ``--quick`` changes, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
+        Changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
         rounds and settings.
     rehearsal : bool
-        Whether that has been done: claims about settings that it lacks are then no error, and not testable.
+        Whether these changes were made: claims about settings that are then missing are not testable, and no error.
     """
 
     model_config = STRICT
@@ -157,7 +151,7 @@ class Experiment(pydantic.BaseModel):
         elif _is_kinds(value):
             tables = [table for cases in value.values() for table in cases]
         else:
-            return value  # `_is_list` says what is wrong
+            return value  # `_is_list` raises the error
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
             if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
@@ -208,7 +202,7 @@ class Experiment(pydantic.BaseModel):
         return self
 
     def _lists(self) -> list[tuple[str, list[Any]]]:
-        """Return what is run through, by how errors call it; a case's first value stands for it."""
+        """Return the lists of swept values, by their name in errors; a case's first value stands for the case."""
         for cases in self.kinds:
             if both := [key for key in cases[0] if key in self.sweep]:
                 raise ValueError(f"sweep.{both[0]}: the cases say it already; it can be in one of the two only")
@@ -217,7 +211,7 @@ class Experiment(pydantic.BaseModel):
         ]
 
     def _check_claims(self, names: list[str]) -> None:
-        """Refuse claims about methods or settings that no run will have."""
+        """Refuse claims about methods or settings without a run."""
         for number, claim in enumerate(self.claim):
             for name in claim.methods:
                 if name not in names:
@@ -236,7 +230,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def table(self) -> dict[str, Any]:
-        """What the experiment was made of."""
+        """The table of the configuration, overrides applied."""
         return self._table
 
     @property
@@ -251,7 +245,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def clients(self) -> int | None:
-        """How many clients there are."""
+        """The number of clients."""
         if isinstance(self.data, Shards):
             return len(self.data.shards)
         if isinstance(self.data, Sites):
@@ -267,22 +261,22 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def settings(self) -> list[dict[str, Any]]:
-        """Every combination of cases, by their first values, and swept values; one without any if nothing is swept."""
+        """Every combination of cases, by their first values, and swept values; one empty setting without a sweep."""
         return [dict(zip(self.swept, values, strict=True)) for values in itertools.product(*self.swept.values())]
 
     @property
     def kinds(self) -> list[list[Case]]:
-        """The cases of each kind; none without any."""
+        """The cases of each kind; empty without any."""
         return [cases for cases in _kinds(self.case).values() if cases]
 
     @property
     def swept(self) -> dict[str, list[Any]]:
-        """What tells the settings apart: the first value of each case, and the sweeps."""
+        """The values of each swept parameter, and the first value of each case, by dotted path."""
         firsts = {first: [case[first] for case in cases] for cases in self.kinds for first in [next(iter(cases[0]))]}
         return firsts | self.sweep
 
     def changes(self, setting: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all that one of the `settings` changes, by dotted path."""
+        """Return all changes of the configuration in one of the `settings`, by dotted path."""
         firsts = ((case, *next(iter(case.items()))) for cases in self.kinds for case in cases)
         chosen = [case for case, key, value in firsts if setting[key] == value]
         changed = {key: value for case in chosen for key, value in case.items()} | dict(setting)
@@ -290,12 +284,12 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def due(self) -> list[tuple[dict[str, Any], int]]:
-        """Every setting and seed: each method has a run of it once the experiment is finished."""
+        """Every pair of setting and seed; in a finished experiment each method has a run of each."""
         return [(setting, seed) for setting in self.settings for seed in self.seeds]
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str, text: str = "") -> "Experiment":
-        """Validate a table, with errors as one sentence that names the source, the key and what is allowed."""
+        """Validate a table; errors are one sentence with the source, the key and the allowed values."""
         try:
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
@@ -316,7 +310,7 @@ def _kinds(cases: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
 
 
 def _is_kinds(value: Mapping[str, Any]) -> bool:
-    """Tell the cases of several kinds: each is a list of tables."""
+    """Return whether a table holds cases of several kinds, each a list of tables."""
     return all(
         isinstance(cases, list) and bool(cases) and all(isinstance(case, Mapping) for case in cases)
         for cases in value.values()

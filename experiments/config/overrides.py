@@ -1,4 +1,4 @@
-"""Changes to a configuration by dotted path: what ``--set`` and sweeps do."""
+"""Changes to a configuration by dotted path, for ``--set`` and sweeps."""
 
 import copy
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from fedkernel.ground import InputError, parse_toml
 
 
 def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
-    """Return a copy of the table changed as ``key=value`` says."""
+    """Return a copy of the table with the change ``key=value``."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {override!r} must have the form key=value, for instance partition.clients=10")
@@ -16,7 +16,10 @@ def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
-    """Return a copy of the table with the value at a dotted path; a method is addressed by its name or by ``*``."""
+    """Return a copy of the table with the value at a dotted path.
+
+    A method is addressed by its name, all of them by ``*``.
+    """
     changed = copy.deepcopy(table)
     targets: list[Any] = [changed]
     *path, last = _split_key(key, changed)
@@ -51,7 +54,10 @@ def _entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:
 
 
 def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
-    """Split a dotted path, where the name of a method may itself contain dots; what is swept is a path by itself."""
+    """Split a dotted path; a method's name may contain dots.
+
+    The part after ``sweep.`` is a path by itself.
+    """
     head, dot, rest = key.partition(".")
     if head == "sweep" and dot:
         return [head, rest]
@@ -65,7 +71,7 @@ def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def _toml_value(text: str) -> Any:
-    """Read an override's value as TOML; what is not TOML is a plain string, as one would type it in a shell."""
+    """Read an override's value as TOML, or else as a plain string."""
     try:
         return parse_toml(f"value = {text}", "--set")["value"]
     except InputError:

@@ -1,4 +1,4 @@
-"""The tables that a configuration is made of: methods, where the data are, what the report shows."""
+"""Sections of a configuration: methods, data, report and paper."""
 
 import dataclasses
 import glob
@@ -21,7 +21,7 @@ STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 OF_FILES = tuple(
     field.name for field in dataclasses.fields(SiteFile) if field.name not in ("path", "allowed", "hidden")
 )
-"""What a ``[data]`` table may say of its ``shards`` as the options of `fedkernel join` do."""
+"""Options of `fedkernel join` for reading a file, also allowed in ``[data]`` with ``shards``."""
 
 
 def differing(values: list[T], what: str = "") -> list[T]:
@@ -35,12 +35,12 @@ SiteName = Annotated[str, pydantic.AfterValidator(check_name)]
 
 
 class Method(pydantic.BaseModel):
-    """A ``[[strategy]]`` or ``[[baseline]]`` table: a name, a method, and the method's own parameters.
+    """Table ``[[strategy]]`` or ``[[baseline]]``: a name, a method, and the method's own parameters.
 
     Attributes
     ----------
     name : str
-        How tables and plots call it; unique in the file.
+        In tables and plots; unique in the file.
     method : str
         For a strategy a class such as ``DKPCA``, for a baseline for instance ``central KPCA``.
     group : str, optional
@@ -74,18 +74,17 @@ else:
 
 
 class Shards(_OfFiles):
-    """A ``[data]`` table that names one file per client, as sites have them, instead of a set to divide.
+    """Table ``[data]`` with one file per client, as sites have them, instead of a data set to divide.
 
-    Beside what stands here it takes all that `SiteFile` says of how a file is read and what of it is used, such as
-    ``id``, ``label`` and ``columns``, for all files together. Where columns are divided, each file need not have those
-    that are named, but one of them must; all must have the ids.
+    Further keys are the reading options of `SiteFile`, such as ``id``, ``label`` and ``columns``, for all files
+    together. Where columns are divided, only one file must have each named column; all must have the ids.
 
     Attributes
     ----------
     shards : list of str
-        Paths, and patterns with ``*`` and ``?`` for all that match, in the order of their names.
+        Paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
     missing : {"drop", "refuse"}
-        What rows mean, with columns divided and ids, that not all files have.
+        Treatment of rows that not all files have, with columns divided and ids.
     """
 
     model_config = STRICT
@@ -98,24 +97,24 @@ class Shards(_OfFiles):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What is said of how the files are read and what of them is used."""
+        """The options for reading the files that the table sets."""
         values = {name: getattr(self, name) for name in OF_FILES if name in self.model_fields_set}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
     @property
     def files(self) -> list[SiteFile]:
-        """The files, each with all that is said."""
+        """The files with their reading options."""
         return [SiteFile(path, **self.reading) for path in self.shards]
 
     def within(self, folder: str | os.PathLike[str]) -> "Shards":
-        """Return what is meant where relative paths count from this folder, patterns replaced by what matches."""
+        """Return a copy with absolute paths, relative ones taken from `folder`, and patterns expanded."""
         paths = [str(Path(folder, Path(file).expanduser()).resolve()) for file in self.shards]
         _ = self.files  # refuses options that contradict each other
         return self.model_copy(update={"shards": [match for path in paths for match in _matches(path)]})
 
 
 def _matches(path: str) -> list[str]:
-    """Return the path, or, of a pattern that names no file, the files that match it."""
+    """Return the path, or the files that match it if it is a pattern."""
     if not glob.has_magic(path) or Path(path).exists():
         return [path]
     if matches := sorted(match for match in glob.glob(path) if Path(match).is_file()):
@@ -124,18 +123,18 @@ def _matches(path: str) -> list[str]:
 
 
 class Sites(pydantic.BaseModel):
-    """A ``[data]`` table of a run across sites that hold their own data, which `fedkernel serve` waits for.
+    """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`.
 
     Attributes
     ----------
     sites : list of str
         Their names, in the order of the clients' numbers.
     missing : {"drop", "refuse"}
-        What rows mean, with columns divided and an id column, that not all sites have.
+        Treatment of rows that not all sites have, with columns divided and an id column.
     share_model : bool
         Whether every site gets the model of each run.
     joint_seed : bool, optional
-        Whether the sites draw the seed of each run together; by default where answers are drawn from it.
+        Whether the sites draw the seed of each run together; by default where replies are drawn from it.
     signatures : list of str
         Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
     """
@@ -155,27 +154,27 @@ class Sites(pydantic.BaseModel):
 
 
 class ReportOptions(pydantic.BaseModel):
-    """The ``[report]`` table.
+    """Table ``[report]``: figures and metrics of the report.
 
     Attributes
     ----------
     plots : bool
         Whether figures are drawn, into ``plots/`` and the page.
     metric : str, optional
-        What the console's table and the figures show; by default, and where no run has it, the error, or else of
+        Metric of the console's table and the figures; by default, and where no run has it, the error, or else of
         silhouette, nmi, ari and stability the first that any run has, or else the first metric.
     also : list of str
-        Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``;
-        those of the answer against floats and rounds, too.
+        Further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics of the
+        answer are drawn against floats and rounds, too.
     by_iteration : list of str
-        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
-        upload in the rounds of an iteration.
+        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the upload of all
+        clients in the rounds of an iteration.
     images : bool
-        Whether the columns are the pixels of square images, and components of columns that are divided are drawn as
-        such; runs that were finished without it have none.
+        Whether the columns are the pixels of square images, and components of divided columns are drawn as images.
+        Runs that were finished without this option have none.
     rows : bool, optional
-        Whether the rows are drawn along the first two components that each method finds, with the first seed; by
-        default where nothing is swept and rows have classes or clusters. Runs that were finished without it have none.
+        Whether the rows are drawn along each method's first two components, with the first seed; by default where
+        nothing is swept and rows have classes or clusters. Runs that were finished without this option have none.
     reference : bool
         Whether runs are compared with the central answer; false where that would need too much memory.
     """
@@ -202,22 +201,22 @@ class ReportOptions(pydantic.BaseModel):
 
 
 class Paper(pydantic.BaseModel):
-    """The ``[paper]`` table: what of a paper an experiment shows, and how it differs from what was done there.
+    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting.
 
     Attributes
     ----------
     name : str
-        The paper's method, such as ``DKPCA``; experiments of one name stand together.
+        The paper's method, such as ``DKPCA``; experiments of one name are grouped.
     shows : str
         Such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
     setting : str
-        What the paper did.
+        The paper's setting.
     here : str
-        What is done here in place of it, and why; "" if it is the same.
+        The setting here, and reasons for the difference; "" if it is the same.
     plots : list of str
-        The drawn figures that show it, by the names of their files without ending; by default the first.
+        The drawn figures to show, by file name without ending; by default the first.
     memory : float
-        GB that it takes, so that experiments run side by side where all of them fit.
+        GB, so that experiments run in parallel only while all of them fit.
     """
 
     model_config = STRICT
@@ -231,7 +230,7 @@ class Paper(pydantic.BaseModel):
 
 
 def data_fields(value: Any) -> list[str]:
-    """Return what a ``[data]`` table of this kind may say."""
+    """Return the keys that a ``[data]`` table of this kind allows."""
     kind = NAMED.get(_which_data(value).strip("()"))
     if kind is None:
         return [field.name for field in dataclasses.fields(DataSpec)]
@@ -239,7 +238,7 @@ def data_fields(value: Any) -> list[str]:
 
 
 NAMED: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
-"""Kinds of ``[data]`` tables by the key that tells them; any other table is a `DataSpec`."""
+"""Kinds of ``[data]`` tables by their distinctive key; any other table is a `DataSpec`."""
 
 
 def _which_data(value: Any) -> str:

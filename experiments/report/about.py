@@ -1,4 +1,4 @@
-"""What a report says of its numbers: which data, how they are divided, and what every metric means."""
+"""Description of a report's data, their division and preparation, and its metrics."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ Shapes = Sequence[tuple[int, int]]
 """Rows and columns of each client's table."""
 
 Line = tuple[str, str]
-"""A term, and what is said of it."""
+"""A term and its description."""
 
 MOST_NAMES = 30
-"""Names of columns that are listed."""
+"""Most column names that are listed."""
 
 MISSING = {
     "refuse": "no empty cell is allowed",
@@ -34,23 +34,22 @@ SCALE = {
     "robust": "scaled by the median and the distance of the quartiles",
     "none": "not scaled",
 }
-"""What `Prepare` does, in words."""
+"""Scalings of `Prepare` in words."""
 
 
 def data_lines(
     experiment: Experiment, shapes: Shapes, columns: Columns | None = None, dropped: Sequence[int] = ()
 ) -> list[Line]:
-    """Describe the data, how they are divided and how they were prepared.
+    """Describe the data, their division and their preparation.
 
     Parameters
     ----------
-    experiment : Experiment
     shapes : sequence of (int, int)
         Of the first setting and seed; empty where only the sites know theirs.
     columns : Columns, optional
         Where their names are known.
     dropped : sequence of int
-        How many rows each client has left out, where that is known and any could be.
+        Number of rows that each client leaves out, where it is known and there can be any.
     """
     lines = [("data", _data(experiment.data))]
     if isinstance(experiment.data, DataSpec):
@@ -88,7 +87,7 @@ def _division(experiment: Experiment) -> str:
 
 
 def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> Iterator[str]:
-    """Yield what is done to the tables, in its order, and at last by whom."""
+    """Yield the steps of the preparation in order, and at last who prepares."""
     if prepare.clip:
         yield "clipped: " + ", ".join(f"{name} to {low:g} to {high:g}" for name, (low, high) in prepare.clip.items())
     if prepare.log:
@@ -135,7 +134,7 @@ def _is_vertical(experiment: Experiment) -> bool:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    """Write the clients' sizes in their order, or of many how far they go."""
+    """List the clients' sizes in order, or the range of many."""
     if len(set(sizes)) == 1:
         return f"{count(sizes[0])}"
     if len(sizes) > 12:
@@ -144,12 +143,9 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
-    """Say of each metric what it is, in which unit and on which scale, and which way is better, by the table of all.
+    """Describe each metric by its meaning, unit, scale and better direction.
 
-    Parameters
-    ----------
-    metrics : mapping of str to str
-        By name, what they are called on the page.
+    `metrics`: headings on the page by the metric's name.
     """
     lines = []
     for name, heading in metrics.items():

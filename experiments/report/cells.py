@@ -1,4 +1,4 @@
-"""What stands in a table's cells: swept values, metrics, counts, sizes, seconds."""
+"""Text of a table's cells: swept values, metrics, counts, sizes, seconds."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,11 +9,11 @@ from fedkernel.models import metric_of
 from fedkernel.protocol import share_text
 
 NOTHING = "–"
-"""The figure does not apply."""
+"""Cell of a figure that does not apply."""
 
 
 def swept_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Name all swept parameters of some points, in order of first appearance."""
+    """Return the names of all swept parameters of some points, in order of first appearance."""
     return list(dict.fromkeys(name for point in points for name in point))
 
 
@@ -24,12 +24,12 @@ def short_names(swept: Sequence[str]) -> list[str]:
 
 
 def settings(point: Mapping[str, Any], swept: Iterable[str]) -> list[str]:
-    """Write a point's values of the swept parameters."""
+    """Format a point's values of the swept parameters."""
     return [_setting(point[name]) if name in point else NOTHING for name in swept]
 
 
 def written(spread: Spread | None, name: str) -> str:
-    """Write a metric; an exact zero says so."""
+    """Format a metric; an exact zero is "0"."""
     if spread is None:
         return NOTHING
     if spread.low == spread.high == 0:
@@ -40,19 +40,19 @@ def written(spread: Spread | None, name: str) -> str:
 
 
 def with_spread(spread: Spread, write: Callable[[float], str]) -> str:
-    """Write a mean and, if there is one, its standard deviation."""
+    """Format a mean and, if there is one, its standard deviation."""
     return f"{write(spread.mean)} ± {write(spread.std)}" if spread.std else write(spread.mean)
 
 
 def count(value: float) -> str:
-    """Write a number of things, or a mean of such."""
+    """Format a number of things, or a mean of such."""
     if value >= 1e9:
         return f"{value / 1e9:.2f} G"
     return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
 
 
 def size(value: float) -> str:
-    """Write bytes."""
+    """Format a number of bytes."""
     if value < 1000:
         return f"{value:.0f} B"
     power = min(int(math.log10(value) // 3), 4)
@@ -60,14 +60,14 @@ def size(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Write seconds."""
+    """Format seconds."""
     if 0 < value < 0.001:
         return "<0.001"
     return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
 
 
 def writer(figure: str) -> Callable[[float], str]:
-    """Return what writes seconds, bytes, shares or counts, by the figure's unit."""
+    """Return the formatter of seconds, bytes, shares or counts, by the figure's unit."""
     return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(figure).unit, count)
 
 

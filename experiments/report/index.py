@@ -1,4 +1,4 @@
-"""Many experiments on one page: all claims, then for each the figures beside what the paper did, floats and seconds."""
+"""Page of many experiments: all claims, then for each its figures, the paper's setting, and costs."""
 
 import json
 import shutil
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
 from experiments.report.cells import NOTHING, count, seconds
-from experiments.report.formats import Layout
+from experiments.report.table_formats import Layout
 from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
 from fedkernel.ground import write_whole
 from fedkernel.models import metric_of
 
 RESULTS = "results.json"
-"""What the page says, for programs: README's table is made of it."""
+"""The page's content for programs, from which README's table is made."""
 
 VERDICTS = (Verdict.HOLDS, Verdict.IDENTITY, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
-"""In the order of columns."""
+"""In the order of the columns."""
 
 
 class Entry(NamedTuple):
-    """An experiment on the page: what it found, which runs it lacks or failed, where its files are, what went wrong."""
+    """An experiment on the page: results, missing and failed runs, folder, and error."""
 
     experiment: Experiment
     rows: list[Run]
@@ -36,23 +36,10 @@ class Entry(NamedTuple):
 
 
 def write_index(out: Path, entries: Sequence[Entry], *, command: str, environment: Mapping[str, str]) -> Path:
-    """Write ``index.html``, the same as ``README.md``, ``results.json`` and the figures they show.
+    """Write ``index.html``, the same as ``README.md``, ``results.json`` and their figures; return index.html.
 
-    Parameters
-    ----------
-    out : Path
-        A folder; made if there is none.
-    entries : sequence of Entry
-        In the order of the page.
-    command : str
-        What makes it all again, ``--all`` of a folder; each experiment's follows from it.
-    environment : mapping of str to str
-        Versions and machine.
-
-    Returns
-    -------
-    Path
-        Of index.html.
+    `entries` are in the order of the page. `command` makes the whole page, ``--all`` of a folder; each experiment's
+    follows from it. `environment` has versions and the machine.
     """
     figures = out / "figures"
     shutil.rmtree(figures, ignore_errors=True)
@@ -70,14 +57,14 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
 
 
 def pages(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return the text of both pages, by file name, of what ``results.json`` says."""
+    """Return the text of both pages, by file name, from the content of ``results.json``."""
     values = {"results": results, "verdicts": VERDICTS, "counts": _counts(results["experiments"])}
     templates = {"README.md": "index.md.jinja", "index.html": "index.html.jinja"}
     return {name: render(template, **values) for name, template in templates.items()}
 
 
 def overview(results: Mapping[str, Any]) -> Layout:
-    """Lay out what ``results.json`` says, a line for each experiment: how many claims hold, and seconds."""
+    """Lay out the content of ``results.json``, a line for each experiment: claims by verdict, and seconds."""
     rows = []
     for each in results["experiments"]:
         verdicts = Counter(claim["verdict"] for claim in each["claims"])
@@ -109,7 +96,7 @@ def _described(entry: Entry, figures: Path) -> dict[str, Any]:
 
 
 def _copied(entry: Entry, figures: Path) -> list[str]:
-    """Copy the figures that show it, by default the first, and return their names."""
+    """Copy the figures for the page, by default the first, and return their names."""
     drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
     wanted = entry.experiment.paper.plots if entry.experiment.paper is not None else []
     names = [name for name in wanted if name in drawn] or list(drawn)[:1]
@@ -120,7 +107,7 @@ def _copied(entry: Entry, figures: Path) -> list[str]:
 
 
 def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]:
-    """Return a row for each method, with the least and the most that its settings have of each figure."""
+    """Return a row for each method, with the range of each figure over its settings."""
     metric = leading_metric(summaries, metric)
     rows: list[list[str]] = []
     for name in dict.fromkeys(s.name for s in summaries):
@@ -140,7 +127,7 @@ def _span(spreads: Iterable[Spread], write: Any) -> str:
 
 
 def _counts(experiments: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Return how many claims of each paper have which verdict."""
+    """Return the number of claims with each verdict, by paper."""
     counts: dict[str, Counter[str]] = {}
     for each in experiments:
         counts.setdefault(each["paper"] or "others", Counter()).update(claim["verdict"] for claim in each["claims"])

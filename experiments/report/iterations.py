@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.report.axes import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
+from experiments.report.plot_style import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
 from experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
 from fedkernel.models import MAIN, metric_of
 
@@ -16,7 +16,7 @@ Curves = dict[str, dict[str, dict[int, Spread]]]
 
 
 def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
-    """Draw the error of each round's estimate, if any run tells it."""
+    """Draw the error of each round's estimate, if any run has it."""
     runs, look = _in_panels(runs, look, _error_of_rounds)
     curves = _curves(runs, _error_of_rounds)
     if not curves:
@@ -29,10 +29,10 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
 
 
 def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -> Drawn | None:
-    """Draw a value of the rounds against the outer iteration t, if any run tells it.
+    """Draw a value of the rounds against the outer iteration t, if any run has it.
 
-    Baselines that have a metric of this name are level lines; of one that `falls` there are none, but two logarithmic
-    axes and the line c / t with the least c such that no mean lies above it.
+    Baselines with a metric of this name are level lines. A value that `falls` has none, but two logarithmic axes and
+    the line c / t, with the least c such that no mean lies above it.
     """
     runs, look = _in_panels(runs, look, lambda run: by_iteration(run, value))
     curves = _curves(runs, lambda run: by_iteration(run, value))
@@ -68,7 +68,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
 
 
 def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
-    """Return a baseline's figure, where it has this one, at every iteration: a line to hold the curves against."""
+    """Return a baseline's figure at every iteration, as a level line; empty without the figure."""
     level = run.metrics.get(value) if run.kind == "baseline" else None
     return {} if level is None else dict.fromkeys(sorted(steps), level)
 
@@ -80,10 +80,10 @@ def _error_of_rounds(run: Run) -> dict[int, float]:
 def _in_panels(
     runs: Sequence[Run], look: dict[str, Look], read: Callable[[Run], dict[int, float]]
 ) -> tuple[Sequence[Run], dict[str, Look]]:
-    """Make a swept number tell curves apart, and no panels, where there are more settings than panels.
+    """Distinguish curves by a swept number in place of panels, if there are more settings than panels.
 
     Of several numbers the first that leaves few enough panels; methods then have a name, and a look, for each value.
-    Baselines, and what has no second point, are left to the figures by setting.
+    Baselines and runs without a second point are left to the figures by setting.
     """
     points = [run.point for run in runs if read(run)]
     if len({setting(point) for point in points}) <= MOST_PANELS:
@@ -97,13 +97,13 @@ def _in_panels(
 
 
 def _of_a_curve(run: Run, number: str) -> Run:
-    """Return a run as of a method with the value of a swept number in its name."""
+    """Return a run with the value of a swept number in the method's name."""
     name = f"{run.name}, {number.rpartition('.')[2]} = {run.point[number]}"
     return run.model_copy(update={"name": name, "point": {key: run.point[key] for key in run.point if key != number}})
 
 
 def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:
-    """Take mean and spread over seeds of what is read from each run; what is not finite does not count."""
+    """Return mean and spread over seeds of the values from `read`, finite ones only."""
     curves: Curves = {}
     for same in by_setting(runs).values():
         values: dict[int, list[float]] = {}
@@ -119,7 +119,7 @@ def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Cur
 def _drawn(
     curves: Curves, scale: Scale, look: dict[str, Look], labels: tuple[str, str]
 ) -> tuple[Canvas, list[Axes], str]:
-    """Draw the curves, a panel per setting, and return the caption's word about the panels too."""
+    """Draw the curves, a panel per setting; also return the caption's sentence about the panels."""
     every = 1 + max(x for panel in curves.values() for curve in panel.values() for x in curve) // 13
     figure, grid, note = panels(list(curves))
     for axes, panel in zip(grid, curves.values(), strict=False):

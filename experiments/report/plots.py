@@ -1,7 +1,8 @@
-"""The figures of an experiment, saved as png and svg, the same bytes for the same runs, each with how to read it.
+"""Figures of an experiment, saved as png and svg, each with a caption.
 
-A method has one colour, marker and line in every figure: hues that colour-blind readers tell apart for strategies,
-greys for baselines. Only matplotlib's objects are used, never pyplot's global figure.
+The same runs give the same bytes. A method has one colour, marker and line in every figure: hues that colour-blind
+readers can distinguish for strategies, greys for baselines. Only matplotlib's objects are used, never pyplot's global
+figure.
 """
 
 import math
@@ -16,7 +17,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from experiments.report.axes import (
+from experiments.report.component_images import eigen_images
+from experiments.report.iterations import error_by_round, value_by_iteration
+from experiments.report.plot_style import (
     FAINT,
     PHASES,
     STYLE,
@@ -32,9 +35,7 @@ from experiments.report.axes import (
     swept_label,
     value_scale,
 )
-from experiments.report.images import eigen_images
-from experiments.report.iterations import error_by_round, value_by_iteration
-from experiments.report.row_pictures import row_pictures
+from experiments.report.row_scatter import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN, metric_of
@@ -44,7 +45,7 @@ OUTSIDE = "outside any phase"
 
 @dataclass(frozen=True)
 class Figure:
-    """A saved figure: its stable name, title, how to read it, and its two files."""
+    """A saved figure: stable name, title, caption, and two files."""
 
     name: str
     title: str
@@ -63,29 +64,21 @@ def draw(
     directions: Mapping[str, FloatArray] | None = None,
     rows: Mapping[str, RowPicture] | None = None,
 ) -> list[Figure]:
-    """Draw every figure that applies to these runs.
+    """Draw every figure that applies to these runs, and return them in reading order.
 
     Parameters
     ----------
-    runs : sequence of Run
     folder : Path
-        Where `NAME.png` and `NAME.svg` go; made if there is none.
+        For `NAME.png` and `NAME.svg`; created if there is none.
     metric : str, optional
-        What they show, as `leading_metric` takes it.
+        As `leading_metric` takes it.
     also : sequence of str
-        Further metrics to draw against each number that is swept and, unless they are themselves what a run takes or
-        promises, against floats and rounds.
+        Further metrics to draw against each number that is swept and, unless they are costs or promises of a run
+        themselves, against floats and rounds.
     by_iteration : sequence of str
         Values of the rounds to draw against the outer iteration, a figure each.
-    directions : mapping of str to ndarray, optional
-        By the id of a run, what `eigen_images` draws.
-    rows : mapping of str to RowPicture, optional
-        By the id of a run, what `row_pictures` draws.
-
-    Returns
-    -------
-    list of Figure
-        In reading order.
+    directions, rows : mapping, optional
+        By the id of a run, for `eigen_images` and `row_pictures`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
@@ -158,8 +151,8 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
 def _by_cost(
     shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look], cost: Literal["floats_up", "rounds"]
 ) -> Drawn:
-    """Draw the metric against what a run takes: floats uploaded, or rounds."""
-    # methods of other groups, and what is no number, such as a data set's name, are not to be compared with each other
+    """Draw the metric against a cost of the run: floats uploaded, or rounds."""
+    # groups, and settings that are no numbers, such as a data set's name, are not comparable: a panel each
     groups = list(dict.fromkeys(s.group for s, _ in shown))
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
     for s, m in sorted(shown, key=lambda judged: groups.index(judged[0].group)):
@@ -288,12 +281,12 @@ def _save(folder: Path, name: str, title: str, caption: str, figure: Canvas) -> 
 
 
 def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spread]]:
-    """Return those that have the metric, or of which it is counted, and it."""
+    """Return the summaries with a finite metric or count, each with its spread."""
     return [(s, m) for s in summaries if (m := s.spread(metric)) and math.isfinite(m.mean)]
 
 
 def _says_more_than_the_table(summaries: Sequence[Summary]) -> bool:
-    """Tell whether there are methods to compare, or settings of one that no axis of another figure has."""
+    """Return whether there are several methods, or settings of one method that no other figure has as axis."""
     swept = any(not _is_number(value) for s in summaries for value in s.point.values())
     return len({s.name for s in summaries}) > 1 or (swept and len(summaries) > 1)
 

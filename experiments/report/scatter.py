@@ -1,4 +1,4 @@
-"""Rows as points along two components, a colour for each cluster or class: one panel, and several side by side."""
+"""Scatter plots of rows along two components, coloured by cluster or class: one panel, or several."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from experiments.report.axes import HUES, MARKERS, beside, plain
+from experiments.report.plot_style import HUES, MARKERS, beside, plain
 from fedkernel.data import kinds_in_order
 from fedkernel.ground import AnyArray, FloatArray
 
 COLUMNS = 4
-"""Panels in a line."""
+"""Panels in a row."""
 
 SIDE = 2.0
 """Inches of a panel."""
@@ -23,9 +23,10 @@ SIDE = 2.0
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: points (n, 2), and what each is of: text (n,) where something is known; `of` says what that is.
+    """One scatter plot: points (n, 2), and the group of each as text (n,), if known.
 
-    `above` is a heading of the line that it begins, `places` says which colours kinds have that are no numbers.
+    `of` names the grouping, `above` is the heading of the row that the panel begins, `places` are the colours of groups
+    that are no numbers.
     """
 
     title: str
@@ -37,12 +38,9 @@ class Panel:
 
 
 def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
-    """Draw panels, each with scales of its own but both of its axes with the same, one legend for all.
+    """Draw panels with independent but equal scales on both axes, and one legend.
 
-    Parameters
-    ----------
-    lines : sequence of sequence of Panel
-        Each begins a line of its own.
+    `lines`: each begins a new row of the figure.
     """
     places: list[list[Panel]] = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""A site's own page: its rows, its clusters, what its columns say of them, what has left. It stays there."""
+"""A site's own page, which stays there: its rows, clusters, column figures, and totals of its outbox."""
 
 import base64
 import io
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
-from experiments.report.axes import STYLE
-from experiments.report.row_pictures import places_of
+from experiments.report.plot_style import STYLE
+from experiments.report.row_scatter import places_of
 from experiments.report.scatter import Panel, draw_panels
 from experiments.report.site_rows import SiteRun
 from experiments.report.templates import render
@@ -21,36 +21,30 @@ from fedkernel.models import METRICS, compare_classes
 from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30
-"""Columns that a table lists, the largest first."""
+"""Most columns in a table, the largest first."""
 
 MOST_KINDS = 30
-"""Different texts of a label that are coloured and counted."""
+"""Most different texts of a label that is coloured and counted."""
 
 
 class Picture(NamedTuple):
-    """A picture as an address that holds it, and how to read it."""
+    """A picture as a data address, with its caption."""
 
     source: str
     caption: str
 
 
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
-    """Write the page of what a folder has, one file that needs nothing else; as `SiteRun` says what that is.
+    """Write the page of a folder's runs as one self-contained file that only its owner can read.
 
-    Parameters
-    ----------
-    path : Path
-        Of the page; it can be read by its owner only.
-    folder : Path
-        The site's; its ``outbox.jsonl``, if it has one, says what has left.
-    runs : iterable of SiteRun
+    Totals are from the folder's ``outbox.jsonl``, if there is one.
     """
     page = render("site.html.jinja", folder=folder, runs=[_shown(run) for run in runs], left=_left(folder))
     return write_whole(path, lambda file: file.write(page.encode()), mode=0o600)
 
 
 def _shown(run: SiteRun) -> dict[str, Any]:
-    """Return what the page says of a run."""
+    """Return the page's values for a run."""
     labels, missing = run.labels, list[str]()
     own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
     missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
@@ -126,7 +120,7 @@ def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
 
 
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
-    """Return how often each cluster meets each kind, and how far the two divisions of rows with a label agree."""
+    """Return the cluster by class counts, and the agreement over rows with a label."""
     columns, counts = contingency(labels, kinds, int(labels.max()) + 1)
     rows = [(str(cluster), row) for cluster, row in enumerate(counts.tolist())]
     known = kinds != NO_LABEL
@@ -139,7 +133,7 @@ def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]
 
 
 def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, float]]]], int]:
-    """Return how many figures a column has, the columns with the largest first, and how many are left out."""
+    """Return the number of figures per column, the largest columns first, and the number left out."""
     rows = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
     longest = max((abs(figure) for figures in rows.values() for figure in figures), default=0.0) or 1.0
     order = sorted(rows, key=lambda name: -max(map(abs, rows[name])))
@@ -148,7 +142,7 @@ def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, 
 
 
 def _left(folder: Path) -> dict[str, Any] | None:
-    """Return what a site's record says has left it, by run; None where there is none."""
+    """Return the totals of a site's outbox by run; None without an outbox."""
     if not (folder / OUTBOX).exists():
         return None
     runs: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What a site, or a simulation, has of a run: coordinates and clusters of rows, and what its columns say of them."""
+"""A site's or a simulation's results of a run: row coordinates, clusters, loadings and column importance."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -19,31 +19,30 @@ from fedkernel.preparing import from_text
 from fedkernel.site import OUTBOX, departures_of
 
 NOTHING = FittedModel(None)
-"""In place of a model that is not there."""
+"""Stand-in for a missing model."""
 
 KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
-"""Arrays by which a file is known as what a site kept of a run."""
+"""Arrays that identify a file as a site's stored results of a run."""
 
 TIMES, ROWS = 5, 2000
-"""How often each column is permuted, and of how many rows at most."""
+"""Permutations of each column, and most rows that are permuted."""
 
 AGREE = 1e-6
-"""Relative to their size: coordinates that differ by less are the same."""
+"""Relative tolerance: coordinates that differ by less are the same."""
 
 
 @dataclass(frozen=True)
 class SiteRun:
-    """A run as a site has it.
+    """A run's stored results at a site, with its model and table.
 
     Attributes
     ----------
-    name : str
     arrays : dict of str to ndarray
-        What the site kept; of a simulation, one client's after the other's.
+        Stored arrays; of a simulation, one client's after the other's.
     fitted : FittedModel
-        With model None where the site has none; with the site's own preparation where it keeps one.
+        With model None where the site has none; with the site's own preparation where it stored one.
     own : dict of str to ndarray of shape (n,)
-        What else is known of each row, as text: the site's labels, or `NO_LABEL`; in a simulation, the client.
+        Text about each row: the site's labels, or `NO_LABEL`; in a simulation, the client.
     table : RawTable or None
         The site's own columns of these rows, in their order.
     linear : bool
@@ -59,12 +58,12 @@ class SiteRun:
 
     @property
     def model(self) -> Any:
-        """Of the run; None where the site has none."""
+        """The run's model; None where the site has none."""
         return self.fitted.model
 
     @cached_property
     def numbers(self) -> FloatArray | None:
-        """What the run had of the table (n, d), prepared as it was; None where there is none, or none of numbers."""
+        """The prepared table (n, d) of the run; None without a table or if it is not numeric."""
         return None if self.table is None else self._prepared(self.table)
 
     @property
@@ -82,7 +81,7 @@ class SiteRun:
 
     @property
     def coordinates(self) -> FloatArray | None:
-        """Of the rows, (n, s), from what was kept, or else by the model; None where neither has any."""
+        """The coordinates (n, s) of the rows, stored or from the model; None without either."""
         vectors = self.arrays.get("eigenvectors")
         if "embedding" in self.arrays:
             return self.arrays["embedding"]
@@ -94,14 +93,14 @@ class SiteRun:
 
     @property
     def labels(self) -> AnyArray | None:
-        """The cluster of each row (n,), kept or by the model; None where there are none."""
+        """The cluster of each row (n,), stored or from the model; None without clusters."""
         if "labels" in self.arrays:
             return self.arrays["labels"]
         Z = self._placed(self.numbers) if isinstance(self.model, KernelKMeans) else None
         return None if Z is None else self._clusters(Z)
 
     def _placed(self, X: FloatArray | None) -> FloatArray | None:
-        """Return the coordinates that the model gives rows, if it gives any to rows like these."""
+        """Return the model's coordinates of rows; None if it cannot transform them."""
         if X is None or not isinstance(self.model, KernelKMeans | LandmarkPCA):
             return None
         with suppress(InputError):
@@ -112,10 +111,10 @@ class SiteRun:
         return np.asarray(np.square(Z[:, None] - self.model.centers_).sum(axis=2).argmin(axis=1))
 
     def loadings(self) -> dict[str, tuple[float, ...]] | str:
-        """Return the first two components' unit directions over the columns, by column; or what is missing for them.
+        """Return the first two components' unit directions by column, or the reason for their absence.
 
-        Where columns are divided, X^T u of the unit vectors u over the rows (VFedPCA paper, equation 10), its length
-        being that of the site's part; where rows are, the W with coordinates (X - mean) W, which is exact as they are
+        Where columns are divided, X^T u of the unit vectors u over the rows (VFedPCA paper, equation 10), with the
+        length of the site's part; where rows are, the W with coordinates (X - mean) W, which is exact as they are
         linear in the columns.
         """
         if not self.linear:
@@ -139,11 +138,11 @@ class SiteRun:
         return {name: tuple(map(float, row[:2])) for name, row in zip(self.columns, W, strict=True)}
 
     def importance(self) -> dict[str, float] | str:
-        """Return by column what permuting it changes; or what is missing for that.
+        """Return the effect of permuting each column, or the reason for its absence.
 
-        Of clusters, the share of rows that get another one; of coordinates, the sum of squares that they move by,
-        over twice that of their distances from their mean, which is 1 where nothing of them is left. Each column is
-        permuted five times, with draws that are always the same, in 2000 rows at most.
+        For clusters, the share of rows that change cluster; for coordinates, the sum of squared moves over twice the
+        sum of squared distances from the mean: 1 where nothing of them is left. Each column is permuted five times,
+        with fixed draws, in 2000 rows at most.
         """
         if not isinstance(self.model, KernelKMeans | LandmarkPCA):
             return (
@@ -177,21 +176,10 @@ class SiteRun:
 
 
 def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = None) -> Iterator[SiteRun]:
-    """Read every run that a folder has: of a site, of a simulated run, or of an experiment.
+    """Read every run in the folder of a site, of a simulated run, or of an experiment.
 
-    Parameters
-    ----------
-    out : Path
-        The `--out` of ``fedkernel join``, the folder of a run's result, or the output folder of an experiment.
-    model : Path, optional
-        Of a model to take in place of the one that the folder has, if any.
-    table : RawTable, optional
-        The site's own file.
-
-    Raises
-    ------
-    InputError
-        If the folder has none, or rows that the table has not.
+    A `model` replaces the folder's own, `table` is the site's own file. Raises InputError if the folder has no run, or
+    rows that the table lacks.
     """
     if not out.is_dir():
         raise InputError(
@@ -222,7 +210,7 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
 
 
 def _simulated(folder: Path, chosen: FittedModel | None, table: RawTable | None) -> SiteRun:
-    """Return a simulated run: what all of its clients kept, one after the other where they hold rows."""
+    """Return a simulated run with all clients' stored arrays, concatenated where clients hold rows."""
     paths = {int(path.stem.removeprefix("client-")): path for path in folder.glob("client-*.npz")}
     clients = {number: _arrays(paths[number]) for number in sorted(paths)}
     fitted = FittedModel.load(folder / "model.npz") if chosen is None else chosen
@@ -243,7 +231,7 @@ def _simulated(folder: Path, chosen: FittedModel | None, table: RawTable | None)
 def _described(
     name: str, arrays: Mapping[str, AnyArray], fitted: FittedModel, table: RawTable | None, linear: bool
 ) -> SiteRun:
-    """Return a run with the rows of the site's table that it worked on."""
+    """Return a run with its rows of the site's table."""
     run = SiteRun(name, arrays, fitted, linear=linear)
     if table is None:
         return run
@@ -265,7 +253,7 @@ def _described(
 
 
 def _arrays(path: Path) -> dict[str, AnyArray]:
-    """Return what an npz file holds; nothing of one that cannot be read, or that is a model."""
+    """Return the arrays of an npz file; empty for a model."""
     with open_npz(path) as file:
         arrays = {} if "header" in file else dict(file)
     try:
@@ -278,11 +266,11 @@ def _arrays(path: Path) -> dict[str, AnyArray]:
 OF_ROWS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fromkeys(
     KEPT - {"labels", "features"}, ("f", 2)
 )
-"""Arrays with an entry for each row: kinds of their entries, and how many dimensions they have."""
+"""Arrays with an entry for each row: their dtype kinds and number of dimensions."""
 
 
 def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
-    """Raise ValueError if arrays of a run are not as a site keeps them."""
+    """Raise ValueError if a run's arrays are inconsistent."""
     of_rows = {name: array for name, array in arrays.items() if name in OF_ROWS}
     fit = all(
         array.dtype.kind in OF_ROWS[name][0] and array.ndim == OF_ROWS[name][1] for name, array in of_rows.items()
@@ -295,7 +283,7 @@ def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
 
 
 def _received(out: Path) -> dict[str, Path]:
-    """Return the models that the site was sent, by run, the last one where there are several."""
+    """Return the models that the site received, by run, the latest of each."""
     paths = sorted((out / "received").glob("*.npz"), key=lambda path: path.stat().st_mtime)
     return {path.name.partition(".model")[0]: path for path in paths}
 
@@ -305,7 +293,7 @@ def _is_linear(model: Any) -> bool:
 
 
 def _linear_runs(out: Path) -> set[str]:
-    """Return the runs of which a site was asked with a linear kernel, or, where there can be one, with none."""
+    """Return the runs whose requests to the site had a linear kernel, or an empty kernel field."""
     kernels: dict[str, Any] = {}
     if (out / OUTBOX).exists():
         with suppress(InputError):

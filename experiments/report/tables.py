@@ -1,4 +1,4 @@
-"""What an experiment found: a table for the console and report.html, one file that needs nothing else."""
+"""Tables of an experiment for the console, and report.html as one self-contained file."""
 
 import base64
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
-from experiments.report.answer import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.cells import NOTHING, count, seconds, settings, short_names, swept_of, with_spread
-from experiments.report.formats import Layout, for_terminal
+from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
+from experiments.report.table_formats import Layout, for_terminal
 from experiments.report.templates import render
-from experiments.report.wide import WideTable
+from experiments.report.terminal_table import WideTable
 from experiments.results import (
     LEADING,
     TOOK,
@@ -36,24 +36,15 @@ from fedkernel.models import metric_of
 
 
 def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
-    """Make the table of `lay_out` for a terminal: a line each on one of about 100 columns, in parts on one of fewer."""
+    """Return the table of `lay_out` for a terminal, in parts on narrow ones."""
     return for_terminal(lay_out(summaries, metric))
 
 
 def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
-    """Lay out the summaries in short, as the console shows them.
+    """Lay out the summaries in short, for the console.
 
-    Parameters
-    ----------
-    summaries : sequence of Summary
-        As `summarise` returns them.
-    metric : str, optional
-        What to show, as `leading_metric` takes it.
-
-    Returns
-    -------
-    Layout
-        A row per summary: method, swept parameters, the metric, floats up and down, rounds, seconds.
+    Columns are method, swept parameters, the metric, floats up and down, rounds, seconds. `metric`: as `leading_metric`
+    takes it.
     """
     metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
@@ -68,15 +59,11 @@ def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
 def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]]:
     """Lay out all figures of the summaries with all their digits, for other programs.
 
-    Parameters
-    ----------
-    summaries : sequence of Summary
-
     Returns
     -------
     headings : list of str
         ``name``, ``kind``, ``method``, each swept parameter, ``seeds``; of each figure ``_mean`` and ``_std`` over the
-        seeds, and of a metric that some seeds lack ``_seeds``, how many have it.
+        seeds, and of a metric that some seeds lack ``_seeds``, their number.
     rows : list of list
         One per summary; None where a figure does not apply, and for the standard deviation of one seed.
     """
@@ -110,29 +97,8 @@ def write_report(
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
-    Parameters
-    ----------
-    out : Path
-        The output folder; made if there is none.
-    experiment : Experiment
-        Its title, its text and what its report is to show.
-    runs : sequence of Run
-    claims : sequence of Claim, optional
-    missing : sequence of str, optional
-        The ids of runs that have not been begun, or were interrupted.
-    failed : sequence of Failure, optional
-    environment : mapping of str to str, optional
-        Versions and machine, shown at the end.
-
-    Returns
-    -------
-    Path
-        The report. The same arguments give the same bytes.
-
-    Raises
-    ------
-    InputError
-        If there are no runs.
+    The same arguments give the same bytes. `missing` are the ids of runs that have not been begun, or were interrupted.
+    Raises InputError if there are no runs.
     """
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
@@ -190,9 +156,9 @@ def write_report(
 
 
 def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
-    """Return the metric that leads, if any does, and the others.
+    """Return the leading metric, if any, and the others.
 
-    Those that do not lead come last; before them what compares across settings, then what most rows have.
+    The others are in order of comparability across settings, then of frequency; those that cannot lead come last.
     """
     leading = leading_metric(summaries, wanted)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
@@ -202,7 +168,7 @@ def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list
 
 
 def _phases(s: Summary) -> list[tuple[str, str, str]]:
-    """List phase, seconds and share of the run."""
+    """List each phase with its seconds and share of the run."""
     whole = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values()))
     return [
         (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOTHING)
@@ -211,7 +177,7 @@ def _phases(s: Summary) -> list[tuple[str, str, str]]:
 
 
 def _embedded(svg: Path) -> str:
-    """Make an image address of the file itself; as an image the ids of one figure cannot meet those of another."""
+    """Return an svg as a data address, which keeps its ids apart from those of other figures."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 

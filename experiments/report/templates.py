@@ -1,10 +1,10 @@
-"""Pages from templates, and how verdicts look on them."""
+"""Rendering of pages from templates, and the marks of verdicts."""
 
 from pathlib import Path
 from typing import Any
 
 from experiments.claims import Verdict
-from experiments.report.formats import plain_markdown
+from experiments.report.table_formats import plain_markdown
 
 LOOKS = {
     Verdict.HOLDS: ("holds", "✓ "),
@@ -13,11 +13,11 @@ LOOKS = {
     Verdict.IDENTITY: ("kind", "= "),
     Verdict.UNTESTABLE: ("kind", ""),
 }
-"""How verdicts look on a page: their style, and the mark before them."""
+"""Style and mark of each verdict on a page."""
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page: of HTML, which what is written in it cannot break, or of Markdown."""
+    """Render a page of HTML, with values escaped, or of Markdown."""
     import jinja2  # noqa: PLC0415 - no other command waits for it
 
     loader = jinja2.FileSystemLoader(Path(__file__).parent)

@@ -1,4 +1,4 @@
-"""What a run measured: one row per run, and what rows say together."""
+"""Results of runs: one row per run, and summaries over seeds."""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +6,10 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.results.comparison import Compared, compare_figure, match
-    from experiments.results.directions import read_directions, write_directions
+    from experiments.results.component_vectors import read_directions, write_directions
     from experiments.results.failures import Failure, read_failures, summary_of, write_failures
     from experiments.results.recommendation import findings, recommendations
-    from experiments.results.row_pictures import (
+    from experiments.results.row_coordinates import (
         MOST_ROWS,
         RowPicture,
         along_two,

@@ -1,4 +1,4 @@
-"""Two experiments side by side: what they have in common, and whether it differs by more than noise."""
+"""Comparison of two experiments: matched runs, and differences beyond noise."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,19 +10,11 @@ from experiments.results.summaries import NOISE, Difference, Spread, by_setting,
 from fedkernel.models import ROUNDING, metric_of
 
 RELATIVE_ROUNDING = 1e-12
-"""Share of a figure that differs from machine to machine, by the order in which a library adds up."""
+"""Relative difference of a figure between machines, from a library's order of summation."""
 
 
 class Matched(NamedTuple):
-    """The runs of two experiments by method and setting, each a list over seeds.
-
-    Attributes
-    ----------
-    both : list of (list of Run, list of Run)
-        Those that both have, in the order of the first.
-    only_a, only_b : list of list of Run
-        Those that one has.
-    """
+    """Runs of two experiments by method and setting, each a list over seeds; `both` in the order of the first."""
 
     both: list[tuple[list[Run], list[Run]]]
     only_a: list[list[Run]]
@@ -30,7 +22,7 @@ class Matched(NamedTuple):
 
 
 def match(a: Iterable[Run], b: Iterable[Run]) -> Matched:
-    """Put the runs of the same name at the same values of swept parameters together."""
+    """Pair the runs of two experiments with the same name and the same swept values."""
     ours, theirs = by_setting(a), by_setting(b)
     return Matched(
         [(runs, theirs[at]) for at, runs in ours.items() if at in theirs],
@@ -41,16 +33,16 @@ def match(a: Iterable[Run], b: Iterable[Run]) -> Matched:
 
 @dataclass(frozen=True)
 class Compared:
-    """A figure of one method at one setting in the experiments A and B.
+    """Figure of one method at one setting in the experiments A and B.
 
     Attributes
     ----------
     run : Run
-        The first of A: its name, kind, method and point are those of all.
+        The first of A; its name, kind, method and point are those of all.
     figure : str
-        A metric, or what is counted of a run.
+        A metric, or a count of a run.
     a, b : Spread, optional
-        None where it does not apply.
+        None where the figure does not apply.
     difference : Difference, optional
         Of B and A; None where one of them is.
     """
@@ -63,15 +55,15 @@ class Compared:
 
     @property
     def differs(self) -> bool:
-        """Whether they differ by more than is known to be noise: beyond `NOISE` standard errors, or with one seed.
+        """True if A and B differ by more than `NOISE` standard errors, or at all with one seed.
 
-        What only one has does not differ, and seconds are the machine's.
+        A figure of one experiment alone does not differ, nor do seconds, which depend on the machine.
         """
         return self._alike() is None
 
     @property
     def verdict(self) -> str:
-        """Say in words how they differ, and which is better."""
+        """The verdict in words: kind of the difference, and the better experiment."""
         if (alike := self._alike()) is not None:
             return alike
         mean, better = self._difference.mean, metric_of(self.figure).better
@@ -86,7 +78,7 @@ class Compared:
         return self.difference or Difference(math.nan, None, paired=False)
 
     def _alike(self) -> str | None:
-        """Say why they do not count as different; None if they do."""
+        """Return the reason to treat A and B as equal; None if they differ."""
         if self.a is None or self.b is None:
             return "–" if self.a is self.b else f"only in {'B' if self.a is None else 'A'}"
         metric, mean, error = metric_of(self.figure), self._difference.mean, self._difference.error
@@ -103,14 +95,7 @@ class Compared:
 
 
 def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> list[Compared]:
-    """Compare a figure wherever either experiment has it.
-
-    Parameters
-    ----------
-    both : sequence of (list of Run, list of Run)
-        As `match` returns them.
-    figure : str
-    """
+    """Compare a figure wherever either experiment has it; `both` is from `match`."""
     compared = []
     for runs_a, runs_b in both:
         a, b = _by_seed(runs_a, figure), _by_seed(runs_b, figure)

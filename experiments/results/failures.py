@@ -1,4 +1,4 @@
-"""The rows of failures.jsonl: runs that have failed, and have not succeeded since."""
+"""Rows of failures.jsonl: runs that failed and have not succeeded since."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,27 +13,27 @@ from fedkernel.ground import and_more, one_line, write_whole
 from fedkernel.run import NOT_RUN, FailedRun
 
 LONGEST = 1000
-"""Characters of a cause that are kept."""
+"""Most characters of a stored cause."""
 
 NAMED = 3
-"""Causes that a summary names."""
+"""Most causes that a summary names."""
 
 
 class Failure(pydantic.BaseModel):
-    """A run that has failed: a line of failures.jsonl.
+    """A failed run: a line of failures.jsonl.
 
     Attributes
     ----------
     id, name, point, seed
         As in `Run`.
     kind : str
-        Of the cause: the name of an error's class, or ``NotRun``.
+        Name of the error's class, or ``NotRun``.
     cause : str
         One sentence.
     when : str
-        The end of the last try, in UTC.
+        End of the last try, in UTC.
     tried : int
-        How often it was begun, and not once to the end.
+        Number of tries.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +49,7 @@ class Failure(pydantic.BaseModel):
 
     @classmethod
     def of(cls, failed: FailedRun, name: str, point: dict[str, Any], seed: int, before: "Failure | None") -> "Failure":
-        """Return the row of a run that has just failed, perhaps once more."""
+        """Return the row of a run that has just failed, perhaps again."""
         tried = (0 if before is None else before.tried) + (failed.kind != NOT_RUN)
         when = datetime.now(UTC).isoformat(timespec="seconds")
         cause = one_line(failed.text)[:LONGEST]
@@ -59,17 +59,14 @@ class Failure(pydantic.BaseModel):
 
     @property
     def tries(self) -> str:
-        """How often it was tried, in words."""
+        """The number of tries in words."""
         return {0: "not tried", 1: "tried once", 2: "tried twice"}.get(self.tried, f"tried {self.tried} times")
 
 
 def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
-    """Read the runs that have failed, but for those that are finished by now.
+    """Read the failed runs, without those in `finished`.
 
-    Raises
-    ------
-    InputError
-        For a line that is none; names file and line number.
+    Raises InputError for an invalid line; names file and line number.
     """
     done, failures = set(finished), list[Failure]()
     try:
@@ -84,7 +81,7 @@ def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
 
 
 def write_failures(path: Path, failures: Sequence[Failure]) -> None:
-    """Write the runs that have failed; without any, there is no file."""
+    """Write the failed runs; without any, delete the file."""
     if not failures:
         path.unlink(missing_ok=True)
         return
@@ -93,7 +90,7 @@ def write_failures(path: Path, failures: Sequence[Failure]) -> None:
 
 
 def summary_of(failures: Sequence[Failure], total: int) -> str:
-    """Return the sentence that says which runs of so many have failed, and of what: those with one cause together."""
+    """Return one sentence about failed runs, grouped by cause."""
     if total == 1:
         return f"run {failures[0].id} has failed: {failures[0].cause}"
     counts = Counter(failure.cause for failure in failures)

@@ -1,4 +1,4 @@
-"""What runs say in words: which swept setting their own measures recommend, what they chose, what they warn of."""
+"""Sentences about finished runs: recommended settings, automatic choices, and warnings."""
 
 import itertools
 import re
@@ -9,13 +9,13 @@ from experiments.results.rows import Run
 from experiments.results.summaries import setting, summarise
 
 RULE = "silhouette"
-"""It compares across widths and numbers of clusters; an objective is smaller wherever the kernel is wider."""
+"""Metric for recommendations: comparable across widths and numbers of clusters, unlike an objective."""
 
 
 def recommendations(runs: Iterable[Run]) -> list[str]:
-    """Return for each strategy that was run at several settings the one with the largest mean silhouette, and why.
+    """Return for each strategy with several settings a sentence on the largest mean silhouette.
 
-    The means are over seeds. Strategies that have no silhouette, as none has without ``evaluate = true``, are left out.
+    Means are over seeds. Strategies without a silhouette, as all are without ``evaluate = true``, are left out.
     """
     by_name: dict[str, list[tuple[float, str]]] = {}
     for summary in summarise(run for run in runs if run.kind == "strategy" and run.point):
@@ -35,32 +35,32 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
 
 
 MOST_FINDINGS = 12
-"""Sentences of runs that are told."""
+"""Most sentences in a report."""
 
 NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
 
 
 def findings(runs: Sequence[Run]) -> list[str]:
-    """Return what runs say in words: sentences of several runs that differ in numbers only are one, the first run's.
+    """Return the runs' own findings, with sentences that differ in numbers only merged.
 
-    What each says first comes first: what it chose, and what is told of its model before what is told of its data.
+    Each run's first finding comes first: its choices and its model's warnings come before those of its data.
     """
     alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
-    times = Counter[tuple[str, str]]()  # a run says of two columns that differ in a number what is true of each
+    times = Counter[tuple[str, str]]()  # one run may have a sentence twice, of columns whose names differ in a number
     for nth in itertools.zip_longest(*(run.findings for run in runs)):
         for run, sentence in zip(runs, nth, strict=True):
             if sentence is not None:
                 words = NUMBER.sub("", sentence)
                 alike.setdefault((words, times[run.id, words]), []).append((run.id, sentence))
                 times[run.id, words] += 1
-    sentences = [_as_one(said) for said in alike.values()]
+    sentences = [_as_one(run_sentences) for run_sentences in alike.values()]
     rest = len(sentences) - MOST_FINDINGS
     return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
 
 
-def _as_one(said: Sequence[tuple[str, str]]) -> str:
-    """Return the first run's sentence, and how many other runs say it, perhaps of other numbers."""
-    (run, sentence), *others = said
+def _as_one(run_sentences: Sequence[tuple[str, str]]) -> str:
+    """Return the first run's sentence, with the number of other runs that have it."""
+    (run, sentence), *others = run_sentences
     if not others:
         return f"{run}: {sentence}"
     own = ", with numbers of their own" if any(other != sentence for _, other in others) else ""

@@ -1,4 +1,4 @@
-"""The rows of runs.jsonl, one finished run each, written so that an interruption costs at most the last line."""
+"""Rows of runs.jsonl, one finished run each; an interruption costs at most the last line."""
 
 import json
 import os
@@ -20,9 +20,9 @@ ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings
 class Round(pydantic.BaseModel):
     """One communication round of a run.
 
-    `seconds` are those on the clock, `slowest_seconds` those that the slowest client computed. `clients` is how many
-    answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator. An iterative method's rounds
-    tell the outer iteration that they belong to as the value `t`.
+    `seconds` are wall clock, `slowest_seconds` the slowest client's computing. `clients` is the number of replies;
+    `floats_*` and `bytes_*` are sums over the clients, up is towards the coordinator. The value `t` in `values` is the
+    outer iteration of an iterative method.
     """
 
     model_config = ROW
@@ -41,12 +41,12 @@ class Round(pydantic.BaseModel):
 
 
 class Run(pydantic.BaseModel):
-    """One finished run of a strategy or a baseline: a line of runs.jsonl.
+    """A finished run of a strategy or a baseline: a line of runs.jsonl.
 
-    `name` is what the user calls this method and its parameters, `point` the values of the swept parameters by dotted
-    path ({} without a sweep), `group` what figures draw together, `phases` the seconds spent in each phase, `model` the
-    saved model's path relative to the output folder. A metric is null where it does not apply. `findings` say
-    in words what the run chose by itself and why, and what the measures of its model warn of.
+    `name` is the user's name of the method with its parameters, `point` the swept values by dotted path, `group` the
+    methods that figures draw together, `phases` the seconds of each phase, `model` the saved model's path in the output
+    folder. A metric is null where it does not apply. `findings` are sentences about the run's automatic choices and its
+    model's warnings.
     """
 
     model_config = ROW
@@ -76,17 +76,9 @@ class Run(pydantic.BaseModel):
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """Read the finished runs of an experiment; a torn last line is none: it was interrupted while being written.
+    """Read the finished runs from a runs.jsonl, without a last line cut by an interruption.
 
-    Parameters
-    ----------
-    path : str or Path
-        A runs.jsonl; if there is none, there are no runs yet.
-
-    Raises
-    ------
-    InputError
-        For any other line that is no run, or repeats the id of one; names file and line number.
+    Raises InputError for any other invalid line, or a repeated id; names file and line number.
     """
     path = Path(path)
     try:
@@ -106,14 +98,7 @@ def read_runs(path: str | Path) -> list[Run]:
 
 
 def append_run(path: str | Path, run: Run) -> None:
-    """Add a run to the file and return when it is on disk; a torn last line is cut first.
-
-    Parameters
-    ----------
-    path : str or Path
-        A runs.jsonl; made, with its folder, if there is none.
-    run : Run
-    """
+    """Append a run to runs.jsonl, created if missing, and sync the file, after removing a cut last line."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     line = run.model_dump_json().encode() + b"\n"
@@ -131,7 +116,7 @@ def append_run(path: str | Path, run: Run) -> None:
 
 
 def _is_json(line: bytes) -> bool:
-    """Tell a whole row from a torn one: no proper prefix of a JSON object is JSON."""
+    """Return whether a line is a whole row: no proper prefix of a JSON object is JSON."""
     try:
         json.loads(line)
     except ValueError:
@@ -140,7 +125,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def parse_line(kind: type[Row], line: bytes, where: str) -> Row:
-    """Return the row of a file that has JSON in each line; InputError, which says where, if it is none of its kind."""
+    """Parse a line of JSON as a row; InputError names `where` if it is invalid."""
     try:
         return kind.model_validate(json.loads(line))
     except pydantic.ValidationError as error:

@@ -1,4 +1,4 @@
-"""What is known of the clients' tables, for the report's description of the data: their sizes, their columns' names."""
+"""Shapes and column names of the clients' tables, for the report's description of the data."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,15 +11,9 @@ from fedkernel.ground import InputError, load_parts, write_whole
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
-    """Write what is known of each client's table, of the first setting and seed, where that is not there yet.
+    """Write each client's table shape, (rows, columns), and dropped rows, unless they are already written.
 
-    Parameters
-    ----------
-    out : Path
-    shapes : sequence of (int, int)
-        Rows and columns.
-    dropped : sequence of int
-        How many rows were left out for an empty cell, where any are.
+    `dropped`: number of rows left out for an empty cell, where any are.
     """
     if (read_shapes(out), read_dropped(out)) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
@@ -27,7 +21,7 @@ def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence
 
 
 def read_shapes(out: Path) -> list[tuple[int, int]]:
-    """Return rows and columns of each client's table; nothing where nothing has been written, or something else."""
+    """Return rows and columns of each client's table; empty if there is no valid file."""
     try:
         return [(int(rows), int(columns)) for rows, columns in _read(out)["shapes"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -35,7 +29,7 @@ def read_shapes(out: Path) -> list[tuple[int, int]]:
 
 
 def read_dropped(out: Path) -> list[int]:
-    """Return how many rows each client's table lost; nothing where nothing has been written, or something else."""
+    """Return the number of dropped rows of each client; empty if there is no valid file."""
     try:
         return [int(rows) for rows in _read(out)["dropped"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -43,14 +37,14 @@ def read_dropped(out: Path) -> list[int]:
 
 
 class Columns(NamedTuple):
-    """Names of the columns of the clients' tables, where all have the same, and how many a method got of them."""
+    """Column names of the clients' tables, where all have the same, and their number after preparation."""
 
     names: tuple[str, ...]
     prepared: int
 
 
 def read_columns(out: Path, runs: Iterable[Run]) -> Columns | None:
-    """Return what the first strategy's model knows of its columns; None where it knows nothing, or is not there."""
+    """Return the columns in the first strategy's model; None without a model or names."""
     path = next((out / run.model for run in runs if run.kind == "strategy" and run.model), None)
     with suppress(InputError, KeyError, TypeError):
         if path is not None and (columns := (about := load_parts(path).about).get("columns")):

@@ -1,4 +1,4 @@
-"""What runs say together: their order, means and spreads over seeds, values along the iterations."""
+"""Summaries of runs: order, means and spreads over seeds, and values along the iterations."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from fedkernel.models import MAIN, metric_of
 def in_order(runs: Iterable[Run]) -> list[Run]:
     """Sort by sweep point and seed, each in order of first appearance, strategies before baselines.
 
-    That is the order of the configuration; in the file all strategies come first, since they run first.
+    This is the configuration's order; in the file all strategies come first, since they run first.
     """
     runs = list(runs)
     points = {key: place for place, key in enumerate(dict.fromkeys(point_key(run.point) for run in runs))}
@@ -25,9 +25,9 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), smallest and largest.
+    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), extremes.
 
-    `values` are those of the seeds, in their order; none where one is not finite.
+    `values` are the seeds', in their order; empty if one is not finite.
     """
 
     mean: float
@@ -48,21 +48,21 @@ class Spread:
 
 
 NOISE = 2.0
-"""How many standard errors of a mean over seeds count as noise."""
+"""Standard errors of a mean over seeds that count as noise."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much a mean over seeds is above another, and the standard error of that.
+    """Difference of two means over seeds, with its standard error.
 
     Attributes
     ----------
     mean : float
         NaN where a value is not finite.
     error : float, optional
-        0 where no seed says otherwise. None with a single seed on a side, which tells nothing of noise.
+        0 if all seeds agree; None with a single seed on a side, which gives no estimate of noise.
     paired : bool
-        Whether it is taken seed by seed.
+        Whether the difference is taken seed by seed.
     """
 
     mean: float
@@ -71,15 +71,10 @@ class Difference:
 
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
-    """Return by how much the mean of `b` is above that of `a`.
+    """Return the mean of `b` minus the mean of `a`, figures by seed.
 
-    Seed by seed where both have the same seeds, which share all that is drawn; else by Welch's standard error,
-    ``sqrt(var(a) / n_a + var(b) / n_b)``.
-
-    Parameters
-    ----------
-    a, b : mapping of int to float
-        A figure by seed, one at least.
+    It is taken seed by seed where both have the same seeds, which share all random draws; else with Welch's standard
+    error, ``sqrt(var(a) / n_a + var(b) / n_b)``. Both need at least one seed.
     """
     if a.keys() == b.keys():
         return Difference(*mean_and_error([b[seed] - value for seed, value in a.items()]), paired=True)
@@ -104,7 +99,7 @@ TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds
 
 @dataclass(frozen=True)
 class Summary:
-    """What the seeds of one method at one sweep point say; `seeds` is how many, a metric that never applied is None."""
+    """Figures of one method at one sweep point over its seeds; None for a metric that never applied."""
 
     name: str
     point: dict[str, Any]
@@ -122,18 +117,18 @@ class Summary:
     phases: dict[str, Spread]
 
     def spread(self, figure: str) -> Spread | None:
-        """Return that of a metric, or of what is counted of a run; None where it does not apply."""
+        """Return the spread of a metric or of a run's count; None where it does not apply."""
         counted: Spread | None = getattr(self, figure, None)
         return counted if metric_of(figure).counted else self.metrics.get(figure)
 
 
 def summarise(runs: Iterable[Run]) -> list[Summary]:
-    """Take means and spreads over seeds, one entry per name and sweep point, in order of first appearance."""
+    """Return means and spreads over seeds, one entry per name and sweep point, in order of first appearance."""
     return [_summary(same) for same in by_setting(runs).values()]
 
 
 def by_setting(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
-    """Put the runs that differ only by seed together: by name and `point_key`, in order of first appearance."""
+    """Group runs that differ only by seed, by name and `point_key`, in order of first appearance."""
     settings: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         settings.setdefault((run.name, point_key(run.point)), []).append(run)
@@ -141,23 +136,23 @@ def by_setting(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def point_key(point: dict[str, Any]) -> str:
-    """Give equal points the same text, whatever the order of their names."""
+    """Return a text that is the same for equal points, whatever the order of their names."""
     return json.dumps(point, sort_keys=True, default=str)
 
 
 def setting(point: Mapping[str, Any]) -> str:
-    """Write the values of swept parameters for a reader."""
+    """Format swept values for a reader."""
     return ", ".join(f"{name} = {value}" for name, value in point.items())
 
 
 LEADING = (MAIN, "silhouette", "nmi", "ari", "stability")
-"""What leads where nothing else is wanted: it compares across settings, as an objective does not."""
+"""Default leading metrics, in order; unlike an objective they compare across settings."""
 
 
 def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
-    """Name the metric that tables and figures show: the one wanted, else of `LEADING`, else the first that any run has.
+    """Return the metric for tables and figures: `wanted`, else the first of `LEADING`, else any that leads.
 
-    None that does not lead, unless it is wanted: across sites there may be no other, and traffic has its own columns.
+    A metric that does not lead is only taken if wanted: traffic has its own columns.
     """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
@@ -165,16 +160,16 @@ def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> s
 
 
 def measured(run: Run, figure: str) -> float | None:
-    """Return a metric of a run, also one that is counted of it; None where it does not apply."""
+    """Return a metric or a count of a run; None where it does not apply."""
     value: float | None = getattr(run, figure) if metric_of(figure).counted else run.metrics.get(figure)
     return value
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:
-    """Give a value of a run's rounds by the outer iteration t that they belong to.
+    """Return a value of a run's rounds by their outer iteration t.
 
-    Of the rounds of an iteration the last that has the value gives it; what is counted of
-    whole runs, such as `floats_up`, is the sum over the rounds.
+    The last round of an iteration that has the value counts; counts of whole runs, such as `floats_up`, are summed over
+    the rounds.
     """
     values: dict[int, float] = {}
     adds_up = metric_of(value).counted and value in Round.model_fields

@@ -1,13 +1,13 @@
-"""From an experiment to its runs: the plan, the runs, the folder they are kept in."""
+"""Execution of experiments: the planned runs, their execution, and the output folder."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
+    from experiments.running.execution import Outcome, conclude, environment, judged, run_experiment, unfinished
     from experiments.running.folder import read_folder
+    from experiments.running.parallel import experiments_in, run_all
     from experiments.running.planning import SHOWN, Planned, plan, study_of
-    from experiments.running.side_by_side import experiments_in, run_all
 else:
     __getattr__, __all__ = lazily(__name__)

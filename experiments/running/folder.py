@@ -1,4 +1,4 @@
-"""The output folder of an experiment: made, recognised, emptied, and never another's."""
+"""Output folder of an experiment: created, recognised, emptied, and never another experiment's."""
 
 import json
 import shutil
@@ -14,14 +14,14 @@ from fedkernel.ground import InputError, and_more, check_folder, write_whole
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
 
 OURS = ("config.json", "config.toml", "data.json", RUNS, FAILURES, "results", "plots", "report.html")
-"""What an output folder holds of an experiment."""
+"""Names of an experiment's files in its output folder."""
 
 
 def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
-    """Make or recognise the output folder, in which results can be written, and return the finished runs it holds.
+    """Create or recognise the output folder, and return the finished runs in it.
 
-    Of a configuration that has all the runs that are finished, as they were, they are kept: one with more seeds,
-    methods or settings, say, or whose report says something else.
+    Another configuration is accepted if it keeps all finished runs unchanged, such as one with more seeds, methods or
+    settings, or with another report.
     """
     recorded, config = out / "config.json", _as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
@@ -39,7 +39,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
                 f"{out} holds an experiment with another configuration, of which {finished}; "
                 "choose another folder (--out), or --restart to throw it away"
             )
-        # what they show is the configuration's before; they are made again at the end
+        # they show the former configuration, and are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
             path.unlink(missing_ok=True)
     check_folder(out / "results")
@@ -50,13 +50,13 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
 
 
 def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:
-    """Return the runs of an experiment that have failed, in its order, and have not finished since."""
+    """Return an experiment's failed runs that have not finished since, in its order."""
     failed = {failure.id: failure for failure in read_failures(out / FAILURES, (run.id for run in finished))}
     return [failed[id_] for id_ in due(experiment) if id_ in failed]
 
 
 def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
-    """Read what an output folder holds: the experiment, and its finished runs."""
+    """Return the experiment in an output folder, and its finished runs."""
     if out.is_file():
         raise InputError(f"{out} is a file, but must be the output folder of an experiment")
     if not (runs := read_runs(out / RUNS)):
@@ -72,22 +72,22 @@ def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
 
 
 def _as_json(table: Mapping[str, Any]) -> str:
-    """Return the text of a configuration, in its own order: the first value of a case stands for it."""
+    """Return a configuration's JSON text, in the table's own order, since a case's first value stands for it."""
     return json.dumps(table, indent=1, default=str) + "\n"
 
 
 def _others(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
-    """Return the ids of finished runs of a configuration that an experiment lacks, or has with another meaning."""
+    """Return the ids of finished runs that an experiment lacks or defines differently."""
     try:
         were = meanings(Experiment.from_table(before, "config.json"))
-    except InputError:  # which another version wrote
+    except InputError:  # the configuration of another version
         were = {}
     are = meanings(experiment)
     return [run.id for run in runs if run.id not in are or were.get(run.id) != are[run.id]]
 
 
 def _is_config(path: Path) -> bool:
-    """Tell the configuration of an experiment from any other config.json: what is recognised may be thrown away."""
+    """Return whether a config.json is that of an experiment, whose folder may be emptied."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The runs that follow from a configuration, each settled and checked before any of them begins."""
+"""The runs of a configuration, each settled and checked before any of them begins."""
 
 import copy
 import hashlib
@@ -13,8 +13,8 @@ import numpy as np
 
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
+from experiments.running.file_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
 from experiments.running.raw_shards import prepared_shards, raw_shards
-from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
 from experiments.running.widths import Widths
 from fedkernel.data import DataSpec, Partition
 from fedkernel.ground import AnyArray, Divided, FloatArray, InputError, Rows, address_of, find
@@ -25,19 +25,19 @@ from fedkernel.strategy import KernelStrategy, check_phases, strategy_of
 from fedkernel.wire import RunSpec, Study
 
 LONGEST_ID = 150
-"""Bytes of a run's id, which names a folder."""
+"""Most bytes of a run's id, which names a folder."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of the swept values, and the experiment it makes."""
+    """One combination of swept values, with the resulting experiment."""
 
     values: dict[str, Any]
     experiment: Experiment
 
     @property
     def where(self) -> str:
-        """Say for errors which point it is."""
+        """The swept values as text, for errors."""
         return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
 
     @property
@@ -47,7 +47,7 @@ class Point:
 
 
 def points(experiment: Experiment) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; itself if nothing is swept."""
+    """Yield the experiment at every combination of swept values; itself without a sweep."""
     where = f"{experiment.source}: sweep"
     for point in experiment.settings:
         swept = copy.deepcopy(experiment.table)
@@ -57,7 +57,7 @@ def points(experiment: Experiment) -> Iterator[Point]:
 
 
 def run_id(method: Method, point: Point, seed: int) -> str:
-    """Return the id of one run: readable, and fit for a folder's name."""
+    """Return a run's id: readable, and fit for a folder's name."""
     whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
     if len(whole.encode()) <= LONGEST_ID:
         return whole
@@ -66,19 +66,19 @@ def run_id(method: Method, point: Point, seed: int) -> str:
 
 
 MANY = ("strategy", "baseline", "seeds", "sweep", "case")
-"""What of a configuration says which runs there are, and not what each of them is."""
+"""Sections that decide the set of runs, and not the content of each."""
 
 SHOWN = ("title", "claim", "report", "paper", "quick")
-"""What of it decides no run."""
+"""Sections that decide no run."""
 
 
 def due(experiment: Experiment) -> list[str]:
-    """Return the ids of all runs of an experiment, in order, without a look at its data."""
+    """Return the ids of all runs of an experiment, in order, without reading its data."""
     return list(meanings(experiment))
 
 
 def meanings(experiment: Experiment) -> dict[str, str]:
-    """Return all that decides each run of an experiment, as text, by the run's id, in order."""
+    """Return the text of all that decides each run, by the run's id, in order."""
     texts: dict[str, str] = {}
     for point in points(experiment):
         its = point.experiment
@@ -93,18 +93,14 @@ def meanings(experiment: Experiment) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Planned:
-    """One run to carry out, everything about it settled and checked.
+    """One run to execute, settled and checked.
 
     Attributes
     ----------
-    id : str
-    method : Method
     parameters : dict
         Those of the method, kernel widths by rule settled unless sites hold the data.
-    point : Point
-    seed : int
     strategy : KernelStrategy
-        A baseline has the one whose central counterpart it is.
+        For a baseline, the strategy that has it as its central counterpart.
     baseline : Baseline, optional
         None: the run is the strategy's.
     shapes : tuple of (int, int)
@@ -122,15 +118,12 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side.
-
-        None are here where sites hold their own.
-        """
+        """The clients' tables, loaded on access since a sweep's exceed memory; empty where sites hold their own."""
         return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
 
     @property
     def tables(self) -> Sequence[Any]:
-        """The clients' tables as they are before the run, which may prepare them."""
+        """The clients' tables before the run, which may prepare them."""
         experiment = self.point.experiment
         if (prepare := experiment.prepare) is None:
             return self.shards
@@ -138,7 +131,7 @@ class Planned:
 
     @property
     def dropped(self) -> list[int]:
-        """How many rows of each client's file, if rows are divided and files here, are left out for an empty cell."""
+        """The number of rows of each client's file left out for an empty cell, with rows divided."""
         data, prepare = self.point.experiment.data, self.point.experiment.prepare
         drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
         if not drops or not isinstance(data, Shards):
@@ -147,13 +140,13 @@ class Planned:
 
     @property
     def order(self) -> str:
-        """What tells orders of the rows apart: the run's id where it aligns them by ids, or else nothing."""
+        """A key for the order of the rows: the run's id if they are aligned by ids, else ""."""
         data = self.point.experiment.data
         return self.id if isinstance(data, Shards) and are_aligned(data, self.strategy.partition) else ""
 
     @property
     def classes(self) -> Classes:
-        """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
+        """The labels of each client's rows, if rows are divided; float labels are measurements, and no classes."""
         labels = None if self._partition is None else self._partition.labels
         if self._in_files is not None and self.strategy.partition == "horizontal":
             labels = tuple(self._in_files)
@@ -161,7 +154,7 @@ class Planned:
 
     @property
     def all_classes(self) -> AnyArray | None:
-        """The labels of all rows, if they have some, one client's after the other's where rows are divided."""
+        """The labels of all rows, if any; where rows are divided, one client's after the other's."""
         labels = None if self._partition is None else self._partition.all_labels
         if self._in_files is not None:
             labels = np.concatenate(self._in_files)
@@ -170,7 +163,8 @@ class Planned:
     def directions(self, models: Sequence[KernelPCA]) -> FloatArray | None:
         """Return each component's direction over the columns, X^T u (VFedPCA paper, equation 10), as square pictures.
 
-        Of one model, or of each client's for its own columns: shape (k, side, side). None for clients' own files.
+        From one model, or from each client's for its own columns: shape (k, side, side). None unless the data are a
+        divided data set.
         """
         if (partition := self._partition) is None:
             return None
@@ -182,7 +176,7 @@ class Planned:
 
     @property
     def _in_files(self) -> list[AnyArray] | None:
-        """The labels that clients' own files have, as `labels_of` returns them."""
+        """The labels in the clients' own files, from `labels_of`."""
         data = self.point.experiment.data
         if not isinstance(data, Shards):
             return None
@@ -197,17 +191,17 @@ class Planned:
 
     @property
     def first(self) -> str:
-        """The id of the run of the same method and settings with the first seed, with whose clusters others compare."""
+        """The id of the same method's run at the same settings with the first seed, for comparing clusters."""
         return run_id(self.method, self.point, self.point.experiment.seeds[0])
 
     @property
     def _compared(self) -> str | None:
-        """The run with whose clusters sites compare those of this one; None where there are none, or it is itself."""
+        """The id of the run to compare clusters with at the sites; None without clusters, or for that run."""
         return self.first if self.first != self.id and self.strategy.comparison_plan(self.first) else None
 
     @property
     def spec(self) -> RunSpec:
-        """The run as a job has it."""
+        """The run as an entry of a job."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
@@ -216,7 +210,7 @@ class Planned:
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
-            sites = experiment.data.sites  # who approve all that will be asked of them
+            sites = experiment.data.sites
             evaluate, joint = experiment.evaluate, experiment.data.joint_seed
             compare = self._compared if evaluate else None
             steps = self.strategy.plan_of_run(
@@ -229,19 +223,16 @@ class Planned:
 
 
 def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None:
-    """Return the study of an experiment's runs, where sites that hold their own data are to approve one."""
+    """Return the study of an experiment's runs, if sites that hold their own data are to approve one."""
     if not isinstance(experiment.data, Sites):
         return None
     return Study(name=experiment.name, runs=[run.spec for run in planned if run.baseline is None])
 
 
 def plan(experiment: Experiment) -> list[Planned]:
-    """Return all runs of an experiment, checked as far as can be without running them.
+    """Return all runs of an experiment, checked without running them.
 
-    Raises
-    ------
-    InputError
-        For anything wrong with the configuration or the data; nothing has been written then.
+    Raises InputError for anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
     widths, source = Widths(), experiment.source
@@ -249,7 +240,7 @@ def plan(experiment: Experiment) -> list[Planned]:
         for seed in point.experiment.seeds:
             where = f"{source}{point.where}"
             try:
-                _check_there(point.experiment, seed)  # what is wrong with the data is no method's fault
+                _check_there(point.experiment, seed)  # errors of the data name no method
                 for kind in ("strategy", "baseline"):
                     for method in getattr(point.experiment, kind):
                         where = f"{source}{point.where}: {kind} {method.name!r}"
@@ -271,7 +262,7 @@ def plan(experiment: Experiment) -> list[Planned]:
 
 
 def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widths) -> Planned:
-    """Settle and check one run of a method: what its clients hold must suit it, kernel widths by rule get numbers."""
+    """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
         find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
@@ -288,7 +279,7 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
             baseline.check(shards)
     shapes = tuple((shard.shape[0], shard.shape[1]) for shard in shards)
     planned = Planned(id_, method, parameters, point, seed, strategy, baseline, shapes)
-    _ = planned.all_classes  # refuses files of which some have labels
+    _ = planned.all_classes  # refuses files if only some have labels
     return planned
 
 
@@ -302,7 +293,7 @@ def _check_there(experiment: Experiment, seed: int) -> None:
 def _check_data(
     method: Method, pair: type[KernelStrategy[Any]], experiment: Experiment, shards: Sequence[Rows]
 ) -> None:
-    """Refuse data divided the other way, which no client could notice, and sparse rows for clients of dense ones."""
+    """Refuse data divided the wrong way, and sparse rows for a client of dense ones."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
         kind = experiment.partition.kind
         raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
@@ -321,7 +312,7 @@ def _check_data(
 
 
 def _shards(experiment: Experiment, seed: int, divided: Divided, run: str) -> list[Rows]:
-    """Return the clients' tables, as a run of this id has them where they are the clients' own files."""
+    """Return the clients' tables, prepared and aligned as in the run of this id."""
     if isinstance(experiment.data, Sites):
         return []
     if experiment.prepare is not None:

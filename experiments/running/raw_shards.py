@@ -1,10 +1,10 @@
-"""The clients' tables of an experiment that prepares them: raw, and as the sites of a run will have prepared theirs."""
+"""The clients' tables of an experiment with `prepare`: raw, and prepared as the sites would."""
 
 from functools import lru_cache
 from typing import NamedTuple
 
 from experiments.config import Experiment, Shards, Sites
-from experiments.running.site_tables import raw_tables
+from experiments.running.file_tables import raw_tables
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.ground import Divided, FloatArray
 from fedkernel.preparing import TableToPrepare, prepared_here
@@ -12,7 +12,7 @@ from fedkernel.site import simulated_raw
 
 
 class _Draw(NamedTuple):
-    """All that the clients' raw tables depend on."""
+    """The inputs that determine the clients' raw tables."""
 
     data: DataSpec | Shards
     partition: PartitionSpec
@@ -31,7 +31,7 @@ class _Draw(NamedTuple):
 def raw_shards(
     experiment: Experiment, prepare: Prepare, seed: int, divided: Divided, run: str = ""
 ) -> list[TableToPrepare]:
-    """Return the clients' raw tables, as a run of this id has them; none where sites hold their own."""
+    """Return the clients' raw tables in the run of this id; empty where sites hold their own."""
     if isinstance(experiment.data, Sites):
         return []
     return _Draw(experiment.data, experiment.partition, experiment.clients or 1, seed, divided, run).raw(prepare)
@@ -40,7 +40,7 @@ def raw_shards(
 def prepared_shards(
     experiment: Experiment, prepare: Prepare, seed: int, divided: Divided, run: str = ""
 ) -> list[FloatArray]:
-    """Return the clients' tables as they are in a run of this id, bit for bit: (n_m, columns) each."""
+    """Return the clients' prepared tables in the run of this id, bit for bit: (n_m, columns) each."""
     data, partition = experiment.data, experiment.partition
     if isinstance(data, Sites):
         return []

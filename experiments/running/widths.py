@@ -1,4 +1,4 @@
-"""Kernel widths by rule of the methods of an experiment, where the clients' tables are all here."""
+"""Kernel widths by rule of an experiment's methods, with all clients' tables here."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 
 
 class Widths:
-    """Kernel widths by rule, computed once for each data set, division of it, and seed."""
+    """Cache of kernel widths by rule, by data set, its division, and seed."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, Any]] = {}
@@ -19,22 +19,15 @@ class Widths:
     def resolved(
         self, parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str
     ) -> dict[str, Any]:
-        """Replace the width by rule of each kernel by the number that the rule gives on the pooled data.
+        """Replace each kernel width by rule with its number on the pooled data.
 
-        Parameters
-        ----------
-        parameters : mapping
-            A method's; kernels of methods within it count too, such as ``components.kernel``.
-        shards : sequence of ndarray or CSR array
-            None where sites hold their own: rules stay, and strategies settle them across the sites.
-        divided : {"vertical", "horizontal"}
-        data : str
-            The shards' name: the same for the same shards only.
+        Kernels of methods within the method count too, such as ``components.kernel``. Without shards, where sites hold
+        their own, rules stay, and strategies settle them across the sites. `data` names the shards, uniquely.
         """
         resolved = dict(parameters)
         for name, value in parameters.items():
             if name == "kernel" and (table := _ruled_table(value)) is not None:
-                if not shards:  # sites hold them, and settle it as the run begins
+                if not shards:  # sites hold the data, and settle the width as the run begins
                     continue
                 key = repr((sorted(table.items(), key=str), divided, data))
                 if key not in self._known:
@@ -46,10 +39,7 @@ class Widths:
 
 
 def _ruled_table(value: Any) -> Mapping[str, Any] | None:
-    """Return the table of a kernel of fedkernel's whose width is by rule; None of all others.
-
-    What no kernel can be made of its method refuses, in words of its own.
-    """
+    """Return the table of a fedkernel kernel with a width by rule; None for all others, invalid ones included."""
     table = table_of_name(value)
     if not isinstance(table, Mapping) or str(table.get("type")) not in KERNELS:
         return None

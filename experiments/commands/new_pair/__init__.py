@@ -1,4 +1,4 @@
-"""`fedkernel new`: a pair of one's own to start from, with its test and an experiment."""
+"""Template of a new pair, with its test and an experiment, for `fedkernel new`."""
 
 import keyword
 import re
@@ -13,27 +13,17 @@ FILES = {
     "test_{module}.py": "test.py.jinja",
     "{module}.toml": "experiment.toml.jinja",
 }
-"""What is written, and from which template; None: nothing but what it is."""
+"""Files of a pair and their templates; None: a docstring only."""
 
 APP = {"{module}/apps.py": "apps.py.jinja", "pyproject.toml": "pyproject.toml.jinja"}
-"""What makes a Flower app of it."""
+"""Further files of a Flower app."""
 
 
 def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
     """Write client, strategy, test and experiment of a new pair into a folder, and return the files.
 
-    Parameters
-    ----------
-    pair : str
-        The strategy's class; its package is the same in small letters: MyPCA, my_pca.
-    folder : Path
-    app : bool
-        Make it a Flower app, too.
-
-    Raises
-    ------
-    InputError
-        If the name cannot be a class, or one of the files is there.
+    `pair` is the strategy's class; its package is the same in small letters: MyPCA, my_pca. With `app` the pair is a
+    Flower app, too. Raises InputError if the name cannot be a class, or one of the files exists.
     """
     if not re.fullmatch("[A-Z][A-Za-z0-9]*", pair) or keyword.iskeyword(pair):
         raise InputError(f"PAIR = {pair!r}, but must be the name of a class, such as MyPCA")

@@ -1,0 +1,78 @@
+"""The commands that apply a model to raw rows: `fedkernel predict` and `fedkernel transform`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import commands
+from experiments.commands.console import Follow, say
+from experiments.commands.table_options import Form, Id
+from fedkernel import data
+from fedkernel.ground import InputError
+
+Where = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
+Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
+Out = Annotated[
+    Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
+
+
+def predict(
+    model: Where,
+    file: File,
+    *,
+    id_: Id = None,
+    label: Label = None,
+    form: Form,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    name_classes: Annotated[
+        bool, typer.Option("--name-classes", help="Call each cluster by the class that most of its rows have.")
+    ] = False,
+    save_model: Annotated[
+        Path | None, typer.Option(help="With --name-classes: a new model file that knows the names, too.")
+    ] = None,
+) -> None:
+    """Label rows by the clusters of a model; nothing leaves this machine."""
+    with Follow(say, "fedkernel.models.fitted"):
+        if name_classes and label is None:
+            raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
+        if save_model is not None and not name_classes:
+            raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
+        _check_free(out, overwrite)
+        _check_free(save_model, overwrite)
+        rows = data.SiteFile(file, label=label, id=id_, **vars(form))
+        fitted = commands.predict_rows(model, rows, label, out, name_classes=name_classes)
+        if save_model is not None:
+            say(f"wrote {fitted.save(save_model)}")
+
+
+def transform(
+    model: Where,
+    file: File,
+    *,
+    id_: Id = None,
+    label: Label = None,
+    form: Form,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
+    with Follow(say, "fedkernel.models.fitted"):
+        _check_free(out, overwrite)
+        rows = data.SiteFile(file, label=label, id=id_, **vars(form))
+        commands.transform_rows(model, rows, label, out)
+
+
+def _check_free(out: Path | None, overwrite: bool) -> None:
+    if out is None:
+        return
+    if out.suffix.lower() not in (".csv", ".npz"):
+        raise InputError(f"{out} ends in {out.suffix or 'nothing'!r}; allowed: .csv, .npz")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise InputError(f"{out} is there already; allowed: a new name, or --overwrite")

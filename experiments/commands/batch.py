@@ -1,0 +1,94 @@
+"""All experiments of a folder, run in parallel and reported on one page."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from experiments.commands.console import FAILED, print_line, progress, say
+from experiments.commands.print_tables import print_layouts
+from experiments.config import read_config
+from experiments.report import Entry, Format, overview, write_index
+from experiments.report.index import RESULTS, VERDICTS
+from experiments.results import read_runs
+from experiments.running import environment, experiments_in, judged, read_folder, run_all
+from fedkernel.ground import InputError, and_more
+
+PAGE = "report"
+"""Folder of the page, beside those of the experiments."""
+
+RUNS = "*/runs.jsonl"
+"""Pattern of the experiments' files of finished runs."""
+
+
+def run_folder(
+    folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
+) -> None:
+    """Run every unfinished experiment of a folder, and write their page; exit 1 if one failed."""
+    experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
+    errors: dict[str, str | None] = {}
+    with progress() as tell:
+        ended = run_all(
+            experiments,
+            out,
+            jobs=jobs,
+            restart=restart,
+            progress=lambda its: tell(", ".join(its.running), its.done, its.total),
+        )
+        for number, (experiment, seconds, error) in enumerate(ended, start=1):
+            errors[experiment.name] = error
+            what = f"{seconds:.0f} s" if error is None else f"failed: {error}"
+            say(f"{number} of {len(experiments)}: {experiment.name}, {what}")
+    entries = []
+    for experiment in experiments:
+        experiment_folder = out / experiment.name
+        outcome = judged(experiment, read_runs(experiment_folder / "runs.jsonl"), experiment_folder)
+        entries.append(Entry(experiment, *outcome, experiment_folder, errors[experiment.name]))
+    changes = "".join(f' --set "{override}"' for override in overrides)
+    _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
+    if failed := [name for name, error in errors.items() if error is not None]:
+        say(f"{len(failed)} of {len(errors)} failed: {', '.join(failed[:10])}{and_more(len(failed) - 10)}")
+        raise typer.Exit(FAILED)
+
+
+def is_collection(out: Path) -> bool:
+    """Return whether a folder was written by `run_folder`, and is not that of one experiment."""
+    return not (out / "config.json").exists() and (_results(out) is not None or any(out.glob(RUNS)))
+
+
+def report_folder(out: Path, form: Format | None = None) -> None:
+    """Rewrite the page from finished runs; with `form` print the existing page's table instead."""
+    results = _results(out)
+    if form is not None:
+        if results is None:
+            raise InputError(f"{out} has no page of its experiments yet; fedkernel report {out} writes it")
+        print_layouts(form, [overview(results)])
+        return
+    entries = []
+    for path in sorted(out.glob(RUNS)):
+        experiment, runs = read_folder(path.parent)
+        outcome = judged(experiment, runs, path.parent)
+        entries.append(Entry(experiment, *outcome, path.parent, outcome.summary or None))
+    if not entries:
+        raise InputError(f"{out} holds no finished runs of any experiment")
+    _show(out, entries, "fedkernel run FOLDER --all" if results is None else results["command"])
+
+
+def _results(out: Path) -> dict[str, Any] | None:
+    """Return the content of the page in a folder or its ``report``; None before there is one."""
+    for path in (out / RESULTS, out / PAGE / RESULTS):
+        if path.exists():
+            results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return results
+    return None
+
+
+def _show(out: Path, entries: Sequence[Entry], command: str) -> None:
+    page = write_index(out / PAGE, entries, command=command, environment=environment())
+    counts = Counter(claim.verdict for entry in entries for claim in entry.claims)
+    claims = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    print_line(f"Claims: {claims or 'none'}")
+    print_line(f"Report: {page}")

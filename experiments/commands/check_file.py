@@ -1,0 +1,97 @@
+"""The command `fedkernel check` for a site's file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from experiments import commands
+from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
+from experiments.commands.table_options import File, Reading
+from fedkernel import data, site
+from fedkernel.data import checks
+from fedkernel.ground import InputError
+
+if TYPE_CHECKING:
+    from fedkernel.data.checks import Finding
+
+STYLES = {"fault": "bold red", "doubt": "yellow", "note": "dim"}
+
+
+def check(
+    path: File,
+    *,
+    reading: Reading,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="SCHEMA", help="Compare with what all sites agreed on; FILE may be a schema then, too."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the schema of the table: names and types, to go on with by hand."),
+    ] = None,
+    ranges: Annotated[
+        bool,
+        typer.Option(
+            "--ranges",
+            help="With --schema: also how many rows there are, the least and the greatest number of each column and "
+            "its levels, which tell of single rows. Such a range is no limit (measured = true): of another site's "
+            "numbers only those are faults that lie beyond by more than it is wide.",
+        ),
+    ] = False,
+    study: Annotated[
+        Path | None,
+        typer.Option(metavar="STUDY", help="Say also how many numbers its runs take for each entry of the table."),
+    ] = None,
+    show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
+) -> None:
+    r"""Check a site's file, and print every fault with its remedy; nothing leaves.
+
+    A fault is to be mended, in the file, by an option or by \[prepare], before the file can be used: exit code 2. With
+    doubts and notes only, the file can be used as it is, and the exit code is 0. Places are as in a spreadsheet: row 1
+    has the names, columns are letters.
+    """
+    if ranges and schema is None:
+        raise InputError("--ranges is for --schema FILE, which is missing")
+    agreed = None if against is None else checks.read_schema(against)
+    if path.suffix.lower() == ".toml":
+        own = checks.read_schema(path)
+        if agreed is None or schema is not None:
+            raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
+        findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
+    else:
+        file = reading.of(path)
+        look = checks.look_at(file, site.MIN_ROWS)
+        compared = [] if agreed is None else checks.compare(look, agreed)
+        findings = [*look.findings, *compared]
+        size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
+        size += "" if look.ids is None else ", ids"
+    faults = _show(path, size, findings, show_values)
+    if study is not None:
+        shape = None if path.suffix.lower() == ".toml" else (len(look.rows), len(look.columns))
+        commands.show_shares(commands.read_study(study), shape)
+    if schema is not None:
+        write_file(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml())
+    if faults:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
+    """Print findings, the worst first, and return the number of faults."""
+    headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
+    rows: list[list[str | Text]] = []
+    counts = []
+    for severity, style in STYLES.items():
+        group = [finding for finding in findings if finding.severity == severity]
+        for finding in group:
+            texts = [finding.what, finding.where, finding.mend]
+            texts += [", ".join(map(repr, finding.cells))] if show_values else []
+            rows.append([Text(severity, style), *texts])
+        counts += [checks.counted(len(group), severity)] if group else []
+    if findings:
+        show_rows(headings, rows)
+    ending = ", ".join(counts) or "nothing to mend"
+    print_line(f"{path}: {size}: {ending}")
+    return sum(finding.severity == "fault" for finding in findings)

@@ -1,0 +1,195 @@
+"""The command `fedkernel join`: a site with its own data joins a server until the work is done."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments import commands
+from experiments.commands.console import Debug, errors, finite
+from experiments.commands.logs import LogJSON, site_log
+from experiments.commands.receive_files import QUOTA, Receiving
+from experiments.commands.server import Insecure, read_tls_of
+from experiments.commands.table_options import Reading, as_agreed
+from fedkernel import site
+from fedkernel.data import checks
+from fedkernel.engines import grpc
+from fedkernel.ground import InputError
+from fedkernel.protocol import TABLE_SHARE
+
+REHEARSAL = "rehearsal"
+"""Subfolder of a site's folder for the files of a rehearsal."""
+
+
+def join(
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
+    out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
+    *,
+    data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
+    new: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file of rows that came after those of --data, with the same columns. With --take-models, models "
+            "that the server sends are applied to them; under serve --project, they are what is projected. Without it, "
+            "models of a server that asks nothing else are applied to --data."
+        ),
+    ] = None,
+    rehearse: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="In place of --data: rows are made up as a schema says (`fedkernel check --schema`), the table "
+            "is not opened, and what is kept goes to the folder rehearsal in --out. Every study that the policy allows "
+            "is taken part in.",
+        ),
+    ] = None,
+    tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
+    insecure: Insecure = False,
+    reading: Reading,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="Join only if the table is as a file says that `fedkernel check --schema` writes or people do; its "
+            "columns are put into the order that they have there.",
+        ),
+    ] = None,
+    id_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with a secret of all sites, which the server lacks, to hash ids with; one of them makes it: "
+            "(umask 77; openssl rand -hex 32 > FILE)."
+        ),
+    ] = None,
+    ids_without_key: Annotated[
+        bool, typer.Option("--ids-without-key", help="Let hashes of ids leave that anybody can compute.")
+    ] = False,
+    identity: Annotated[
+        Path | None, typer.Option(help="The site's key for letters to its peers: `fedkernel identity`.")
+    ] = None,
+    pins: Annotated[
+        Path | None, typer.Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
+    ] = None,
+    peers_without_pins: Annotated[
+        bool, typer.Option("--peers-without-pins", help="Write to whomever the server calls a peer, itself perhaps.")
+    ] = False,
+    policy: Annotated[Path | None, typer.Option(help="What the site allows: see `fedkernel policy init`.")] = None,
+    approval: Annotated[
+        str | None,
+        typer.Option(
+            "--approve",
+            metavar="ask|any|HASH",
+            help="Which studies to take part in: each that is approved at this terminal or by `fedkernel study "
+            "approve`, all that the policy allows, or one. By default what the policy says.",
+        ),
+    ] = None,
+    share_rows: Annotated[
+        bool, typer.Option("--share-rows", help="Let rows leave as they are, where a method sends some.")
+    ] = False,
+    table_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Numbers that may leave in a run for each entry of the table, above 0; by default "
+            f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`.",
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A client to answer as, or a kernel, by its name or package.module:Class; again for more. By default, "
+            "those of fedkernel's clients that the job names.",
+        ),
+    ] = None,
+    take_models: Annotated[
+        bool,
+        typer.Option(
+            "--take-models", help="Keep models that the server sends, in the folder received of --out, and apply them."
+        ),
+    ] = False,
+    models_quota: Annotated[
+        int, typer.Option(min=0, help="With --take-models: bytes of all files in received, at most.")
+    ] = QUOTA,
+    keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
+    min_rows: Annotated[
+        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {site.MIN_ROWS}.")
+    ] = None,
+    min_sites: Annotated[
+        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {site.MIN_SITES}.")
+    ] = None,
+    given_seed: Annotated[
+        bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
+    ] = False,
+    max_message: Annotated[
+        int | None,
+        typer.Option(
+            min=site.LEAST_MESSAGE,
+            max=site.MOST_MESSAGE,
+            help="Bytes of a message to or from this site, at most, whatever the server allows; by default 2^30.",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=site.LEAST_MEMORY,
+            help="Bytes that answering may take, at most; by default half of what the machine has.",
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
+    log_json: LogJSON = False,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",
+        ),
+    ] = grpc.SITE_PATIENCE,
+    debug: Debug = False,
+) -> None:
+    """Join a server as a site, with the site's own data, until the work is done."""
+    with site_log(log, name, log_json) as tell, errors(debug):
+        grpc.check_address(server)
+        grpc.check_name(name)
+        secured = read_tls_of(tls, insecure, server, "site", tell)
+        if rehearse is not None:
+            if data is not None or reading.id is not None or reading.label:
+                raise InputError(
+                    "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
+                )
+            schema = checks.read_schema(rehearse)
+            out, approval = out / REHEARSAL, approval or "any"
+            data, reading = out / "made-up.parquet", replace(reading, id=schema.id)
+        if data is None:
+            raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
+        if secured is not None and secured.name != name:
+            raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
+        file = reading.of(data)
+        options = {
+            "new": new, "id-key": id_key, "identity": identity, "pins": pins, "out": out, "policy": policy,
+            "allow": ",".join(allow) if allow else None, "approve": approval,
+            "min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None, "table-share": table_share,
+            "given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None,
+            "max-message": max_message, "max-memory": max_memory, "max-seconds": max_seconds,
+            "keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True, "name": name,
+        }  # fmt: skip
+        set_options = {key: value for key, value in options.items() if value is not None}
+        config: dict[str, str | int] = {**file.to_node()}
+        config |= {key: value if isinstance(value, int) else str(value) for key, value in set_options.items()}
+        if approval not in (None, "ask", "any"):
+            site.check_hash(approval)
+        rules = site.own_policy(config)
+        site.allowed(rules.study.pairs or [])
+        site.check_own_pin(site.read_own_keys(config), name)
+        if rehearse is not None:
+            schema.write(data)
+        if against is not None:
+            config |= as_agreed(site.own_file(config)[0], against).to_node()
+        receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
+        commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

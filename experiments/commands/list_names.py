@@ -1,0 +1,91 @@
+"""The command `fedkernel list`: names that a configuration can use."""
+
+import ast
+import os
+import sys
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import TextWrapper
+from typing import Annotated, Any, get_args
+
+import typer
+
+import fedkernel
+from experiments.commands.console import output
+from fedkernel import data, models, numerics
+from fedkernel.engines import ENGINES
+from fedkernel.ground import find, find_function, names
+
+
+class Kind(StrEnum):
+    """Kinds of names that `fedkernel list` can list."""
+
+    strategies = "strategies"
+    baselines = "baselines"
+    kernels = "kernels"
+    datasets = "datasets"
+    metrics = "metrics"
+    engines = "engines"
+
+
+HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
+
+
+def list_(
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
+) -> None:
+    """List the names that a configuration can use."""
+    lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
+    *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    fill = TextWrapper(
+        width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe: one line per entry
+        subsequent_indent=" " * sum(widths),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for *cells, text in lines:
+        fill.initial_indent = "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
+
+
+def _lines(kind: Kind) -> list[tuple[str, ...]]:
+    if kind is Kind.datasets:
+        shapes = [
+            (entry, "" if entry.shape is None else " x ".join(map(str, entry.shape))) for entry in data.available()
+        ]
+        return [(entry.name, entry.kind, shape, entry.note) for entry, shape in shapes]
+    if kind is Kind.metrics:
+        functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
+        metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
+        return [
+            (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
+            for metric in metrics
+        ]
+    if kind is Kind.baselines:
+        from experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
+
+        return list(baselines().items())
+    if kind is Kind.engines:
+        return [(name, _sentence_of(f"fedkernel.engines.{name}")) for name in ENGINES]
+    if kind is Kind.kernels:
+        widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'
+        kinds = {name: find(name, numerics.Kernel, "kernels", "kernel") for name in names("kernels")}
+        return [
+            (name, _first_line(kind) + (widths if numerics.KERNELS.get(name) and "width" in vars(kind) else ""))
+            for name, kind in kinds.items()
+        ]
+    pairs = {name: find(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in names("pairs")}
+    return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
+
+
+def _sentence_of(module: str) -> str:
+    """Return the first line of a module's docstring without importing the module."""
+    source = Path(str(getattr(find_spec(module), "origin", None))).read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
+
+
+def _first_line(cls: Any) -> str:
+    return str(cls.__doc__ or cls.__name__).strip().splitlines()[0].removesuffix(".").replace("``", "")

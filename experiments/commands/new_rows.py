@@ -1,0 +1,142 @@
+"""Application of models to raw rows, by `predict`, `transform`, or at a site that received a model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import messages, output, say
+from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
+from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_new, write_rows, write_whole
+from fedkernel.models import Applied, FittedModel, KernelKMeans, KernelPCA, class_names
+from fedkernel.site import SHEET, RunRows
+
+
+def predict_rows(
+    model: Path, rows: SiteFile, label: str | None, out: Path | None, *, name_classes: bool
+) -> FittedModel:
+    """Label a file's rows by a model's clusters, and write or print the labels.
+
+    With `label` they are compared with a column of classes; with `name_classes` the returned model calls its clusters
+    by that column.
+    """
+    fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
+    applied = fitted.predict(raw)
+    if label is not None:
+        classes = raw.labels[label][applied.kept].tolist()
+        if name_classes:
+            fitted = replace(fitted, classes=class_names(applied.values, classes, _clusters(fitted, applied)))
+        _print_contingency(applied.values, classes, fitted)
+    arrays = {"labels": applied.values}
+    if fitted.classes:
+        arrays["classes"] = np.array([fitted.classes[cluster] for cluster in applied.values])
+    _hand_over(arrays, raw, applied, out)
+    return fitted
+
+
+def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | None) -> None:
+    """Compute the coordinates of a file's rows along a model's components, and write or print them."""
+    fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
+    applied = fitted.transform(raw)
+    arrays = {"embedding": applied.values}
+    if label is not None:
+        arrays["classes"] = np.array([name or "" for name in raw.labels[label][applied.kept]])
+    _hand_over(arrays, raw, applied, out)
+
+
+def apply_received(
+    model: Path, run: str, out: Path, new: SiteFile | None = None, *, handed_out: bool = False
+) -> str | None:
+    """Apply a received model to the site's rows, and return a sentence on the file written.
+
+    New rows get labels and coordinates, in a new file of their own. A model of components over the rows themselves, in
+    the sites' common order, gives each row of the site's latest run its coordinates.
+
+    Parameters
+    ----------
+    model : Path
+        Its file, of the run of this id.
+    out : Path
+        The site's folder.
+    new : SiteFile, optional
+        Rows that came since.
+    handed_out : bool
+        Whether the site received the model for the new rows alone, with their name in the run's id, and took part in no
+        run. Else they are called as their file.
+    """
+    fitted = FittedModel.load(model)
+    if isinstance(fitted.model, KernelPCA) and not handed_out:
+        try:
+            ids = RunRows.load(out, run).ids
+        except InputError:  # the run's rows had no ids, and are in the file's order
+            return None
+        coordinates = fitted.model.embedding()
+        if len(coordinates) != len(ids):
+            raise InputError(f"it has coordinates of {len(coordinates)} rows, but run {run!r} worked on {len(ids)}")
+        return f"wrote {write_rows(out / f'{run}.csv', {'ids': ids, 'embedding': coordinates}, 0o600)}"
+    if new is None or not hasattr(fitted.model, "transform"):
+        return None
+    raw = read_raw(new)
+    applied = fitted.transform(raw)
+    arrays = {"embedding": applied.values[:, :SHEET]}
+    if hasattr(fitted.model, "predict"):
+        arrays["labels"] = fitted.predict(raw).values
+    name = run if handed_out else f"{run}__{Path(new.path).stem}"
+    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_named(raw, applied) | arrays).encode(), 0o600)}"
+
+
+def find_model(where: Path) -> Path:
+    """Return the model's file at a path: a file, or the folder of a run, experiment or site.
+
+    Raises InputError if there is none, or more than one: the text lists them.
+    """
+    if not where.is_dir():
+        return where
+    own = where / "model.npz"
+    if own.exists():
+        return own
+    models = sorted([*where.glob("results/*/model.npz"), *where.glob("*/model.npz"), *where.glob("received/*.npz")])
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise InputError(f"{where} holds no model; allowed: a model's file, a run's folder, an output folder")
+    raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
+
+
+def _clusters(fitted: FittedModel, applied: Applied) -> int:
+    centers = fitted.model.centers_ if isinstance(fitted.model, KernelKMeans) else ()
+    return max(len(centers), int(applied.values.max(initial=-1)) + 1)
+
+
+def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out: Path | None) -> None:
+    """Write the rows' arrays atomically, beside ids or row numbers, or print them."""
+    arrays = _named(raw, applied) | arrays
+    if out is None:
+        output.file.write(rows_as_csv(arrays))
+        return
+    if out.suffix.lower() == ".csv":
+        write_rows(out, arrays)
+    else:
+        write_whole(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    say(f"wrote {out}: {len(applied.kept):,} rows")
+
+
+def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
+    """Return the rows' ids, or their positions in the file."""
+    return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
+
+
+def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
+    """Print the cluster by class counts on standard error, since the output may be piped."""
+    kinds = np.array([NO_LABEL if name is None else name for name in classes])
+    names, counts = contingency(labels, kinds, _clusters(fitted, Applied(labels, labels)))
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("cluster")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for cluster, row in enumerate(counts.tolist()):
+        called = f"{cluster} {fitted.classes[cluster]}" if fitted.classes else str(cluster)
+        table.add_row(Text(called), *map(str, row))
+    messages.print(table)

@@ -1,0 +1,280 @@
+"""Table of the pairs that `fedkernel advise` chooses from, with settings and rules."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.commands.advise import Goal
+from fedkernel.ground import Divided, InputError, find
+from fedkernel.protocol import Forecast, Member, leading_bytes
+from fedkernel.site import values_of
+from fedkernel.strategy import KernelStrategy
+
+NARROW = 40
+"""Columns of a part up to which inner products are exact for no more floats than 40 eigenpairs."""
+
+PATIENT = 3600.0
+"""Seconds of rounds beyond which a method with fewer rounds is preferred."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Facts known before a study: the sites' tables, the goal, and the permitted disclosures.
+
+    Attributes
+    ----------
+    peers : bool
+        Whether the sites trust no coordinator.
+    share_rows : bool
+        Whether rows may leave as they are.
+    number : int
+        Of components, or of clusters.
+    wait : float
+        Seconds that a round takes beside computing and sending.
+    memory : float
+        Bytes of each machine.
+    """
+
+    cohort: Sequence[Member]
+    divided: Divided
+    goal: Goal
+    peers: bool = False
+    share_rows: bool = False
+    number: int = 2
+    wait: float = 0.1
+    memory: float = 16e9
+
+    @property
+    def widest(self) -> int:
+        """Columns of the widest part."""
+        return max(member.columns for member in self.cohort)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the smallest part."""
+        return min(member.rows for member in self.cohort)
+
+    @property
+    def components(self) -> int:
+        """The number of components, at most the possible; for clusters their number, as in the paper."""
+        return min(self.number, self.rows if self.divided == "vertical" else self.widest)
+
+    @property
+    def kernel_matrix_fits(self) -> bool:
+        """True if a machine's memory holds a kernel matrix of all rows and the work for its leading eigenpairs."""
+        return leading_bytes(self.rows, self.components) <= self.memory
+
+
+def _always(situation: Situation, forecast: Forecast) -> bool:
+    return True
+
+
+def _all_directions(situation: Situation) -> int:
+    return min(situation.widest, situation.rows)
+
+
+def _landmarks(situation: Situation) -> dict[str, Any]:
+    return {"n_components": situation.number, "kernel": RBF, "share_rows": True}
+
+
+RBF = {"type": "rbf", "width": "mean"}
+
+PAPER = {"merge": "eigenvalue", "update": "inplace"}
+"""VFedPCA's settings in its paper."""
+
+BOTH: tuple[Goal, ...] = ("components", "clusters")
+CLUSTERS: tuple[Goal, ...] = ("clusters",)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A pair with settings, and the rule for recommending it.
+
+    Attributes
+    ----------
+    method : str
+        The strategy's short name.
+    settings : mapping of str to value, or to callable that returns one for a situation
+        The strategy's parameters beside the number of components, or of clusters.
+    because : str
+        Reason for the pair.
+    when : str
+        Situation in which it is recommended, if no candidate before it is; "" never.
+    holds : callable
+        The rule in `when`, for a situation and a run's forecast.
+    """
+
+    name: str
+    method: str
+    settings: Mapping[str, Any]
+    because: str
+    when: str = ""
+    holds: Callable[[Situation, Forecast], bool] = _always
+    goals: tuple[Goal, ...] = ("components",)
+
+    @property
+    def kind(self) -> type[KernelStrategy[Any]]:
+        """The strategy's class."""
+        kind: type[KernelStrategy[Any]] = find(self.method, KernelStrategy, "pairs", "method")
+        return kind
+
+    @property
+    def peers(self) -> bool:
+        """True if the pair needs no coordinator that could read anything."""
+        return "graph" in self.settings
+
+    @property
+    def evidence(self) -> str:
+        """The experiment of `experiments/papers` with evidence for the pair; docs/results has its figures."""
+        if self.peers:
+            return "compared_peers" if self.kind.partition == "vertical" else "compared_peers_rows"
+        return f"compared_{self.kind.partition}"
+
+    def parameters(self, situation: Situation) -> dict[str, Any]:
+        """Return the strategy's parameters for a situation."""
+        wanted = {"n_clusters": situation.number} if self.goals == CLUSTERS else {"n_components": situation.components}
+        return wanted | {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
+
+    def strategy(self, situation: Situation) -> KernelStrategy[Any]:
+        """Return the strategy with these settings; InputError where they do not fit the situation.
+
+        A width by rule becomes 1; no cost depends on it.
+        """
+        parameters = self.parameters(situation)
+        if any(values_of("share_rows", parameters)) and not situation.share_rows:
+            raise InputError("rows leave as they are; allowed only with --share-rows")
+        strategy = self.kind(**_settled(parameters))
+        strategy.check_cohort(situation.cohort)
+        return strategy
+
+
+def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters with a number in place of a width by rule."""
+    return {
+        name: {"type": "rbf", "gamma": 1.0} if value == RBF else _settled(value) if isinstance(value, dict) else value
+        for name, value in parameters.items()
+    }
+
+
+CANDIDATES: tuple[Candidate, ...] = (
+    # columns are divided
+    Candidate(
+        "DKPCA, inner products",
+        "DKPCA",
+        {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
+        "one round, exact for an RBF kernel of any width, and less to send than as good eigenpairs of kernel matrices",
+        when=f"parts have {NARROW} columns or fewer, and a kernel matrix of all rows fits into memory",
+        holds=lambda situation, forecast: situation.widest <= NARROW and situation.kernel_matrix_fits,
+        goals=BOTH,
+    ),
+    Candidate(
+        "DKPCA",
+        "DKPCA",
+        {"kernel": RBF, "local_components": lambda situation: min(NARROW, situation.rows), "center": True},
+        "one round, and by more eigenpairs nearer to kernel PCA of all columns than VFedAKPCA ever comes",
+        when="parts are wider, and a kernel matrix of all rows fits into memory",
+        holds=lambda situation, forecast: situation.kernel_matrix_fits,
+        goals=BOTH,
+    ),
+    Candidate(
+        "DKPCA, linear",
+        "DKPCA",
+        {"local_components": _all_directions, "center": True},
+        "one round, exact, and nobody holds a matrix of rows by rows; where linear components will do",
+        when="a kernel matrix of all rows does not fit into memory",
+        goals=BOTH,
+    ),
+    Candidate(
+        "VFedPCA, exact",
+        "VFedPCA",
+        {},
+        "where linear components will do and parts are much wider than long: k vectors a round, exact by 16 rounds",
+    ),
+    Candidate(
+        "VFedPCA",
+        "VFedPCA",
+        PAPER,
+        "to reproduce its paper: no number of rounds brings it as near as one round of DKPCA",
+    ),
+    Candidate(
+        "VFedAKPCA",
+        "VFedAKPCA",
+        {"kernel": RBF, **PAPER},
+        "to reproduce its paper: its local kernels are others than that of all columns",
+    ),
+    # rows are divided
+    Candidate(
+        "disKPCA",
+        "DisKPCA",
+        {"kernel": RBF, "share_rows": True},
+        "7 rounds for any number of rows, and a stated multiple of the least error",
+        when="rows may leave",
+    ),
+    Candidate(
+        "uniform landmarks",
+        "UniformKPCA",
+        {"kernel": RBF, "share_rows": True},
+        "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
+    ),
+    Candidate(
+        "FK k-means",
+        "FKKMeans",
+        {},
+        "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
+        when=f"its rounds are waited for no longer than {PATIENT:g} s",
+        holds=lambda situation, forecast: forecast.rounds * situation.wait <= PATIENT,
+        goals=CLUSTERS,
+    ),
+    Candidate(
+        "RFK k-means",
+        "RFKKMeans",
+        {"n_features": 200},
+        "6 rounds, no row leaves; at equal floats clusters agree with the classes as well as FK k-means', or better",
+        when="rounds are slow",
+        goals=CLUSTERS,
+    ),
+    Candidate(
+        "k-means of disKPCA",
+        "SpectralKMeans",
+        {"components": _landmarks},
+        "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
+        goals=CLUSTERS,
+    ),
+    # no coordinator is trusted; it forwards sealed letters that it cannot read
+    Candidate(
+        "peers, exact merge",
+        "PeerVFedPCA",
+        {"graph": "ring"},
+        "the subspace of all columns on any connected graph, by sums along a tree",
+        when="columns are divided among peers",
+        holds=lambda situation, forecast: situation.peers,
+    ),
+    Candidate(
+        "peers, forwarded",
+        "PeerVFedPCA",
+        {"graph": "ring", "relay": True, "merge": "eigenvalue"},
+        "the paper's merge of all clients' vectors on any graph",
+    ),
+    Candidate(
+        "peers, neighbours",
+        "PeerVFedPCA",
+        {"graph": "ring", "merge": "eigenvalue"},
+        "to reproduce its paper: stays farther from the leading component than merging all",
+    ),
+    Candidate(
+        "ADMM, rows",
+        "ADMMKPCA",
+        {"graph": "ring", "kernel": RBF, "share_rows": True},
+        "nearer to the direction of all rows than features, for less to send where those are more than columns",
+        when="rows are divided among peers, and may go to neighbours",
+        holds=lambda situation, forecast: situation.peers,
+    ),
+    Candidate(
+        "ADMM, features",
+        "ADMMKPCA",
+        {"graph": "ring", "kernel": RBF, "exchange": "features", "n_features": 2000},
+        "no row leaves as it is, though a neighbour can invert its features",
+        when="rows are divided, and may not leave",
+    ),
+)
+"""In order of recommendation: the first that fits a situation and whose rule holds."""

@@ -1,0 +1,78 @@
+"""Policy for one study, and forecasts of its runs."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from experiments.commands.console import print_line
+from experiments.commands.study_text import answers_of
+from fedkernel.ground import FedkernelError, InputError, RefusedError, find, one_line, own_names
+from fedkernel.protocol import Forecast, Guards, Member
+from fedkernel.site import FREE, Policy, ReplySize, needed_share, reply_sizes, table_shares, within_seconds
+from fedkernel.strategy import KernelStrategy
+from fedkernel.wire import RunSpec, Study
+
+
+def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
+    """Return the policy table that allows exactly a study's replies, by number and bounded size."""
+    sizes: dict[str, ReplySize] = {}
+    for run in study.runs:
+        if run.plan is None:
+            raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
+        for reply, size in reply_sizes(run, answers_of(run), shape).items():
+            sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
+    lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
+    for reply, size in sizes.items():
+        if reply in FREE:
+            continue
+        if not reply.isidentifier():
+            raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")
+        lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
+        bounds = {name: getattr(size, name) for name in ("floats", "columns")}
+        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
+    """Print each run's numbers per entry of a site's table, and return the share to allow.
+
+    None if the allowed share is enough, as far as forecasts can show. `shape` has the table's rows and columns, if
+    known; `table_share` is by default that of sites without a policy. Raises InputError if it is no number above 0.
+    """
+    policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
+    for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
+        print_line(one_line(verdict.text))
+    return needed_share(policy, study, shape, answers_of, forecast_of)
+
+
+def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Forecast | None]:
+    """Return a cached `forecast_of` that gives None once `seconds` have passed, since a study can come from anybody."""
+    known: dict[str, Forecast | None] = {}
+    ends = time.monotonic() + seconds
+
+    def forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
+        if run.id not in known:
+            known[run.id] = None
+            if (left := ends - time.monotonic()) > 0:
+                with suppress(RefusedError, MemoryError):
+                    known[run.id] = within_seconds(left, lambda: forecast_of(run, cohort))
+        return known[run.id]
+
+    return forecast
+
+
+def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
+    """Return the forecast of a run's strategy; None unless the strategy is fedkernel's own.
+
+    Other strategies, which only a study names, are not imported.
+    """
+    ours = own_names("pairs")
+    if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
+        return None
+    try:
+        strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
+        return strategy.forecast_of_run(cohort, run.prepare)
+    except (FedkernelError, TypeError, ValueError):
+        # parameters or a cohort that the strategy refuses
+        return None

@@ -1,0 +1,161 @@
+"""Tables of one finished experiment, or of two compared, for the console, a document or a program."""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from experiments.commands.console import print_line, say, show
+from experiments.commands.result_summary import not_finished
+from experiments.config import Experiment, by_path
+from experiments.report import (
+    COSTS,
+    Format,
+    Layout,
+    as_csv,
+    as_latex,
+    as_markdown,
+    compared_in_full,
+    cost_table,
+    for_terminal,
+    in_full,
+    lay_out,
+    metric_names,
+    metric_table,
+)
+from experiments.results import Run, compare_figure, in_order, match, setting, summarise
+from experiments.running import SHOWN, read_folder, unfinished
+from fedkernel.ground import InputError, and_more, find_function
+from fedkernel.models import METRICS, is_own
+
+MOST_NAMED = 8
+"""Most settings, or changes of a configuration, in a line."""
+
+LONGEST = 120
+"""Most letters of a configuration's change; a longer one is named by its key alone."""
+
+NO_RUN = ("name", *SHOWN)
+"""Sections of a configuration that decide no run."""
+
+
+class Finished(NamedTuple):
+    """Content of an output folder: experiment, finished runs in order, and ids of the others."""
+
+    folder: Path
+    experiment: Experiment
+    runs: list[Run]
+    missing: list[str]
+
+
+def open_finished(folder: Path) -> Finished:
+    """Read an output folder, and register the experiment's own metrics."""
+    experiment, runs = read_folder(folder)
+    for name in filter(is_own, experiment.metrics):
+        with suppress(InputError):  # a metric that is no longer here is shown by its name
+            find_function(name, "metrics", "metric")
+    return Finished(folder, experiment, in_order(runs), unfinished(experiment, runs))
+
+
+def print_summaries(finished: Finished, form: Format) -> None:
+    """Print the console's table in a format, or all figures as csv; missing runs are named on standard error."""
+    summaries = summarise(finished.runs)
+    if form is Format.csv:
+        typer.echo(as_csv(*in_full(summaries)), nl=False)
+    else:
+        print_layouts(form, [lay_out(summaries, finished.experiment.report.metric)])
+    if finished.missing:
+        say(not_finished(finished.missing))
+
+
+def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
+    """Print a comparison of two output folders, and return the differences beyond noise."""
+    sides = open_finished(a), open_finished(b)
+    matched = match(sides[0].runs, sides[1].runs)
+    if not matched.both:
+        raise InputError(
+            f"{a} and {b} have no method at the same setting in common: "
+            f"{_named(matched.only_a, 3)} against {_named(matched.only_b, 3)}"
+        )
+    chosen = _metrics(sides, metrics, every)
+    compared = {name: compare_figure(matched.both, name) for name in chosen}
+    costs = {name: compare_figure(matched.both, name) for name in COSTS}
+    notes = [*_notes(sides), *_alone("A", matched.only_a), *_alone("B", matched.only_b)]
+    rows = [row for table in (compared | costs).values() for row in table]
+    if form is Format.csv:
+        typer.echo(as_csv(*compared_in_full(rows)), nl=False)
+    else:
+        names = f"A: {a}, B: {b}"
+        tables = [metric_table(table, names) for table in compared.values() if table]
+        print_layouts(form, [*tables, cost_table(costs, names)])
+    for note in notes:
+        if form is None:
+            print_line(note)
+        else:
+            say(note)
+    return _listed([f"{_place(row.run)}: {row.figure}" for row in rows if row.differs])
+
+
+def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
+    """Print tables in a format for documents or programs, or else on the console."""
+    if form is not None:
+        write = as_latex if form is Format.latex else as_markdown
+        texts = [as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]
+        typer.echo("\n".join(texts), nl=False)
+        return
+    for table in tables:
+        print_line(f"\n{table.title}")
+        show(for_terminal(table))
+
+
+def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
+    """Return the metrics to compare: named ones, all, or the leading one."""
+    wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
+    leading, others = metric_names(summarise(run for side in sides for run in side.runs), wanted)
+    allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]
+    if unknown := [name for name in named if name not in allowed]:
+        raise InputError(f"metric = {unknown[0]!r}, but no run has it (allowed: {', '.join(allowed)})")
+    chosen = [*leading, *others] if every else named or leading
+    return list(dict.fromkeys([*named, *chosen]))
+
+
+def _notes(sides: Sequence[Finished]) -> Iterator[str]:
+    """Yield notes for the reader: changed configurations and missing runs."""
+    named = [side.experiment.name for side in sides]
+    if named[0] != named[1]:
+        yield f"different experiments, {named[0]} and {named[1]}: what they have in common is compared"
+    methods = set.intersection(*({run.name for run in side.runs} for side in sides))
+    a, b = (by_path(_deciding(side.experiment.table, methods)) for side in sides)
+    if differing := [key for key in {**a, **b} if a.get(key) != b.get(key)]:
+        changes = [f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing]
+        short = [text if len(text) <= LONGEST else key for key, text in zip(differing, changes, strict=True)]
+        yield f"configuration, A → B: {_listed(short)}"
+    for letter, side in zip("AB", sides, strict=True):
+        if side.missing:
+            yield f"{letter}: {not_finished(side.missing)}"
+
+
+def _alone(letter: str, settings: Sequence[list[Run]]) -> list[str]:
+    return [f"only in {letter}: {_named(settings)}"] if settings else []
+
+
+def _named(settings: Sequence[list[Run]], most: int = MOST_NAMED) -> str:
+    return _listed([_place(runs[0]) for runs in settings], most)
+
+
+def _place(run: Run) -> str:
+    return f"{run.name} at {setting(run.point)}" if run.point else run.name
+
+
+def _listed(texts: Sequence[str], most: int = MOST_NAMED) -> str:
+    return f"{'; '.join(texts[:most])}{and_more(len(texts) - most)}"
+
+
+def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
+    """Return the parts of a configuration that decide the runs of some methods, by the methods' names."""
+    named = {
+        kind: {method["name"]: method for method in table.get(kind, []) if method["name"] in methods}
+        for kind in ("strategy", "baseline")
+    }
+    return {key: value for key, value in table.items() if key not in NO_RUN} | named

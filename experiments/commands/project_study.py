@@ -1,0 +1,149 @@
+"""Study of `fedkernel serve FOLDER --project`: new rows projected onto a finished run's model."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.commands.console import say
+from experiments.config import Experiment, Sites
+from experiments.running import Planned, plan, read_folder
+from fedkernel.engines import grpc
+from fedkernel.flower_apps import APPS
+from fedkernel.ground import InputError, check_folder, write_rows
+from fedkernel.models import load_model
+from fedkernel.run import Result
+from fedkernel.wire import Job, Projecting, RunSpec, Study
+
+
+class Projection(NamedTuple):
+    """Projection to serve.
+
+    `run` is the projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
+    `model` is the file of the finished run's model.
+    """
+
+    experiment: Experiment
+    sites: Sites
+    run: RunSpec
+    model: Path
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """The files for each site, by name; empty if the sites are sent requests instead."""
+        return {} if self.run.project is not None else {f"{self.run.id}.model.npz": self.model}
+
+    @property
+    def study(self) -> Study:
+        """The study for the sites' approval, if they are sent requests."""
+        return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
+
+    def serve(self, out: Path, **serving: Any) -> None:
+        """Wait for all sites, and have them project, or send them the model.
+
+        Parameters are those of `fedkernel.engines.grpc.serve`.
+        """
+        if self.models:
+            grpc.hand_out(Job(runs=[self.run], apps=APPS), self.models, self.sites.sites, **serving)
+            return
+        say(f"study {self.study.sha256}, which each site approves")
+        for _ in grpc.serve(self.job(out), self.sites.sites, **serving):
+            self.hand_over(out)
+
+    def job(self, out: Path) -> Job:
+        """Return the job, whose coordinates go to a new folder."""
+        if (out / self.run.id).exists():
+            raise InputError(f"{out / self.run.id} is there already; choose another name (--name) or folder (--out)")
+        check_folder(out)
+        return Job(
+            runs=[self.run],
+            study=self.study,
+            apps=APPS,
+            out=str(out.resolve()),
+            models={self.run.id: str(self.model.resolve())},
+            deadline=self.experiment.deadline,
+            deadlines=self.experiment.deadlines,
+            threads=self.experiment.threads,
+        )
+
+    def hand_over(self, out: Path) -> Path:
+        """Write the coordinates beside row numbers; the coordinator knows nothing else of the rows."""
+        coordinates = np.asarray(load_model(out / self.run.id / "model.npz"))
+        path = write_rows(out / self.run.id / "coordinates.csv", {"embedding": coordinates})
+        say(f"wrote {path}: {len(coordinates):,} rows, in the order that all sites have them in")
+        return path
+
+
+def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
+    """Return the projection of new rows onto a finished run's model.
+
+    Raises InputError if there is no such run, or if its method or its sites cannot project.
+
+    Parameters
+    ----------
+    folder : Path
+        Output folder of the experiment that was served.
+    run_id : str, optional
+        Needed if several runs can project.
+    name : str
+        Name of the new rows, in the id of the run.
+    to_sites : bool
+        Whether each site gets the coordinates, too.
+    """
+    experiment, finished = read_folder(folder)
+    if not isinstance(experiment.data, Sites):
+        raise InputError(f"{folder} is of an experiment without named sites; allowed: the output folder of serve")
+    done = {row.id for row in finished}
+    runs = [run for run in plan(experiment) if run.id in done and run.baseline is None]
+    chosen = _chosen(runs, run_id, folder)
+    model = folder / "results" / chosen.id / "model.npz"
+    if chosen.strategy.partition == "horizontal":
+        return Projection(experiment, experiment.data, _named(chosen.spec, name), model)
+    result = Result.load(model.parent)
+    orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
+    if not orders:
+        raise InputError(f"the sites of run {chosen.id!r} knew no ids, by which new rows are aligned (join --id)")
+    spec, strategy = chosen.spec, chosen.strategy.as_run(result)
+    project = Projecting(
+        of=chosen.id,
+        order=orders[-1],
+        model=hashlib.sha256(model.read_bytes()).hexdigest(),
+        coordinates="sites" if to_sites else "coordinator",
+    )
+    fields = {"plan": strategy.projection_plan(to_sites=to_sites), "parameters": strategy.hyperparameters}
+    run = _named(spec, name, **fields, project=project, joint_seed=False, evaluate=False)
+    return Projection(experiment, experiment.data, run, model)
+
+
+def _named(spec: RunSpec, name: str, **changed: Any) -> RunSpec:
+    """Return a changed run with the new rows' name in its id."""
+    fields = {field: getattr(spec, field) for field in RunSpec.model_fields} | changed
+    try:
+        return RunSpec(**fields | {"id": f"{spec.id}__{name}"})
+    except ValueError:
+        raise InputError(f"name = {name!r}, but must be letters, digits and . = , + - _") from None
+
+
+def _can_project(run: Planned, folder: Path) -> bool:
+    if run.strategy.partition == "vertical":
+        return run.strategy.projection_plan(to_sites=True) is not None
+    return hasattr(load_model(folder / "results" / run.id / "model.npz"), "transform")
+
+
+def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path) -> Planned:
+    able = [run for run in runs if _can_project(run, folder)]
+    if not able:
+        raise InputError(
+            f"no run in {folder} is of a method that projects new rows; allowed: a model that can be applied to "
+            "rows or, where sites hold columns, DKPCA, VFedPCA and VFedAKPCA"
+        )
+    ids = ", ".join(run.id for run in able)
+    if run_id is None:
+        if len(able) > 1:
+            raise InputError(f"{folder} has {len(able)} runs to project onto; choose one (--run): {ids}")
+        return able[0]
+    if run_id not in {run.id for run in able}:
+        raise InputError(f"run = {run_id!r}, but must be one of {ids}")
+    return next(run for run in able if run.id == run_id)

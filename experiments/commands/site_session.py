@@ -1,0 +1,171 @@
+"""Session of a site at a server: loads its table, has studies approved, and answers until the end."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from experiments.commands.console import print_line
+from experiments.commands.policy_for_study import forecasts_within
+from experiments.commands.receive_files import Receiving
+from experiments.commands.study_text import answers_of, show_study
+from experiments.commands.table_options import how_read
+from fedkernel.data import SiteFile, read_raw
+from fedkernel.engines import grpc
+from fedkernel.flower_apps import client as client_app
+from fedkernel.ground import InputError, RefusedError, blas_threads, check_folder
+from fedkernel.peers import forget_keys
+from fedkernel.protocol import Guards
+from fedkernel.site import (
+    TABLE,
+    Policy,
+    approve,
+    approved_guards,
+    check_approved,
+    check_record,
+    foreseen,
+    is_approved,
+    needed_share,
+    own_shape,
+    verdicts,
+)
+from fedkernel.wire import SHORT, Job
+
+LOOK = 0.5
+"""Seconds between two checks for an approval."""
+
+FORECAST = 5.0
+"""Most seconds for forecasts of a study before its approval."""
+
+
+def attend(
+    server: str,
+    tls: grpc.TLS | None,
+    config: dict[str, str | int],
+    rules: Policy,
+    file: SiteFile,
+    *,
+    receiving: Receiving,
+    new: Path | None,
+    patience: float,
+) -> None:
+    """Answer a server until the work is done, after all checks that need no connection.
+
+    `config` has the site's settings, as a node's configuration, and `rules` is the policy from them; `new` are rows
+    that came since; `patience` is the seconds of trying to reach the server at ``HOST:PORT``.
+    """
+    out, tell = receiving.out, receiving.tell
+    (rows, width), fault = own_shape(config)
+    if rows < rules.table.min_rows:
+        least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
+        raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
+    fresh = _new_rows(file, new)
+    check_folder(out, 0o700)
+    check_record(out)
+    with grpc.report_failed_handshakes(lambda text: None, tell):  # the node explains them here
+        if guessed := how_read(file):
+            tell(guessed)
+        tell(f"{file.path}: {rows:,} rows, {width:,} columns; looking for {server}")
+        if fault:
+            tell(f"only runs that prepare their tables can use it: {fault}")
+        approves = str(config.get("approve", rules.study.approve))
+        node = grpc.Node(
+            client_app,
+            str(config["name"]),
+            config,
+            tell,
+            lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
+            partial(consider, rules, approves, out, tell, shape=(rows, width)),
+            rules.limits.request.bytes,
+        )
+        try:
+            with blas_threads(1):  # the usual setting of runs: else each request sets and restores it
+                node.attend(server, tls, patience)
+        finally:
+            if node.ended:  # unfinished work still needs its keys
+                forget_keys(out)
+        tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
+    """Return a function from a job to the rows for its models.
+
+    These are the new rows, or all rows for a job without a study; else None. Raises InputError for invalid new rows,
+    before the connection.
+    """
+    rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
+    if new is not None:
+        read_raw(rows)
+    return lambda work: rows if new is not None or (work is not None and work.study is None) else None
+
+
+def _runs_of(work: Job | None) -> Sequence[str]:
+    """Return the ids of a job's runs; empty if the job only hands out models."""
+    return () if work is None or work.study is None else [run.id for run in work.runs]
+
+
+def ask(question: str) -> str:
+    """Return the answer to a question at the terminal.
+
+    The question has a line of its own on standard output: `fedkernel.engines.grpc.report_failed_handshakes` reads
+    standard error, where Python writes prompts, and waits for the end of a line.
+    """
+    print_line(question)
+    return sys.stdin.readline().strip()
+
+
+def _asked_share(needed: float | None, allowed: float) -> float:
+    """Ask at the terminal for the numbers that may leave per entry of the table."""
+    usual = allowed if needed is None else max(needed, allowed)
+    while True:
+        answer = ask(f"How many numbers may leave in each run for each entry of the table? [{usual:g}]")
+        try:
+            return Guards(table_share=float(answer or usual)).table_share
+        except (InputError, ValueError):
+            print_line(f"{answer!r} is no number above 0")
+
+
+def consider(
+    policy: Policy,
+    approval: str,
+    out: Path,
+    tell: Callable[[str], object],
+    job: Job,
+    *,
+    shape: tuple[int, int] | None = None,
+) -> None:
+    """Show a job's study and have it approved; otherwise its requests are refused."""
+    if (study := job.study) is None:
+        return
+    title = f"study {study.sha256[:SHORT]}"
+    policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
+    forecasts = forecasts_within(FORECAST)
+    rule_verdicts = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
+    shares = [verdict for verdict in rule_verdicts if verdict.rule == TABLE and not verdict.allowed]
+    needed = needed_share(policy, study, shape, answers_of, forecasts)
+    refused = [verdict for verdict in rule_verdicts if verdict.allowed is False and verdict.rule != TABLE]
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
+        tell(f"{title} is refused by the policy: {'; '.join(faults)}")
+        return
+    with suppress(RefusedError):
+        check_approved({"approve": approval, "out": out}, policy, job)
+        tell(f"{title} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        for verdict in shares:
+            tell(f"{title}: {verdict.text}")
+        return
+    show_study(study)
+    for verdict in shares:
+        tell(verdict.text)
+    if approval == "ask" and sys.stdin.isatty():
+        if ask("Take part in this study? [y/N]").lower() in ("y", "yes"):
+            approve(out, study.sha256, _asked_share(needed, policy.guards.table_share) if shares else None)
+        return
+    word = "" if needed is None else f" --table-share {needed:g}"
+    tell(f"{title} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
+    if approval == "by hash":
+        while not is_approved(out, study.sha256):
+            time.sleep(LOOK)
+        tell(f"{title} is approved")

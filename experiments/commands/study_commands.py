@@ -1,0 +1,83 @@
+"""The commands `fedkernel study show`, `approve` and `sign`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import fedkernel.site
+from experiments import commands
+from experiments.commands.console import CommandGroup, print_line, say
+from fedkernel.ground import InputError
+
+app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
+
+Shape = Annotated[
+    str | None,
+    typer.Option(metavar="ROWSxCOLUMNS", help="How large the site's table is: how many numbers leave for each entry."),
+]
+
+
+@app.command(name="show")
+def show_(
+    study: Annotated[
+        Path, typer.Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write it to this file, for sites to look at.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
+    ] = None,
+    shape: Shape = None,
+) -> None:
+    """Print all requests of an experiment to its sites, and the hash for their approval."""
+    read = commands.read_study(study, overrides or [])
+    if out is not None:  # before printing, since a reader such as `head` may close the pipe
+        from fedkernel.ground import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+        write_whole(out, lambda file: file.write(read.text.encode()))
+    commands.show_shares(read, None if shape is None else commands.read_shape(shape))
+    commands.show_study(read)
+    if out is not None:
+        say(f"{out}: the study, for the sites")
+
+
+@app.command(name="approve")
+def approve_(
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY", help="Its .json, as `fedkernel study show` has shown it, or its hash, all 64 digits."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder that the site joins with.")],
+    shape: Shape = None,
+    table_share: Annotated[
+        float | None,
+        typer.Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
+    ] = None,
+) -> None:
+    """Approve a study: a site that joins with this folder takes part in it."""
+    if study.endswith(".json"):
+        read = commands.read_study(Path(study))
+        needed = commands.show_shares(read, None if shape is None else commands.read_shape(shape), table_share)
+        if needed is not None:
+            raise InputError(f"the study takes more than is allowed; approve it with --table-share {needed:g}")
+        sha256 = read.sha256
+    else:
+        sha256 = fedkernel.site.check_hash(study)
+    fedkernel.site.approve(out, sha256, table_share)
+    most = "its policy's" if table_share is None else f"{table_share:g}"
+    most = f", with {most} numbers for each entry of the table"
+    print_line(f"study {sha256} is approved in {out}{most}")
+
+
+@app.command(name="sign")
+def sign_(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
+    key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
+) -> None:
+    r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
+    signature = fedkernel.site.sign(commands.read_study(study).sha256, key)
+    print_line(f'signatures = ["{signature}"]')
+    say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')

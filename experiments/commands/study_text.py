@@ -1,0 +1,185 @@
+"""Reader of a study, and its text for the console."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import print_line, show
+from experiments.config import read_config
+from experiments.running import plan, study_of
+from fedkernel.ground import InputError, find, one_line, own_names
+from fedkernel.kernel_width import WidthClient
+from fedkernel.preparing import PrepareClient
+from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
+from fedkernel.wire import RunSpec, Study
+
+WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
+"""Line about a run whose arrays travel as float32."""
+
+
+def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study, or make one from an experiment, with overrides."""
+    if path.suffix == ".json":
+        if overrides:
+            raise InputError(f"--set {overrides[0]} with {path}: a study is as it is; allowed: with an experiment")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: a study, as JSON") from None
+        return Study.from_json(text, str(path))
+    experiment = read_config(path, [*overrides, "engine=grpc"])
+    if (study := study_of(experiment, plan(experiment))) is None:
+        raise InputError(f'{path}: a study needs a table [data] with sites = ["name", ...], who are to approve it')
+    return study
+
+
+def show_study(study: Study) -> None:
+    """Print a study; runs that differ only in id and seed are shown once.
+
+    A reply's disclosure is also printed once.
+    """
+    versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
+    _line(f"study {study.name!r}, {versions}")
+    alike: dict[str, list[RunSpec]] = {}
+    for run in study.runs:
+        alike.setdefault(repr(_without_seed({**run.model_dump(mode="json"), "id": ""}, run.seed)), []).append(run)
+    above: dict[str, str] = {}
+    for runs in alike.values():
+        run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
+        _line()
+        _line(f"{', '.join(run.id for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
+        aligned = f"aligned by ids, those missing somewhere: {run.missing}" if run.align else "each site's own"
+        drawn = "drawn by all sites, runs " if run.joint_seed else ""
+        _line(f"sites: {', '.join(run.sites or ())}; seeds: {drawn}{seeds}; rows: {aligned}")
+        _line(f"method: {run.strategy}, answered by {run.pair}")
+        _line(f"with: {_fields(run.parameters)}")
+        if run.project is not None:
+            get = "the coordinator and every site" if run.project.coordinates == "sites" else "the coordinator"
+            _line(f"projects new rows onto what run {run.project.of} found; their coordinates get: {get}")
+        if run.prepare is not None:
+            when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
+            _line(f"{when}: {_fields(run.prepare.table)}")
+        if run.wire != "float64":
+            _line(f"arrays travel as {run.wire}, up and down: {WIRE}")
+        if run.plan is None:
+            _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
+        else:
+            show(_steps(run))
+            tells = _tells(run)
+            known = [reply for reply, text in tells.items() if above.get(reply) == text]
+            for reply in [reply for reply in tells if reply not in known]:
+                _line(f"{reply}: {tells[reply]}")
+            if known:
+                _line(f"{', '.join(known)}: as above")
+            above |= tells
+    _line()
+    _line(f"SHA-256: {study.sha256}")
+
+
+def _without_seed(value: Any, seed: int) -> Any:
+    """Return a JSON value without the run's seed under that key; another seed stays."""
+    if isinstance(value, dict):
+        others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
+        return {name: _without_seed(inner, seed) for name, inner in others.items()}
+    return [_without_seed(inner, seed) for inner in value] if isinstance(value, list) else value
+
+
+def _steps(run: RunSpec) -> Table:
+    """Lay out a plan; consecutive steps that differ in numbers only are one line with their range."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("step", "times at most", "asks", "with", "leaves the site"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
+    kinds = {kind.__name__: kind for kind in answers_of(run)}
+    steps = enumerate(run.plan or (), start=1)
+    for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
+        numbers, folded = zip(*alike, strict=True)
+        for place, planned in enumerate(folded[0].requests):
+            leaves = ", ".join(f"{name} {shape}" for name, shape in planned.arrays.items())
+            fields = [_flat("", step.requests[place].fields) for step in folded]
+            sizes = [_flat("", step.requests[place].sizes) for step in folded]
+            with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
+            with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
+            if (kind := kinds.get(planned.request)) is not None:  # fields that the plan leaves open
+                open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
+                with_ += [f"{name} open" for name in open_]
+            cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)
+            leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
+            table.add_row(*map(Text, map(one_line, (*cells, leaving))))
+    return table
+
+
+def _shape(value: Any) -> str:
+    """Return a JSON value as text, without its numbers."""
+    if isinstance(value, dict):
+        return repr({name: _shape(inner) for name, inner in value.items()})
+    if isinstance(value, list):
+        return repr(list(map(_shape, value)))
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+
+
+def _flat(path: str, value: Any) -> dict[str, Any]:
+    """Return the leaves of nested tables and lists, by dotted names."""
+    if isinstance(value, tuple | list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {path: value}
+    inner = (_flat(f"{path}.{key}" if path else str(key), value[key]) for key in value)
+    return {name: leaf for part in inner for name, leaf in part.items()}
+
+
+def _equals(name: str) -> str:
+    """Return a parameter's name with the sign before its value; bounds are in tables of their own."""
+    return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
+
+
+def _span(values: Sequence[Any]) -> str:
+    """Return a value, or the range of several numbers."""
+    if all(value == values[0] for value in values):
+        return repr(values[0])
+    return f"{min(values)} to {max(values)}"
+
+
+def _tells(run: RunSpec) -> dict[str, str]:
+    """Return the disclosure of each reply of a run.
+
+    It is from the reply's class if that is fedkernel's own, else from the plan, as its author's claim.
+    """
+    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
+    here |= {letter.__name__: reveals(letter) for kind in answers_of(run) for letter in kind.posts}
+    requests = [planned for step in run.plan or () for planned in step.requests]
+    replies = {planned.reply: planned.reveals for planned in requests}
+    letters = {name: text for planned in requests for name, text in planned.posts.items()}
+    texts = {name: here.get(name, f"(so its author says) {text}") for name, text in (replies | letters).items()}
+    return {f"{name}, sealed to peers" if name in letters else name: text for name, text in texts.items()}
+
+
+def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
+    """Return the requests that a run's client and the preceding steps answer; empty for a foreign client.
+
+    Only fedkernel's own clients are imported.
+    """
+    ours = own_names("clients")
+    pair = ours.get(run.pair or "", run.pair or "")
+    if pair not in ours.values():
+        return ()
+    preparing = () if run.prepares is None else PrepareClient.answers
+    return *preparing, *WidthClient.answers, *find(pair, KernelClient, "clients", "pair").answers
+
+
+def _fields(fields: Any) -> str:
+    return ", ".join(f"{name} = {_value(value)}" for name, value in fields.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{_fields(value)}}}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _line(text: str = "") -> None:
+    """Print a text as one line, whatever breaks a foreign author put into it."""
+    print_line(one_line(text))

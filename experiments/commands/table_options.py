@@ -1,0 +1,80 @@
+"""Options for reading a site's file, the same for every command."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedkernel import data
+from fedkernel.data import checks
+from fedkernel.ground import InputError, and_more
+
+if TYPE_CHECKING:
+    from fedkernel.data import SiteFile
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is left out; again for more.")]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Options for the format of a file."""
+
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="Of a .csv file: what stands between values, such as ; or tab. By default as it looks."),
+    ] = None
+    decimal: Annotated[
+        str | None, typer.Option(help="Of a .csv file: . or , before decimals; by default as it looks.")
+    ] = None
+    encoding: Annotated[
+        str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
+    ] = None
+    header: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a .csv or .xlsx file: the row with the names of the columns; by default 1."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Options for reading a site's table from its file."""
+
+    id: Id = None
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is kept out; again for more.")
+    ] = None
+    drop: Drop = None
+    columns: Annotated[
+        str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")
+    ] = None
+    form: Form = Form()
+
+    def of(self, path: Path) -> "SiteFile":
+        """Return the file at a path with these options; InputError where they contradict each other."""
+        columns = None if self.columns is None else data.listed(self.columns)
+        label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
+        return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
+
+
+def how_read(file: "SiteFile") -> str:
+    """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
+    return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""
+
+
+def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
+    """Return a file with a schema's columns in the schema's order.
+
+    Raises InputError if the file does not fit the schema; missing cells are allowed.
+    """
+    agreed = checks.read_schema(schema)
+    faults = [finding for finding in checks.compare(checks.look_at(file, 1), agreed) if finding.severity == "fault"]
+    if faults:
+        where = f" ({faults[0].where})" if faults[0].where else ""
+        raise InputError(
+            f"{file.path} is not as {schema} says: {faults[0].what}{where}{and_more(len(faults) - 1)}; allowed: a file "
+            f"in which fedkernel check {file.path} --against {schema} finds no fault of this kind"
+        )
+    return replace(file, columns=tuple(agreed.columns))

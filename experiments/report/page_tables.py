@@ -1,0 +1,167 @@
+"""Tables of a report's page: for each group of methods its answers, and then its costs."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from experiments.report.cells import NOTHING, count, settings, swept_of, with_spread, writer, written
+from experiments.results import RowPicture, Run, Summary, setting
+from fedkernel.models import MAIN, metric_of
+
+TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
+SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
+ROUNDED = 1e-12
+"""Metric means below this count as equal."""
+
+
+class Cell(NamedTuple):
+    """A figure's text, the number that rows are sorted by, and a mark for the column's best."""
+
+    text: str
+    value: float | None = None
+    best: bool = False
+
+
+class Table(NamedTuple):
+    """Table of a group of methods: headings after the method's name, and a row for each method and setting."""
+
+    group: str
+    headings: list[str]
+    rows: list[tuple[Summary, list[Cell]]]
+
+
+def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
+    """Return the tables of the methods' metrics, by group."""
+    tables = []
+    for group, same in by_group(summaries).items():
+        having = [name for name in metrics if any(s.metrics.get(name) for s in same)]
+        if having:
+            columns = {metric_of(name).heading: [_metric(s, name) for s in same] for name in having}
+            best = {metric_of(name).heading: _best(same, name) for name in having}
+            tables.append(_table(group, same, columns, best))
+    return tables
+
+
+def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
+    """Return the tables of the runs' costs, by group."""
+    tables = []
+    for group, same in by_group(summaries).items():
+        columns, best = {}, {}
+        for name, heading in TRAFFIC.items():
+            columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
+        for name in metrics:
+            if any(s.metrics.get(name) for s in same):
+                heading = metric_of(name).heading
+                columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
+        columns |= {heading: [_took(s, name) for s in same] for name, heading in SIZES.items()}
+        tables.append(_table(group, same, columns, best))
+    return tables
+
+
+def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """Group summaries of comparable methods, in order of first appearance."""
+    groups: dict[str, list[Summary]] = {}
+    for s in summaries:
+        groups.setdefault(s.group or "", []).append(s)
+    return groups
+
+
+def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
+    """Return method, setting and cluster sizes, largest first, of the runs with clusters.
+
+    For runs whose sites hold their own data, the sizes that the sites reported: by site, in steps.
+    """
+    rows = []
+    first = {(run.name, setting(run.point)): run.seed for run in reversed(runs)}
+    for run in runs:
+        picture = pictures.get(run.id)
+        if picture is not None and picture.sizes is not None:
+            sizes = ", ".join(count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
+            rows.append((run.name, setting(run.point), sizes))
+        elif run.seed == first.get((run.name, setting(run.point))) and (by_site := _sizes_by_site(run)):
+            texts = [f"{count(sum(own.values()))} ({', '.join(map(_at, own.items()))})" for own in by_site]
+            rows.append((run.name, setting(run.point), "; ".join(texts)))
+    return rows
+
+
+def _sizes_by_site(run: Run) -> list[dict[str, float]]:
+    """Return each cluster's rows by site, largest cluster first; empty if no site reported any."""
+    clusters: dict[str, dict[str, float]] = {}
+    for row in run.history:
+        for name, number in row.values.items():
+            match = re.fullmatch(r"cluster (\d+) at (.+)", name)
+            if match and number is not None:
+                site = re.search(r"site '(.+)'", match[2])
+                clusters.setdefault(match[1], {})[site[1] if site else match[2]] = number
+    return sorted(clusters.values(), key=lambda own: -sum(own.values()))
+
+
+def _at(site: tuple[str, float]) -> str:
+    return f"{site[0]} {count(site[1])}"
+
+
+def shown(s: Summary, name: str) -> str:
+    """Format a metric; the reference's own is marked as such."""
+    spread = s.metrics.get(name)
+    return (
+        "0 (reference)"
+        if name == MAIN and is_central(s) and spread and spread.low == spread.high == 0
+        else written(spread, name)
+    )
+
+
+def is_central(method: Summary | Run) -> bool:
+    """Return whether a method is a baseline with all data in one place."""
+    return method.kind == "baseline" and method.method.lower().startswith("central")
+
+
+def _table(
+    group: str, same: Sequence[Summary], columns: Mapping[str, Sequence[Cell]], best: Mapping[str, set[int]]
+) -> Table:
+    swept = swept_of(s.point for s in same)
+    rows = []
+    for place, s in enumerate(same):
+        figures = [cells[place]._replace(best=place in best.get(name, ())) for name, cells in columns.items()]
+        rows.append((s, [*map(Cell, settings(s.point, swept)), *figures, Cell(str(s.seeds), s.seeds)]))
+    return Table(group, [*swept, *columns, "seeds"], rows)
+
+
+def _metric(s: Summary, name: str) -> Cell:
+    """Format a metric, with its spread over the seeds where there is any."""
+    if (spread := s.metrics.get(name)) is None:
+        return Cell(NOTHING)
+    alone = replace(s, metrics={name: replace(spread, std=spread.std or None)})
+    return Cell(shown(alone, name), spread.mean)
+
+
+def _took(s: Summary, name: str) -> Cell:
+    """Format seconds, bytes or a count, of a run or a metric."""
+    if (spread := s.spread(name)) is None:
+        return Cell(NOTHING)
+    write = writer(name)
+    alone = write(spread.mean).startswith("<")  # too small for digits of a spread
+    return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
+
+
+def _best(same: Sequence[Summary], name: str) -> set[int]:
+    """Return the positions of the best strategies at each setting, to the precision of the displayed digits."""
+    metric, best = metric_of(name), set[int]()
+    if metric.better is None:
+        return best
+    points: dict[str, dict[int, float]] = {}
+    for place, s in enumerate(same):
+        spread = s.spread(name)
+        if s.kind == "strategy" and spread is not None and spread.mean == spread.mean:
+            points.setdefault(setting(s.point), {})[place] = spread.mean
+    for means in points.values():
+        first = (max if metric.better == "higher" else min)(means.values())
+        ties = {place for place, mean in means.items() if _digits(name, mean) == _digits(name, first)}
+        best |= ties if len(ties) < len(means) else set()
+    return best
+
+
+def _digits(name: str, mean: float) -> str:
+    if metric_of(name).cost:
+        return writer(name)(mean)
+    return "rounding" if abs(mean) < ROUNDED else metric_of(name).written(mean)

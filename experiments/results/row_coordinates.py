@@ -1,0 +1,77 @@
+"""Two coordinates, classes and clusters of a run's rows, stored beside its model for the report."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.results.rows import Run
+from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_whole
+
+MOST_ROWS = 2000
+"""Most rows that are drawn; of more, a fixed random sample of this size."""
+
+
+@dataclass(frozen=True)
+class RowPicture:
+    """Coordinates and groups of some rows, the same rows for all methods of a seed.
+
+    Attributes
+    ----------
+    points : ndarray of shape (n, 2)
+    classes : ndarray of shape (n,), or None
+        Texts, from the data.
+    clusters : ndarray of shape (n,), or None
+        Whole numbers, from the method.
+    sizes : ndarray of shape (k,), or None
+        Number of all rows in each cluster.
+    """
+
+    points: FloatArray
+    classes: AnyArray | None = None
+    clusters: AnyArray | None = None
+    sizes: AnyArray | None = None
+
+
+def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
+    """Write a run's picture."""
+    arrays = {name: array for name, array in vars(picture).items() if array is not None}
+    write_whole(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:
+    """Return the stored pictures by the run's id."""
+    pictures = {}
+    for run in runs:
+        if (path := _path(out, run.id)).exists():
+            with open_npz(path) as file:
+                pictures[run.id] = RowPicture(**file)
+    return pictures
+
+
+def chosen_rows(rows: int) -> npt.NDArray[np.intp]:
+    """Return the positions of the rows to draw, in order."""
+    if rows <= MOST_ROWS:
+        return np.arange(rows)
+    return np.sort(generator("drawn rows", rows).choice(rows, MOST_ROWS, replace=False))
+
+
+def along_two(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
+    """Return two coordinates of rows, (n, 2), from `coordinates` (n, s); None if there are fewer.
+
+    With `turn` they are the first two principal components of the coordinates, for those from clusters, which have no
+    order; else the first two coordinates.
+    """
+    if coordinates.ndim != 2 or min(coordinates.shape) < 2:
+        return None
+    if not turn:
+        return np.array(coordinates[:, :2], dtype=np.float64)
+    centred = coordinates - coordinates.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    return np.array(centred @ axes[:2].T, dtype=np.float64)
+
+
+def _path(out: Path, run_id: str) -> Path:
+    return out / "results" / run_id / "rows.npz"

@@ -1,0 +1,395 @@
+"""Execution of an experiment: runs the missing runs, records each, and writes the report."""
+
+import json
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.baselines import Baseline, Duration, cohort, timed
+from experiments.claims import Claim, check_claims
+from experiments.config import Experiment, Sites
+from experiments.report import write_report
+from experiments.results import (
+    Failure,
+    Run,
+    append_run,
+    in_order,
+    summary_of,
+    write_directions,
+    write_failures,
+    write_row_picture,
+    write_shapes,
+)
+from experiments.running.column_info import knowing_its_columns
+from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
+from experiments.running.planning import Planned, due, plan, study_of
+from experiments.running.row_projection import is_pictured, row_picture
+from fedkernel.data import labelled
+from fedkernel.engines import ENGINES, Engine
+from fedkernel.flower_apps import APPS
+from fedkernel.ground import AnyArray, InputError, ProtocolError, blas_threads, stack_rows
+from fedkernel.models import (
+    KernelKMeans,
+    KernelPCA,
+    Model,
+    compare_classes,
+    load_model,
+    over_clients,
+    own_metrics,
+    save_model,
+)
+from fedkernel.protocol.table_share import table_share
+from fedkernel.run import FailedRun, Result, remove_journal
+from fedkernel.wire import Job, Study
+
+log = logging.getLogger(__name__)
+
+SAME = 3
+"""Failed runs of one cause, with no finished run, after which the experiment stops."""
+
+AT_SITES = ("superlink",)
+"""Engines whose nodes may hold their own data, besides `fedkernel serve`."""
+
+Progress = Callable[[str, int, int], None]
+"""Callback with the name of the run just finished, the number of finished runs, and the total."""
+
+
+class Outcome(NamedTuple):
+    """Runs in the configuration's order, claims, ids of runs not begun or interrupted, and failures."""
+
+    rows: list[Run]
+    claims: list[Claim]
+    missing: list[str]
+    failed: list[Failure]
+
+    @property
+    def summary(self) -> str:
+        """One sentence about the failed runs; empty if none failed."""
+        total = len(self.rows) + len(self.missing) + len(self.failed)
+        return summary_of(self.failed, total) if self.failed else ""
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path,
+    *,
+    restart: bool = False,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> Outcome:
+    """Run all unfinished runs, write rows, models and the report, and return all rows and claims.
+
+    A failed run is recorded with its cause, and the next one begins. Raises InputError for anything wrong with the
+    configuration, its data or the folder, and where all runs fail for such a reason; ProtocolError if all runs fail for
+    other reasons; EngineError if the engine cannot go on.
+
+    Parameters
+    ----------
+    out : Path
+        Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
+        ``results/<id>/``, ``plots/``, ``report.html``.
+    restart : bool
+        Delete the experiment that the folder holds; other files in it stay.
+    engine : callable, optional
+        Runs a job, in place of the configuration's engine with its default options.
+    """
+    if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
+        source = experiment.source
+        raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
+    import sklearn.cluster  # noqa: F401, PLC0415 - here, and not within the seconds that the first run is said to take
+
+    with blas_threads(experiment.threads):
+        planned = plan(experiment)
+    rows = open_folder(out, experiment, restart)
+    write_shapes(out, planned[0].shapes, planned[0].dropped)
+    done = {row.id for row in rows}
+    for row in rows:
+        remove_journal(out / "results" / row.id)
+    study = study_of(experiment, planned)
+    failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
+    todo, failed = [run for run in planned if run.id not in done], list[Planned]()
+    try:
+        for run, row_or_failure in _carry_out(experiment, todo, study, out, engine):
+            if isinstance(row_or_failure, FailedRun):
+                failed.append(run)
+                before = failures.pop(run.id, None)
+                failures[run.id] = Failure.of(row_or_failure, run.method.name, run.point.values, run.seed, before)
+                write_failures(out / FAILURES, list(failures.values()))
+                log.info("run %s has failed: %s", run.id, row_or_failure.text, exc_info=row_or_failure.error)
+                if _is_hopeless(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
+                    break
+                continue
+            append_run(out / RUNS, row_or_failure)
+            if failures.pop(run.id, None) is not None:
+                write_failures(out / FAILURES, list(failures.values()))
+            remove_journal(out / "results" / row_or_failure.id)
+            rows.append(row_or_failure)
+            if progress is not None:
+                progress(row_or_failure.id, len(rows), len(planned))
+    except (InputError, ProtocolError) as error:
+        if not rows:
+            raise
+        finished = f"{len(rows)} of {len(planned)} runs are finished: fedkernel report {out}"
+        raise error.reworded(f"{error}; {finished}") from error
+    if not rows:
+        ours = [failures[run.id] for run in failed]
+        refused = all(failure.kind == InputError.__name__ for failure in ours)
+        raise (InputError if refused else ProtocolError)(summary_of(ours, len(planned)))
+    return conclude(experiment, rows, out)
+
+
+def _is_hopeless(
+    failed: Sequence[Planned], failures: Sequence[Failure], todo: Sequence[Planned], some_finished: bool
+) -> bool:
+    """Return whether the first runs all failed of one cause, at different settings if there are any."""
+    if some_finished or len(failed) < SAME or len({failure.cause for failure in failures}) > 1:
+        return False
+    tried, all_ = ({(run.method.name, run.point.suffix) for run in runs} for runs in (failed, todo))
+    return len(tried) >= min(SAME, len(all_))
+
+
+def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
+    """Check the claims against the finished runs, and write the report."""
+    outcome = judged(experiment, runs, out)
+    write_report(
+        out,
+        experiment,
+        outcome.rows,
+        claims=outcome.claims,
+        missing=outcome.missing,
+        failed=outcome.failed,
+        environment=environment(),
+    )
+    return outcome
+
+
+def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
+    """Check the claims against the finished runs; failures are read from the output folder."""
+    rows, failed = in_order(runs), failures_in(out, experiment, runs)
+    claims = check_claims(experiment.claim, rows, experiment.due, failed)
+    without = {failure.id for failure in failed}
+    return Outcome(rows, claims, [id_ for id_ in unfinished(experiment, runs) if id_ not in without], failed)
+
+
+def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
+    """Return the ids of the runs without a row: failed, or not begun."""
+    finished = {run.id for run in runs}
+    return [id_ for id_ in due(experiment) if id_ not in finished]
+
+
+def _carry_out(
+    experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
+) -> Iterator[tuple[Planned, Run | FailedRun]]:
+    """Yield each run's row, or its failure, as it ends: strategies through the engine, baselines here."""
+    references = References()
+    by_id = {run.id: run for run in todo if run.baseline is None}
+    if by_id:
+        job = Job(
+            runs=[run.spec for run in by_id.values()],
+            study=study,
+            signatures=experiment.data.signatures if isinstance(experiment.data, Sites) else [],
+            apps=APPS,
+            out=str((out / "results").resolve()),
+            deadline=experiment.deadline,
+            deadlines=experiment.deadlines,
+            quorum=experiment.quorum,
+            threads=experiment.threads,
+            journals=True,
+            go_on=True,
+        )
+        waiting = list(by_id)
+        # runs are sequential: an engine's error belongs to the next one
+        where = f"run {waiting[0]}: "
+        try:
+            for ended in (engine or ENGINES[experiment.engine])(job):
+                run = by_id[ended.run if isinstance(ended, FailedRun) else ended]
+                waiting.remove(run.id)
+                yield run, ended if isinstance(ended, FailedRun) else _row_or_why(run, references, out)
+                where = f"run {waiting[0]}: " if waiting else ""
+        except (InputError, ProtocolError) as error:
+            raise error.reworded(f"{where}{error}") from error
+    for run in todo:
+        if run.baseline is not None:
+            yield run, _row_or_why(run, references, out)
+
+
+def _row_or_why(run: Planned, references: "References", out: Path) -> Run | FailedRun:
+    """Return the row of a baseline or of a strategy's stored result, or the failure."""
+    try:
+        if run.baseline is not None:
+            return _baseline_row(run, run.baseline, references, out)
+        with blas_threads(run.point.experiment.threads):
+            return _strategy_row(run, references, out)
+    except Exception as error:
+        return FailedRun.of(run.id, error)
+
+
+class Reference(NamedTuple):
+    """An exact answer and its duration, with the thread count of a client."""
+
+    model: Model
+    duration: Duration
+
+
+class References:
+    """Cache of exact answers by data and method, for all runs that are compared with them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Reference] = {}
+
+    def of(self, run: Planned) -> Reference | None:
+        """Return the central answer of a run's method; None without one, or where none is wanted."""
+        experiment, strategy = run.point.experiment, run.strategy
+        if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
+            return None
+        key = repr(
+            (experiment.data, experiment.partition, experiment.prepare, run.seed, run.order, strategy.central_key)
+        )
+        if key not in self._known:
+            with blas_threads(experiment.threads):
+                self._known[key] = Reference(*timed(strategy.central, run.shards))
+        return self._known[key]
+
+
+def _strategy_row(run: Planned, references: References, out: Path) -> Run:
+    strategy = run.strategy
+    result = Result.load(out / "results" / run.id)
+    metrics, history = result.metrics, [dict(row) for row in result.history]
+    reference, shards = references.of(run), run.shards
+    if (known := knowing_its_columns(result, run)) is not result:
+        known.fitted.save(out / "results" / run.id / "model.npz")
+    _keep_pictures(run, [result.model], result.outputs, out)
+    stability, unmeasured = _stability(run, result.model, out)
+    metrics |= stability
+    if shards:  # else the sites hold the data
+        metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
+        metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
+    if members := cohort(run.tables):
+        metrics["table_share"] = table_share(result.ledger.floats_by_reader(), members)
+    if reference is not None:
+        _add_errors(history, strategy.judge_steps(result, shards, reference.model))
+    labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
+    if labels and run.classes is not None:
+        metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
+    phases: dict[str, float] = {}
+    for row in result.history:
+        phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
+    return Run(
+        **_common(run),
+        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel(history)}),
+        **result.ledger.totals(),
+        seconds=result.seconds,
+        phases=phases,
+        history=history,
+        model=f"results/{run.id}/model.npz",
+        findings=[*result.findings, *unmeasured, *_unlabelled(run)],
+    )
+
+
+def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
+    """Return the agreement of a run's clusters with those of the first seed, on all rows.
+
+    Sites that hold their own data compare themselves (`strategies.stability`). The first seed's own run has none; if
+    its result is missing, the second value is a sentence about it.
+    """
+    experiment, first = run.point.experiment, out / "results" / run.first / "model.npz"
+    here = experiment.evaluate and bool(run.shards)
+    if not here or not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0]:
+        return {}, []
+    if not first.exists():
+        return {}, [f"stability is not measured: run {run.first}, with the first seed, has no result"]
+    rows, other = stack_rows(list(run.shards)), load_model(first)
+    if not isinstance(other, KernelKMeans):
+        return {}, []
+    return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}, []
+
+
+def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
+    """Write the estimates' errors into the last history row of each iteration, or else into each round's."""
+    rows = {row["values"]["t"]: row for row in history if "t" in row.get("values", {})}
+    steps = list(rows.values()) or [row for row in history if row["round"] > 0]
+    for name, values in errors.items():
+        for row, value in zip(steps, values, strict=False):
+            row["values"] = {**row.get("values", {}), name: value}
+
+
+def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return means over outer iterations of floats and Lanczos iterations; empty without outer iterations."""
+    rows = [row for row in history if "t" in row.get("values", {})]
+    if not rows:
+        return {}
+    iterations = len({row["values"]["t"] for row in rows})
+    means = {"floats_up_per_iteration": sum(row["floats_up"] for row in rows) / iterations}
+    steps = {(row["values"]["t"], row["values"]["lanczos_step"]) for row in rows if "lanczos_step" in row["values"]}
+    return means | ({"lanczos_iterations": len(steps) / iterations} if steps else {})
+
+
+def _parallel(history: Sequence[Mapping[str, Any]]) -> float:
+    """Return the clients' computing seconds on separate machines: the sum over rounds of the slowest client's."""
+    return float(sum(row.get("slowest_seconds", 0.0) for row in history))
+
+
+def _baseline_row(run: Planned, baseline: Baseline, references: References, out: Path) -> Run:
+    experiment, reference, shards, classes = run.point.experiment, references.of(run), run.shards, run.classes
+    with blas_threads(experiment.threads):
+        done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
+    # the central answer was found before, for all runs that are compared with it
+    durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
+    own = [own_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
+    metrics = done.metrics | over_clients(own)
+    _keep_pictures(run, done.models, {}, out)
+    metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
+    path = f"results/{run.id}/model.npz"
+    save_model(done.model, out / path)
+    floats = baseline.floats_up(shards)
+    traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
+    seconds = sum(duration.clock for duration in durations)
+    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path, findings=_unlabelled(run))
+
+
+def _unlabelled(run: Planned) -> list[str]:
+    """Return the warning that some rows have no label; metrics that compare with labels leave them out."""
+    known = labelled([] if run.all_classes is None else run.all_classes)
+    if known.all():
+        return []
+    lacking = len(known) - int(known.sum())
+    return [f"{lacking:,} of {len(known):,} rows have no label: what compares with labels leaves them out"]
+
+
+def _keep_pictures(
+    run: Planned, models: Sequence[Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
+) -> None:
+    """Store the report's pictures: component directions where columns are pixels, and row coordinates."""
+    components = [model for model in models if isinstance(model, KernelPCA)]
+    if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
+        write_directions(out, run.id, directions)
+    if is_pictured(run) and (picture := row_picture(run, models[0], outputs)) is not None:
+        write_row_picture(out, run.id, picture)
+
+
+def _common(run: Planned) -> dict[str, Any]:
+    experiment, kind = run.point.experiment, "strategy" if run.baseline is None else "baseline"
+    return {
+        "id": run.id,
+        "name": run.method.name,
+        "kind": kind,
+        "method": run.method.method,
+        "parameters": json.loads(json.dumps(run.parameters)),
+        "point": run.point.values,
+        "seed": run.seed,
+        "engine": experiment.engine if kind == "strategy" else "none",
+        "clients": experiment.clients,
+        "group": run.method.group,
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the versions of packages and the number of processors."""
+    packages = {name: version(name) for name in ("fedkernel", "flwr", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages, "processors": str(os.cpu_count())}

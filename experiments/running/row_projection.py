@@ -1,0 +1,53 @@
+"""Two coordinates of each row for the report's pictures, for runs with all rows here."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from experiments.results import RowPicture, along_two, chosen_rows
+from experiments.running.planning import Planned
+from fedkernel.data import NO_LABEL, labelled
+from fedkernel.ground import AnyArray, stack_rows
+from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
+
+
+def is_pictured(run: Planned) -> bool:
+    """Return whether a run's rows are drawn: by the report's options, and for the first seed only."""
+    experiment = run.point.experiment
+    wanted = not run.point.values if experiment.report.rows is None else experiment.report.rows
+    return wanted and bool(run.shards) and run.seed == experiment.seeds[0]
+
+
+def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
+    """Return a model's row coordinates for the report; None if there are fewer than two.
+
+    An isolated baseline's `model` is client 0's, here with the rows of all clients; `outputs` are the simulated sites'.
+    """
+    labels: AnyArray | None = None
+    classes = run.all_classes
+    if isinstance(model, KernelPCA):
+        coordinates = model.embedding()
+        rows = len(coordinates)
+        drawn = chosen_rows(rows)
+        coordinates = coordinates[drawn]
+    elif isinstance(model, KernelKMeans | LandmarkPCA):
+        rows = sum(shard.shape[0] for shard in run.shards)
+        drawn = chosen_rows(rows)
+        coordinates = model.transform(stack_rows(list(run.shards))[drawn])
+        if isinstance(model, KernelKMeans):
+            labels = np.concatenate([model.predict(shard) for shard in run.shards])
+    else:
+        return None
+    if (points := along_two(coordinates, turn=isinstance(model, KernelKMeans))) is None:
+        return None
+    site_labels = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
+    if sum(map(len, site_labels)) == rows:
+        labels = np.concatenate(site_labels)
+    if labels is None and run.point.experiment.report.rows is None and classes is None:
+        return None  # by default no picture of points in one colour
+    picture = RowPicture(points)
+    if classes is not None and len(classes) == rows:
+        picture = replace(picture, classes=np.where(labelled(classes), classes.astype(str), NO_LABEL)[drawn])
+    return picture if labels is None else replace(picture, clusters=labels[drawn], sizes=np.bincount(labels))
