@@ -1,7 +1,7 @@
-"""What a run will ask of each client, before it does: which requests, in which order, how often, with which parameters.
+"""Plan of a run: the requests to each client, their order, number and parameters.
 
-It is plain data: a strategy writes it, a site that has approved it holds every request to it, and that site needs not
-one class of the strategy's for that.
+It is plain data: a strategy writes it, and a site that has approved it checks every request against it, without the
+strategy's classes.
 """
 
 import inspect
@@ -18,40 +18,40 @@ from fedkernel.numerics import KERNELS, Kernel
 from fedkernel.protocol.messages import Message, Request, Summed
 
 AT_MOST = "at most"
-"""What a number is called that a parameter may not exceed, in place of the parameter's value."""
+"""Key of a parameter's upper bound, in place of its value."""
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """A parameter that is a number, this large at most; None is not."""
+    """Upper bound of a numeric parameter; None does not satisfy it."""
 
     number: float
 
 
 class PlannedRequest(pydantic.BaseModel):
-    """One type of request.
+    """Request of a plan.
 
     Attributes
     ----------
     request : str
         The class.
     fields : dict
-        Parameters, as JSON has them, that are settled; in an inner table only those that stand there. A table
-        ``{"at most": number}`` bounds one. Others are free.
+        Fixed parameters, as JSON; of an inner table only the entries there are fixed. A table ``{"at most": number}``
+        bounds one. Others are free.
     sizes : dict of str to tuple of int or None
-        The largest shapes of its arrays, of those that are bounded; None: along this axis not.
+        The largest shapes of its bounded arrays; None: an axis without bound.
     reply : str
-        The class of what leaves.
+        The reply's class.
     reveals : str
-        What that tells, in a sentence.
+        What the reply reveals, in a sentence.
     arrays : dict of str to str
         The reply's arrays and their dimensions, such as ``N x k``.
     summed : bool
-        Whether coordinators only sum the replies up.
+        Coordinators only sum the replies up.
     seeded : bool
-        Whether the answer depends on numbers that the site draws from the run's seed.
+        The answer depends on numbers that the site draws from the run's seed.
     posts : dict of str to str
-        What letters to peers tell, by their class.
+        What letters to peers reveal, by their class.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -68,15 +68,15 @@ class PlannedRequest(pydantic.BaseModel):
 
 
 class Step(pydantic.BaseModel):
-    """Requests that come together, again and again, before the run goes on to its next step.
+    """Requests that come together, repeatedly, before the run goes on to its next step.
 
     Attributes
     ----------
     requests : tuple of PlannedRequest
     times : int
-        How often a client gets each of them, at most.
+        Largest number of times that a client gets each of them.
     instead_of : int
-        How many of the steps after it are left out once it has begun.
+        Number of steps after it that are left out once it has begun.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -87,7 +87,7 @@ class Step(pydantic.BaseModel):
 
 
 Plan = tuple[Step, ...]
-"""The steps of a run, each of which may be left out; none comes again once a later one has begun."""
+"""Steps of a run, in order, each optional; none comes again once a later one has begun."""
 
 
 def ask(
@@ -96,7 +96,7 @@ def ask(
     posts: Sequence[type[Message]] | None = None,
     **fields: Any,
 ) -> PlannedRequest:
-    """Return what a request of a class will be.
+    """Build the planned request of a request class.
 
     Parameters
     ----------
@@ -104,10 +104,9 @@ def ask(
     sizes : mapping of str to int, optional
         The largest sizes of named dimensions of its arrays.
     posts : sequence of type, optional
-        Those of its letters that are written with these fields; by default all that its class has.
+        Letter classes written with these fields; by default all of the request class.
     **fields
-        Values that its fields will have; `AtMost`; or tables as JSON has them, in which what is left out is left open,
-        such as `any_width` makes them.
+        Values of its fields; `AtMost`; or tables as JSON, whose missing entries are free, such as `any_width` makes.
     """
     if unknown := [name for name in fields if name not in kind.model_fields or name in kind.shapes()]:
         raise TypeError(f"{kind.__name__} has no parameter {unknown[0]}")
@@ -137,13 +136,9 @@ def ask(
 
 
 def most_of(fields: Mapping[str, Any], path: str) -> int | None:
-    """Return a whole number among a planned request's fields, or the most that it may be; None: it is open.
+    """Return an integer among a planned request's fields, or its upper bound; None: it is open.
 
-    Parameters
-    ----------
-    fields : mapping
-    path : str
-        Its name, after those of the tables that it stands in: ``features.n_features``.
+    `path`: its name, after those of the tables around it: ``features.n_features``.
     """
     value: Any = fields
     for name in path.split("."):
@@ -153,24 +148,25 @@ def most_of(fields: Mapping[str, Any], path: str) -> int | None:
 
 
 def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **more: Any) -> Step:
-    """Return the step of one request that comes once, as `ask` describes it."""
+    """Build the step of one request that comes once, from the arguments of `ask`."""
     return Step(requests=(ask(kind, sizes, **more),))
 
 
 def repeated(times: int, *requests: PlannedRequest) -> Step:
-    """Return the step of requests that come so often at most."""
+    """Build the step of requests that come at most so often."""
     return Step(requests=requests, times=times)
 
 
 def instead(step: Step, others: Plan) -> Plan:
-    """Return the plan of a step or, in its place, of others, where the data decide which: never of both."""
+    """Build the plan of a step or, in its place, of others: the data decide, and never both come."""
     return (step.model_copy(update={"instead_of": len(others)}), *others)
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return a kernel, or what is made of it and has it as its field ``kernel``, as JSON has it.
+    """Return the JSON of a kernel, or of an object with a field ``kernel``, with an unset width left open.
 
-    A width that is left to the data, or to a rule, is left open; `make` is then called with one of some width.
+    `make` builds the object from the kernel. A width set by the data or a rule is left open; `make` then gets some
+    width.
     """
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
@@ -181,7 +177,7 @@ def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel
 
 
 def _open_widths(table: Any) -> Any:
-    """Return a table in which the kernels that have a rule in place of a width say neither: it is left open."""
+    """Remove the width and its rule from each kernel of a table whose width is set by a rule."""
     if isinstance(table, list):
         return [_open_widths(value) for value in table]
     if not isinstance(table, Mapping):
@@ -192,9 +188,9 @@ def _open_widths(table: Any) -> Any:
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
-    """Return the sentences of a message's docstring that say what it tells: from the word "Reveals" on, or the first.
+    """Return the part of a message's docstring on what it reveals, from the word "Reveals" on, or all of it.
 
-    They end with the paragraph.
+    It ends before an Attributes section.
     """
     text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
     for word in ("Reveals", "reveals"):
@@ -204,20 +200,20 @@ def reveals(message: type[pydantic.BaseModel]) -> str:
 
 
 def is_seeded(plan: Plan | None) -> bool:
-    """Return whether answers depend on what sites draw from the run's seed; where there is no plan, they may."""
+    """Return whether answers depend on numbers that sites draw from the run's seed; without a plan, they may."""
     return plan is None or any(planned.seeded for step in plan for planned in step.requests)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a plan a client is.
+    """Position of a client in a plan.
 
     Attributes
     ----------
     step : int
-        The last whose requests came; -1: none has.
+        The last step with a request; -1: none yet.
     times : mapping of str to int
-        How often each of its requests came.
+        Number of times that each of its requests came.
     """
 
     step: int = -1
@@ -233,26 +229,26 @@ def advance(
     *,
     seeds: tuple[int, int] | None = None,
 ) -> Place:
-    """Return where in a plan a client is once it gets a request.
+    """Return the client's position in a plan after a request.
 
     Parameters
     ----------
     plan : tuple of Step
     place : Place
-        Where it is before.
+        The position before.
     request : str
         Its class.
     fields : mapping
-        Its parameters, as JSON has them.
+        Its parameters, as JSON.
     shapes : mapping of str to sequence of int
-        Of its arrays.
+        Its arrays' shapes.
     seeds : (int, int), optional
-        The run's seed as the plan has it, and the one that was drawn since: what a parameter ``seed`` must be then.
+        The plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``.
 
     Raises
     ------
     InputError
-        If that is not what comes next: one sentence that begins with the request.
+        If the plan has another request next: one sentence that begins with the request.
     """
     gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
     exhausted, different = "", ""
@@ -274,16 +270,12 @@ def advance(
 
 
 def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
-    """Raise InputError unless a plan says of each request what its class says, here, of it and of its reply.
+    """Raise InputError unless a plan describes each request and its reply as their classes do.
 
-    Who reads a plan would else read what its author likes. Sentences may differ between versions: those that are here
-    are to be shown.
+    Otherwise a reader of the plan would see whatever its author wrote. Sentences may differ between versions: show
+    those of the classes here.
 
-    Parameters
-    ----------
-    plan : tuple of Step
-    answers : sequence of type
-        The requests that a client answers.
+    `answers`: the requests that a client answers.
     """
     kinds = {kind.__name__: kind for kind in answers}
     for planned in (planned for step in plan for planned in step.requests):
@@ -313,7 +305,7 @@ def _difference(
     shapes: Mapping[str, Sequence[int]],
     seeds: tuple[int, int] | None,
 ) -> str:
-    """Return how a request differs from what was to be asked; empty: not at all."""
+    """Return the difference between a request and the planned one, or an empty text."""
     for path, value_planned, value in _pairs("", planned.fields, fields):
         is_seed = seeds is not None and path.rpartition(".")[2] == "seed" and value_planned == seeds[0]
         settled = seeds[1] if is_seed and seeds else value_planned
@@ -331,7 +323,7 @@ def _difference(
 
 
 def _pairs(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
-    """Return what is settled beside what there is, by dotted names."""
+    """Return the planned and the actual value of each fixed parameter, by dotted name."""
     pairs: list[tuple[str, Any, Any]] = []
     for name, value in planned.items():
         where, there = f"{path}{name}", fields.get(name)
