@@ -1,4 +1,4 @@
-"""What clusters are worth, by sums over the clients and on the coreset, and whether they coincide with sites."""
+"""Measures of clusters, by sums over the clients and on the coreset, and their coincidence with sites."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,14 @@ from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_
 from fedkernel.strategy import Measures
 
 LIKE_SITES = 0.5
-"""Normalised mutual information of clusters and sites from which a result says that they coincide."""
+"""Normalised mutual information of clusters and sites above which a result warns that they coincide."""
 
 AT_ONE_SITE, BEYOND, ENOUGH = 0.9, 1.5, 20
-"""Share of a cluster that one site holds, how many times the site's share of all rows that must be, and the rows that
-must be known of the cluster, to be named."""
+"""Thresholds for a warning about a cluster at one site.
+
+They are the share of the cluster that one site holds, its ratio to the site's share of all rows, and the cluster's rows
+that must be known.
+"""
 
 
 def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
@@ -29,8 +32,8 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     Measures
         ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
         ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes
-        that the clients tell. Left out is what means nothing, as a silhouette, or the sites, of one cluster. Nothing
-        but the silhouette is estimated from the coreset, whose points lie nearer to centres that were found from them
+        that the clients send. Figures without a meaning are left out, such as a silhouette, or the sites, of one
+        cluster. Only the silhouette is estimated from the coreset, whose points lie nearer to centres found from them
         than all rows do.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
@@ -55,15 +58,15 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
 
 
 def measuring_plan(kernel: AnyKernel) -> Plan:
-    """Return what `measure_clusters` asks."""
+    """Return the plan of `measure_clusters`."""
     return once(MeasureClusters, kernel=any_width(kernel)), once(CountClusters, step=CountClusters().step)
 
 
 def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
-    """Return in words which clusters coincide with sites.
+    """Return warnings about clusters that coincide with sites.
 
-    Those of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all rows; and all of
-    them where the normalised mutual information of clusters and sites is 0.5 or more.
+    They name clusters of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all
+    rows; and all clusters if the normalised mutual information of clusters and sites is 0.5 or more.
     """
     warnings = []
     rows = np.array([member.rows for member in members], dtype=np.float64)

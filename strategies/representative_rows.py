@@ -1,7 +1,7 @@
-"""Rows of the clients that represent all: scored by leverage, and drawn by that and by distance; sub-protocols.
+"""Sub-protocols that score the clients' rows by leverage, and draw rows by leverage and by distance.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016: algorithms 1 (disLS) and 2 (RepSample).
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
+2016: algorithms 1 (disLS) and 2 (RepSample).
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from strategies.landmarks import Drawn, LowRank, SketchSize
 def score_by_leverage(
     run: Run, embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize
 ) -> Protocol[FloatArray]:
-    """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
+    """Let the clients score their rows by leverage; a sub-protocol (algorithm 1, disLS).
 
     Two rounds. Up: M t (t + 1) / 2 floats, or of sketches t p from each client with 2 p rows or more, and M sums; down:
-    M t r, where r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: of the others
-    the clients, who sum the scores of a block of rows by its products, could not tell the scores from rounding errors.
+    M t r, where r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: along the
+    others the scores, which clients sum per block of rows by its products, would be rounding errors.
 
     Returns the sums of the clients' scores, (M,); the scores stay with the clients. ``columns`` is p; with "exact"
     clients send the products of their embedded rows.
@@ -43,7 +43,7 @@ def score_by_leverage(
 
 
 def leverage_plan(embedding: Mapping[str, Any], t: int, precision: Precision, columns: SketchSize) -> Plan:
-    """Return what `score_by_leverage` asks, with an embedding as JSON has it, to t coordinates at most."""
+    """Return the plan of `score_by_leverage`, with an embedding as JSON, to at most t coordinates."""
     common: dict[str, Any] = {"embedding": embedding, "precision": precision}
     points = once(MultiplyPoints, **common) if columns == "exact" else once(SketchPoints, **common, columns=columns)
     return points, once(ScoreRows, {"t": t, "r": t})
@@ -64,9 +64,9 @@ def representative_points(
     Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
     once up from its owner, and once down to each of the other clients; besides, M sums up.
 
-    Of ``totals``, the sums of the clients' scores, and `sizes`, the most rows that each draws, follows with the
-    generator how many each draws: different rows, where so many have a weight. Returns the rows of both draws, and
-    those of the last one, which only their owners have yet.
+    ``totals``, the sums of the clients' scores, `sizes`, the most rows that each draws, and the generator settle each
+    client's number of rows: different rows, if so many have a weight. Returns the rows of both draws, and those of the
+    last one, which only their owners have yet.
     """
     # Step 1: P, by leverage
     draws = {
@@ -94,7 +94,7 @@ def representative_points(
 
 
 def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int, by_distance: int) -> Plan:
-    """Return what `representative_points` asks, with an embedding as JSON has it."""
+    """Return the plan of `representative_points`, with an embedding as JSON."""
     most = AtMost(by_leverage)
     first = once(DrawByLeverage, samples=most, embedding=embedding, precision=step.precision)
     if by_distance == 0:
@@ -104,9 +104,9 @@ def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int
 
 
 def _shared_out(samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Draw how many of some samples each client makes, in proportion to the totals; clients with none are left out.
+    """Draw each client's number of samples, in proportion to the totals; leave out clients with none.
 
-    None makes more than it has rows: the rest falls to those that have some, again in proportion.
+    No client gets more than its rows: the rest falls to the others, again in proportion.
     """
     counts, most = np.zeros(len(totals), dtype=np.int64), np.where(totals > 0, rows, 0)
     while missing := min(samples, most.sum()) - counts.sum():

@@ -209,7 +209,7 @@ class Prepared(Reply):
 
 
 class TakePreparation(Request[Prepared]):
-    """Sends the preparation by which the site replaces its raw table.
+    """Sends the preparation of the raw table.
 
     A site cannot check that center and scale follow from all sites' sums. A coordinator that chooses the scales can
     make one column count alone, and learns of that column what the method reveals of a table with no other.

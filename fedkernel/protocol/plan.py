@@ -188,10 +188,7 @@ def _open_widths(table: Any) -> Any:
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
-    """Return the part of a message's docstring on what it reveals, from the word "Reveals" on, or all of it.
-
-    It ends before an Attributes section.
-    """
+    """Return a message's docstring from the word "Reveals" on, or all of it; it ends before an Attributes section."""
     text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
     for word in ("Reveals", "reveals"):
         if word in text:
