@@ -1,7 +1,6 @@
 """Client of decentralised kernel PCA by ADMM, with all requests to a node and all its replies and letters.
 
-Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022:
-algorithm 1, equations 10 to 13, assumption 2.
+Source: the paper of `strategies.admm_kpca`, algorithm 1, equations 10 to 13, assumption 2.
 
 A node's cell O_j is its neighbours and itself. The node holds their rows or random features of these, and the kernel
 blocks K_lm of all l and m in the cell. In an iteration a node l and its neighbour j exchange three vectors, with a

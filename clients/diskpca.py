@@ -1,7 +1,6 @@
 """Client of disKPCA, with all requests and replies; it sends raw rows, those that become landmarks.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
-2016: algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
+Source: the paper of `strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 
 A site reads its table a block of rows at a time and keeps two things per block, not per row: the products of the
 embedded rows, t (t + 1) / 2 floats, which give the block's sum of leverage scores for any scores that the coordinator

@@ -1,7 +1,6 @@
 """Client of DKPCA, with all requests to a site and all replies from it.
 
-Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Kernels, IEEE Signal Processing Letters
-2021, algorithm 1, step 1, and equation 4.
+Source: the letter of `strategies.dkpca`, algorithm 1, step 1, and equation 4.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,9 +40,8 @@ class LocalSpectrum(Reply):
 
     Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can. A reader with a few
     rows of the table can rebuild the others from it: with an RBF kernel up to the error of the truncation, with a
-    linear one exactly if the site has no more columns than D_m.
-
-    `vectors`, `values` (N, D_m). `omitted`: if asked: the next eigenvalue, the largest that is left out.
+    linear one exactly if the site has no more columns than D_m. `vectors`, `values` (N, D_m). `omitted`: if asked: the
+    next eigenvalue, the largest that is left out.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]

@@ -1,6 +1,6 @@
 """Client of federated kernel k-means, with its requests and replies beside those in kmeans.py.
 
-Source: A Communication Efficient Federated Kernel k-Means (2021): section 4, algorithm 1, theorem 4.
+Source: the paper of `strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
 
 In iteration t the site has W_t[m] = [A_t[m], B_t[m]] diag(w_t): D random features of its rows, which everyone draws
 from the same seed, and r_t columns from the iterations so far. Requests are about [A_t[m], B_t[m]]; the coordinator
@@ -338,7 +338,6 @@ class FKKMeansClient(KMeansClient):
         return A.__getitem__
 
     def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
-        """Return the features of an iteration, if they are kept."""
         drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
         return drawn if drawn is not None and str(drawn.draw) == ask.draw_of(t) else None
 
@@ -375,7 +374,6 @@ class FKKMeansClient(KMeansClient):
         return G
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
-        """Return [A_{t-1}, B_{t-1}] M."""
         B = Columns.load(self.memory).B
         if len(M) != ask.features.n_features + B.shape[1]:
             raise ProtocolError(

@@ -1,8 +1,7 @@
 """Client of distributed k-means of embedded rows, with all requests to a site and all replies from it.
 
-Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
-1. Methods whose clients embed their rows inherit these requests, as do methods that label new rows; with an embedding
-from a kernel, this is kernel k-means.
+Source: the paper of `strategies.kmeans`, algorithm 1. Methods whose clients embed their rows inherit these requests, as
+do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
 """
 
 from collections.abc import Mapping
@@ -89,10 +88,8 @@ class ClusterSums(Summed):
     """Sums over the site's rows for the clusters' objective: s + 3 floats.
 
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
-    feature space from the origin, all together; nothing of a single cluster.
-
-    `sum` (s,). `lengths`, `cost`, `total`: of squared lengths, of squared distances to the nearest centre, and of k(x,
-    x).
+    feature space from the origin, all together; nothing of a single cluster. `sum` (s,). `lengths`, `cost`, `total`: of
+    squared lengths, of squared distances to the nearest centre, and of k(x, x).
     """
 
     sum: Annotated[FloatArray, Shape("s")]
@@ -119,9 +116,8 @@ class ClusterSizes(Reply):
 
     Reveals how many of the site's rows are in each cluster, up to the step: fewer rows than that count as 0. The rows
     missing from the site's total are the sum that was rounded off all clusters together: only if that is nothing, or
-    the most it can be, are all sizes known exactly.
-
-    `sizes` (k,): rounded down. `step`: the one asked for, or the site's guard's, if that is larger.
+    the most it can be, are all sizes known exactly. `sizes` (k,): rounded down. `step`: the one asked for, or the
+    site's guard's, if that is larger.
     """
 
     sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
@@ -155,7 +151,6 @@ class SharedRows(Summed):
     step of 5 rows or more: fewer rows than that count as 0. With the clusters' own sizes, sent in either run in the
     same steps, more is known of the rounding: if a cluster is larger than its pairs together by all that rounding can
     take of these, they are known exactly. A coordinator that follows the protocol has only the sum over the sites.
-
     `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: largest rounding of each, 1 less
     than the step.
     """
@@ -297,7 +292,6 @@ class KMeansClient(KernelClient):
         return step if self.guards is None else max(step, self.guards.cell_rows)
 
     def _squared_lengths(self, kernel: AnyKernel) -> float:
-        """Return the sum of k(x, x) over the rows."""
         return float(kernel.diag(self.X).sum())
 
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:

@@ -1,7 +1,6 @@
 """Merge of the leading vectors of several clients, at a coordinator or at each peer.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: equations 13 and 15.
+Source: the paper of `strategies.vfedpca`, equations 13 and 15.
 """
 
 from collections.abc import Sequence
@@ -31,11 +30,9 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     """Return the weights of clients' vectors in a merge: equations 13 and 15.
 
     A vector with eigenvalue zero is no direction of its client's but the random start: its weight is 0. If no client
-    has an eigenvalue, all weights are equal.
-
-    `eigenvalues` (M, k): magnitudes count, for indefinite kernels such as a sigmoid. `scaling`: raise the weights of
-    the half of clients with the largest eigenvalues (several vectors: the largest sums), and lower the others'
-    (equation 15). Returns (M, k): their sum is 1 before scaling.
+    has an eigenvalue, all weights are equal. `eigenvalues` (M, k): magnitudes count, for indefinite kernels such as a
+    sigmoid. `scaling`: raise the weights of the half of clients with the largest eigenvalues (several vectors: the
+    largest sums), and lower the others' (equation 15). Returns (M, k): their sum is 1 before scaling.
     """
     sizes = np.abs(eigenvalues)
     clients = len(sizes)
@@ -55,12 +52,11 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     One vector each: equation 13, the weighted mean of the vectors at length 1, their signs aligned with those of the
     client with the largest eigenvalue. Several, a case that the paper leaves open: the k leading eigenvectors of
     ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k), since clients' directions need not be in
-    the same order. (For one vector this would multiply each weight by its cosine with the result.)
-
-    `pairs`: values (k,) and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors
-    (N, k), and non-increasing Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which settle the basis if weights are
-    equal. Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled up: vectors
-    without preference for any row, of value 0, take their places.
+    the same order. (For one vector this would multiply each weight by its cosine with the result.) `pairs`: values (k,)
+    and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors (N, k), and
+    non-increasing Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which settle the basis if weights are equal.
+    Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled up: vectors without
+    preference for any row, of value 0, take their places.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     if weights.shape[1] == 1:

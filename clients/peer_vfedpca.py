@@ -1,7 +1,6 @@
 """Client of VFedPCA and VFedAKPCA without a server, with all requests and all replies and letters.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5. The exact merge is block Lanczos on sums along a tree.
+Source: the paper of `strategies.vfedpca`, algorithm 5. The exact merge is block Lanczos on sums along a tree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,7 +108,6 @@ class SearchState(CarriesLetters, Finished):
     """Letters, and the state of the root's search; with the first product the mean of a kernel's values, as `Finished`.
 
     Reveals when the search ended, and whether it had converged, and how alike the site's rows are, all together.
-
     `state`: "unconverged": its products were used up. Of other sites "searching".
     """
 
@@ -127,10 +125,9 @@ class InTree(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
 class AddProducts(InTree[SearchState]):
     """Delivers the children's sums; asks the site to add its own product and write the sum to the parent.
 
-    The root takes a step of the search, and writes the next block, or the result, to the children.
-
-    `block`: "first": the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums.
-    `tol`, `most`: the search's, as in `block_krylov`; ``most`` products.
+    The root takes a step of the search, and writes the next block, or the result, to the children. `block`: "first":
+    the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums. `tol`, `most`:
+    the search's, as in `block_krylov`; ``most`` products.
     """
 
     posts: ClassVar = (SubtreeProduct, NextBlock)
@@ -283,7 +280,6 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             Block(block).save(self.memory)
 
     def _block(self, ask: AddProducts) -> FloatArray:
-        """Return the block to multiply."""
         N, k = self.X.shape[0], ask.n_components
         if ask.block == "kept":
             return Block.load(self.memory).block

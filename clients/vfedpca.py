@@ -1,7 +1,6 @@
 """Client of VFedPCA and VFedAKPCA, with all requests to a site and all replies from it.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
+Source: the paper of `strategies.vfedpca`, algorithms 2 and 3, equations 10 and 14.
 """
 
 from collections.abc import Callable, Iterator
@@ -203,10 +202,8 @@ class DirectionProducts(Summed):
     """Site's share of the new rows' products with the directions, and of these' variances: k (n_new + 1) floats.
 
     Reveals of each new row the combinations, by the directions, of its similarities to the training rows, and the
-    site's variance along each direction.
-
-    `products` (n_new, k): ``K_m(new, training) U``, centred as in training. `captured` (k,): ``u^T K_m u`` for each
-    direction, its squared length in feature space.
+    site's variance along each direction. `products` (n_new, k): ``K_m(new, training) U``, centred as in training.
+    `captured` (k,): ``u^T K_m u`` for each direction, its squared length in feature space.
     """
 
     products: Annotated[FloatArray, Shape("n_new", "k")]
@@ -232,10 +229,7 @@ def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
 
 @dataclass(frozen=True)
 class KernelMatrix(State):
-    """Kernel matrix of the site's columns.
-
-    `K` (N, N): centred if asked. `column_means` (N,): those before centring.
-    """
+    """Kernel matrix of the site's columns. `K` (N, N): centred if asked. `column_means` (N,): those before centring."""
 
     K: FloatArray
     column_means: FloatArray | None = None
@@ -372,7 +366,6 @@ class VFedPCAClient(NewRowsClient):
         return total
 
     def _squares(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        """Return the squared lengths of the table's rows."""
         return np.concatenate([squared_norms(X) for _, X in self._blocks(ask)])
 
     def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:

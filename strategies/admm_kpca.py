@@ -150,7 +150,6 @@ class ADMMKPCA(JudgesNodes):
     )
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         if self.exchange == "features" and isinstance(self.kernel, Linear):
             raise InputError("exchange = 'features' has no meaning with a linear kernel, whose features are the rows")
         if self.rho is not None and self.schedule == "paper":

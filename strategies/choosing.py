@@ -39,9 +39,8 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     It is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
     and Regression Trees, 1984). A silhouette needs at least two clusters, so it cannot find that there is none at all,
-    but is then small. The choice reports a silhouette below `WEAK`, and a number that is the limit.
-
-    ``rng`` returns the generator that k-means starts with: the same for every number of clusters.
+    but is then small. The choice reports a silhouette below `WEAK`, and a number that is the limit. ``rng`` returns the
+    generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))

@@ -17,8 +17,7 @@ LIKE_SITES = 0.5
 AT_ONE_SITE, BEYOND, ENOUGH = 0.9, 1.5, 20
 """Thresholds for a warning about a cluster at one site.
 
-They are the share of the cluster that one site holds, its ratio to the site's share of all rows, and the cluster's rows
-that must be known.
+They are the share of the cluster there, its ratio to the site's share of all rows, and the cluster's known rows.
 """
 
 
@@ -27,14 +26,10 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
 
     Up: M (s + 3) floats, which are summed, and M (k + 1); down none.
 
-    Returns
-    -------
-    Measures
-        ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
-        ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes
-        that the clients send. Figures without a meaning are left out, such as a silhouette, or the sites, of one
-        cluster. Only the silhouette is estimated from the coreset, whose points lie nearer to centres found from them
-        than all rows do.
+    Returns ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
+    ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes that
+    the clients send. Figures without a meaning are left out, such as a silhouette, or the sites, of one cluster. Only
+    the silhouette is estimated from the coreset, whose points lie nearer to centres found from them than all rows do.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
     replies = yield from to_all(CountClusters())

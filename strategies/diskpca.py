@@ -120,7 +120,6 @@ class DisKPCA(LandmarkStrategy):
     }
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self.check_components(self.n_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
         if not isinstance(self.kernel, Linear) and self.n_random_features < (self.embedding_size or 1):
             raise InputError(

@@ -118,7 +118,6 @@ class DKPCA(SolvesKernelMatrix):
     tags: ClassVar = Tags("eigenvectors_", orthonormal=True, signs=True, rotations=True, alone=True)
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self.check_components()
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')

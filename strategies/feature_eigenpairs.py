@@ -1,6 +1,6 @@
 """Sub-protocols for the eigenpairs of an FK k-means iteration: Lanczos with and without CEM, or the whole matrix.
 
-Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 and 4.2 and appendix B; theorem 4.
+Source: the paper of `strategies.fk_kmeans`, sections 4.1 and 4.2 and appendix B; theorem 4.
 """
 
 from dataclasses import dataclass
@@ -133,7 +133,6 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
 
 
 def _search(run: Run, size: int, step: IterationStep) -> Search:
-    """Return the search for a number of leading eigenpairs, or for all above a threshold."""
     start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
     most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
     if isinstance(step.wanted, int):

@@ -159,7 +159,6 @@ class FKKMeans(SizedFeatures):
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {}}
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self._features(RBF(gamma=1.0))
         self.check_clusters()
         if self.eigengap and self.dimensions <= self.most_clusters:

@@ -56,7 +56,6 @@ class SizedFeatures(KMeansStrategy):
 
     @property
     def _drawn(self) -> int:
-        """Number D of features that an iteration draws."""
         return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
 
     @property
@@ -158,14 +157,12 @@ class SizedFeatures(KMeansStrategy):
         return drawn if drawn <= KEPT else 0
 
     def _most_columns(self) -> list[int]:
-        """Return the largest number of columns of each iteration."""
         most = [self._most_drawn]
         for t in range(2, self._most_iterations + 1):
             most.append(most[0] + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
         return most
 
     def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
-        """Return whether the estimate of the kernel matrix reaches ``accuracy``."""
         if not self.accuracy or not moves:
             return False
         return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))

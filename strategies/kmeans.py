@@ -166,10 +166,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         )
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset.
-
-        Two rounds, s + k + 4 floats from each client.
-        """
+        """Measure the clusters on all rows and on the coreset. Two rounds, s + k + 4 floats from each client."""
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
@@ -243,19 +240,11 @@ class KMeansStrategy(ClusteringStrategy):
 
         With the model and the rows in one place no protocol is needed: ``model.predict(X)``.
 
-        Parameters
-        ----------
-        model : KernelKMeans
-            From `fit`.
-        shards : sequence of array-like, each (n_m, d)
-        new_shards : sequence of array-like, each (n_new_m, d)
-        prepare : Prepare, optional
-            As for `fit`, if tables are raw; no new row may be dropped.
+        - `model`: from `fit`.
+        - `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d).
+        - `prepare`: as for `fit`, if tables are raw; no new row may be dropped.
 
-        Returns
-        -------
-        list of ndarray, each of shape (n_new_m,)
-            The sites' outputs ``new_labels``.
+        Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
         """
         settings = RunSettings(clients=len(shards), deadline=deadline, prepare=prepare)
         _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)

@@ -1,7 +1,6 @@
 """Kernel PCA in the span of some rows: the low-rank step of disKPCA and its rivals, and their base class.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
-2016, algorithm 3 (disLR).
+Source: the paper of `strategies.diskpca`, algorithm 3 (disLR).
 """
 
 import dataclasses

@@ -1,8 +1,4 @@
-"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, for VFedPCA and its variants.
-
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on Feature-wise
-Distributed Data, arXiv 2203.01752.
-"""
+"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, for VFedPCA and its variants."""
 
 import math
 from abc import abstractmethod
@@ -82,7 +78,6 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return f"{ended}: the components may be far from the leading ones; allow more rounds, or a larger tol"
 
     def _means(self, cohort: Sequence[Member]) -> int:
-        """Return the number of floats for the finding on the width."""
         return len(cohort) if saturates(self.kernel) else 0
 
     def _local_memory(self, cohort: Sequence[Member]) -> int:

@@ -50,19 +50,12 @@ class ProjectsNewRows(KernelStrategy[KernelPCA]):
     ) -> FloatArray:
         """Project new rows, whose columns are split between the simulated sites like those of the training rows.
 
-        Parameters
-        ----------
-        model : KernelPCA
-            From `fit` on the same shards.
-        shards : sequence of ndarray, each (N, d_m)
-        new_shards : sequence of ndarray, each (n_new, d_m)
-        prepare : Prepare, optional
-            As for `fit`, if tables are raw; new rows must have as few empty cells as it allows, and none is dropped.
+        - `model`: from `fit` on the same shards.
+        - `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m).
+        - `prepare`: as for `fit`, if tables are raw; new rows must have as few empty cells as it allows, and none is
+          dropped.
 
-        Returns
-        -------
-        ndarray of shape (n_new, k)
-            In the space of the model's `embedding`; each method documents the kernel and the scale.
+        Returns (n_new, k) in the space of the model's `embedding`; each method documents the kernel and the scale.
         """
         settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
         return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]

@@ -65,14 +65,8 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
         """Return a node's components as a model, for projecting new rows there.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-            The node's own.
-        alpha : ndarray of shape (n, k)
-            The node's output of the run: ``result.outputs[j]["alpha"]`` of a simulated node.
-        seed : int
-            The run's.
+        `rows` (n, d): the node's own. `alpha` (n, k): its output of the run, ``result.outputs[j]["alpha"]`` of a
+        simulated node. `seed`: the run's.
         """
         X = check_matrix(rows, "rows")
         if alpha.ndim != 2 or len(alpha) != len(X):

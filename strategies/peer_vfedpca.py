@@ -101,7 +101,6 @@ class PeerVFedPCA(SumsAlongGraph):
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings without a meaning for this merge."""
         if self.merge == "exact" and self.relay:
             raise InputError('relay = true has no meaning with merge = "exact", whose sums are of all clients')
 

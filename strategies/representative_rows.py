@@ -1,7 +1,6 @@
 """Sub-protocols that score the clients' rows by leverage, and draw rows by leverage and by distance.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
-2016: algorithms 1 (disLS) and 2 (RepSample).
+Source: the paper of `strategies.diskpca`, algorithms 1 (disLS) and 2 (RepSample).
 """
 
 from collections.abc import Mapping
@@ -62,11 +61,10 @@ def representative_points(
     """Draw rows by leverage, and more by their distance to the span of those; a sub-protocol (algorithm 2, RepSample).
 
     Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
-    once up from its owner, and once down to each of the other clients; besides, M sums up.
-
-    ``totals``, the sums of the clients' scores, `sizes`, the most rows that each draws, and the generator settle each
-    client's number of rows: different rows, if so many have a weight. Returns the rows of both draws, and those of the
-    last one, which only their owners have yet.
+    once up from its owner, and once down to each of the other clients; besides, M sums up. ``totals``, the sums of the
+    clients' scores, `sizes`, the most rows that each draws, and the generator settle each client's number of rows:
+    different rows, if so many have a weight. Returns the rows of both draws, and those of the last one, which only
+    their owners have yet.
     """
     # Step 1: P, by leverage
     draws = {

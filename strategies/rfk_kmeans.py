@@ -50,7 +50,6 @@ class RFKKMeans(KMeansStrategy):
     tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self._features(RBF(gamma=1.0))
         self.check_clusters()
 

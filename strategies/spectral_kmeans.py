@@ -73,7 +73,6 @@ class SpectralKMeans(ClusteringStrategy):
     tags: ClassVar = dataclasses.replace(DisKPCA.tags, error="recover_error")
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self.check_clusters()
         if self.components.n_components == "auto":
             raise InputError(

@@ -16,10 +16,8 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
     """Compare the clusters of all rows with those of an earlier run; a sub-protocol, of one round, at the end.
 
     Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
-    5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`.
-
-    ``n_clusters`` is the most that either run has. ``stability`` is the adjusted Rand index, ``stability_error`` its
-    largest error.
+    5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`. ``n_clusters``
+    is the most that either run has. ``stability`` is the adjusted Rand index, ``stability_error`` its largest error.
     """
     shared = yield from to_sum(CompareClusters(run=earlier, n_clusters=n_clusters))
     missing = run.rows - float(shared.sizes.sum())

@@ -60,7 +60,6 @@ class UniformKPCA(LandmarkStrategy):
     tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self.check_components(self.n_landmarks, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size != "exact":
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')

@@ -59,7 +59,6 @@ from strategies.local_matrices import MeasuresPooledVariance, mean_of_clients
 
 
 def _apart(columns: FloatArray) -> FloatArray:
-    """Subtract from columns their means."""
     return np.asarray(columns - columns.mean(axis=0))
 
 
@@ -138,7 +137,6 @@ class VFedPCA(MeasuresPooledVariance):
     )
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
         self.check_components()
         if self.n_components == "auto" and self.merge != "exact":
             raise InputError(

@@ -134,7 +134,6 @@ class PrepareClient(KernelClient):
             return self._settle(fitted(self.prepare.within(self.X.names), self.X))
 
     def _has_larger(self, bound: float) -> bool:
-        """Return whether a number of the table is beyond a bound."""
         return any(bool((np.abs(column) > bound).any()) for column in self.X.columns.values() if not is_text(column))
 
     @contextmanager
@@ -217,6 +216,5 @@ def _counts(numbers: FloatArray) -> FloatArray:
 
 
 def _sum(numbers: FloatArray) -> FloatArray:
-    """Return the sums of the cells that hold a value."""
     total: FloatArray = np.nansum(numbers, axis=0)
     return total

@@ -28,9 +28,7 @@ class Cells(Summed):
 
     Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats. A
     reader of each site's own numbers has the value itself if a column has one there, so a site's guards refuse columns
-    with some values, but fewer than 5.
-
-    `counts`, `sums` (p,).
+    with some values, but fewer than 5. `counts`, `sums` (p,).
     """
 
     counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
@@ -65,9 +63,7 @@ class Squares(Summed):
 
     Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares: 2 p floats.
     With the counts they give mean and standard deviation. The first sum is about 0: it corrects the rounding of the
-    mean.
-
-    `deviations`, `squares` (p,).
+    mean. `deviations`, `squares` (p,).
     """
 
     deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
@@ -99,11 +95,9 @@ class Differences(Reply):
     """Columns that differ from all other sites' by more than chance explains, with three ratios each.
 
     Reveals which columns differ from all other sites' by more than chance explains, and of each of these three ratios:
-    3 floats, of two digits each. A site whose columns are like the others' sends none.
-
-    `columns` (f_m,): their places. `means`, `spreads` (f_m,): mean and standard deviation here, divided by the others'.
-    `gains` (f_m,): nats for each cell by which two normal distributions, one for this site, fit better than one for
-    all.
+    3 floats, of two digits each. A site whose columns are like the others' sends none. `columns` (f_m,): their places.
+    `means`, `spreads` (f_m,): mean and standard deviation here, divided by the others'. `gains` (f_m,): nats for each
+    cell by which two normal distributions, one for this site, fit better than one for all.
     """
 
     columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
@@ -141,9 +135,7 @@ class CellsBelow(Summed):
     Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats. A
     reader who chooses the thresholds, and sees each site's counts, learns the places of a column's values: all of them
     as exactly as the first thresholds divide its range, and those in one bin for each quantile as exactly as 32^9 parts
-    of it do. A site's guards let each request divide, for each quantile, one bin of the last.
-
-    `counts` (p, b).
+    of it do. A site's guards let each request divide, for each quantile, one bin of the last. `counts` (p, b).
     """
 
     counts: Annotated[FloatArray, Shape("p", "b", empty=True), Within(whole=True)]
@@ -172,7 +164,6 @@ class Extremes(Reply):
     """Least and greatest value of each column.
 
     Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
-
     `least`, `greatest` (p,): the largest number of a message and its negative if the site has no value.
     """
 
@@ -212,10 +203,9 @@ class TakePreparation(Request[Prepared]):
     """Sends the preparation of the raw table.
 
     A site cannot check that center and scale follow from all sites' sums. A coordinator that chooses the scales can
-    make one column count alone, and learns of that column what the method reveals of a table with no other.
-
-    `names`: of all columns, in their order. `flagged`: the columns with an indicator beside them. `fill`, `center`,
-    `scale` (p,): see `fedkernel.data.Preparation`.
+    make one column count alone, and learns of that column what the method reveals of a table with no other. `names`: of
+    all columns, in their order. `flagged`: the columns with an indicator beside them. `fill`, `center`, `scale` (p,):
+    see `fedkernel.data.Preparation`.
     """
 
     once = True

@@ -272,5 +272,4 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
 
 
 def _memory(cohort: Sequence[Member]) -> int:
-    """Return the bytes of a few copies of the largest table."""
     return 4 * FLOAT * max(member.rows * member.columns for member in cohort)

@@ -17,10 +17,9 @@ class _Ready(NamedTuple):
 class TableToPrepare:
     """Raw table, its usable rows, and the prepared table that was computed last.
 
-    Memory holds one prepared table beside the raw one; a run with another preparation replaces it.
-
-    `new`: rows that came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows;
-    None: all. Raises InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
+    Memory holds one prepared table beside the raw one; a run with another preparation replaces it. `new`: rows that
+    came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows; None: all. Raises
+    InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
     """
 
     def __init__(self, raw: RawTable, prepare: Prepare, new: RawTable | None = None) -> None:

@@ -240,29 +240,11 @@ class KernelClient(NumPyClient):
     def fit(
         self, parameters: Sequence[Array], config: Mapping[str, Scalar]
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
-        """Answer one request.
+        """Answer one request, and return the reply's arrays, the site's number of rows, and the reply's scalars.
 
-        Parameters
-        ----------
-        parameters : sequence of ndarray
-            The request's arrays, as `encode` orders them.
-        config : mapping
-            The request's scalars; ``round`` (optional) is named in errors, ``wire`` (optional) is the arrays'
-            precision.
-
-        Returns
-        -------
-        arrays : list of ndarray
-        num_examples : int
-            The number of rows of the site.
-        scalars : dict
-
-        Raises
-        ------
-        ProtocolError
-            If the request is unknown or malformed, or if the reply would not fit it.
-        TellableError
-            If the request does not fit the site's data.
+        `parameters`: the request's arrays, as `encode` orders them. `config`: its scalars; ``round`` (optional) is
+        named in errors, ``wire`` (optional) is the arrays' precision. Raises ProtocolError if the request is unknown or
+        malformed, or if the reply would not fit it; TellableError if the request does not fit the site's data.
         """
         name = config.get("message")
         if not isinstance(name, str) or name not in self.handlers:

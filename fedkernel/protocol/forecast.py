@@ -18,16 +18,10 @@ MEANINGS: tuple[Meaning, ...] = ("exact", "at most", "about")
 class Forecast:
     """Forecast of a run's rounds, floats and memory; forecasts of consecutive parts add up.
 
-    Attributes
-    ----------
-    rounds : int
-        As the ledger counts them: without the joining of the clients.
-    floats_up, floats_down : int
-        Of all clients in the whole run, as the ledger counts them: a letter goes up once and down once.
-    memory : int
-        Bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
-    meaning : {"exact", "at most", "about"}
-        Of rounds and floats; see `MEANINGS`.
+    - `rounds`: as the ledger counts them: without the joining of the clients.
+    - `floats_up`, `floats_down`: of all clients in the whole run; a letter goes up once and down once.
+    - `memory`: bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
+    - `meaning`: of rounds and floats; see `MEANINGS`.
     """
 
     rounds: int

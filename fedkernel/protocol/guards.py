@@ -73,45 +73,44 @@ class Guards:
     ----------
     table_share : float
         Numbers that may leave the site in a run for each entry of its table, to any one reader: the coordinator, or a
-        peer, whose letters count for itself. Of a sparse table the entries that are stored count. Numbers that follow
-        from the rows are equations for them: with as many as entries, known features or a few known rows give the
-        others (docs/privacy.md), and sums of all sites, which come site by site, count for each of them. Below, nothing
-        is proven: half as many leave room for what is known besides. Several runs on one table add up.
+        peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the rows are
+        equations for them: with as many as entries, known features or a few known rows give the others
+        (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
+        proven: half as many leave room for other knowledge. Several runs on one table add up.
     probed_share : float
-        Share of the rows that the dimension of all vectors together may have by which they are weighed in a run.
+        Largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     leverage : float
-        Of a row in the span of these vectors: the largest squared entry there of any vector of length 1. At 1 a
-        combination of the replies is about that row alone; at l, where rows are alike, the best guess of it is off by
-        sqrt(1 - l) of its length, 0.5 by default. Vectors one by one would not tell: those of a Hadamard matrix are as
-        flat as can be, and span all rows.
+        Largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a combination of the
+        replies is about that row alone; at l, if rows are alike, the best guess of it is off by sqrt(1 - l) of its
+        length, 0.5 by default. Single vectors would show nothing: those of a Hadamard matrix are as flat as can be, and
+        span all rows.
 
-        Honest runs reach (``python benchmarks/leverages.py``), where 4 clients share the columns of 178, 569 and 1797
+        Honest runs reach (``python benchmarks/leverages.py``), if 4 clients share the columns of 178, 569 and 1797
         rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64 on breast cancer, .02,
-        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, where a
+        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, since a
         pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on breast cancer as it
         is), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK k-means has .04 to
-        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. Where outliers give more than is allowed,
-        the method itself would show them, and the run is refused.
+        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. If outliers exceed the limit, the method
+        itself would show them, and the run is refused.
     coreset_share : float
-        Share of the rows that may be sampled into a coreset.
+        Largest share of the rows that may be sampled into a coreset.
     lone_rows : float
-        How many rows may be alone in their sum, in the mean, where rows are sketched into sums: such a sum shows its
+        Largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum shows its
         row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows, products
-        over all rows leave in their place, which strategies ask for by the size "exact".
+        over all rows leave in their place; strategies ask for these by the size "exact".
     group_rows : int
-        Rows that each local centre of a coreset stands for at least. Not so the weight of a sampled point, which is a
-        row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+        Fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in any case:
+        with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
     cell_rows : int
-        By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none. So many
-        values, too, and no fewer than ``table.min_rows``, a column has at least whose sum leaves, where tables are
-        prepared, or none.
+        Smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are prepared, a
+        column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
 
     Notes
     -----
-    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats, of which
-    each request reads and writes all: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000,
-    170 ms of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first
-    request with a kernel.
+    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats. Each
+    request reads and writes all of that: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000, 170 ms
+    of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first request
+    with a kernel.
     """
 
     table_share: Annotated[float, Field(gt=0, strict=True)] = TABLE_SHARE

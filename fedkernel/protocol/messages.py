@@ -73,17 +73,12 @@ class Shape:
     """Annotation of an array field: its dimensions by name, and its dtype.
 
     A field without dimensions, ``Annotated[float, Shape()]``, is a number: a float here, an array of one entry on the
-    wire, and counted among the message's floats as any other.
+    wire, and counted among the message's floats.
 
-    Parameters
-    ----------
-    *dimensions : str
-        One name per axis; names ending in ``_m`` may differ between clients. Of the clients' tables are N or n_m, d or
-        d_m, and n_new: rows, columns and new rows.
-    dtype : str
-        The one dtype allowed on the wire.
-    empty : bool
-        Whether an array without entries is one.
+    - `*dimensions`: one name per axis; names ending in ``_m`` may differ between clients. N or n_m, d or d_m, and n_new
+      are rows, columns and new rows of the clients' tables.
+    - `dtype`: the one dtype allowed on the wire.
+    - `empty`: an array without entries is allowed.
     """
 
     def __init__(self, *dimensions: str, dtype: str = "float64", empty: bool = False) -> None:
@@ -238,7 +233,6 @@ def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
 
 @cache
 def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
-    """Return the rules that a class declares for its arrays."""
     rules = {name: [m for m in field.metadata if isinstance(m, Rule)] for name, field in kind.model_fields.items()}
     return {name: of_field for name, of_field in rules.items() if of_field}
 
@@ -309,7 +303,6 @@ class Summed(Reply):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse fields that do not add up."""
         super().__pydantic_init_subclass__(**kwargs)
         shapes = cls.shapes()
         for name in cls.model_fields:

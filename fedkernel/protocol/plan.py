@@ -31,27 +31,14 @@ class AtMost:
 class PlannedRequest(pydantic.BaseModel):
     """Request of a plan.
 
-    Attributes
-    ----------
-    request : str
-        The class.
-    fields : dict
-        Fixed parameters, as JSON; of an inner table only the entries there are fixed. A table ``{"at most": number}``
-        bounds one. Others are free.
-    sizes : dict of str to tuple of int or None
-        The largest shapes of its bounded arrays; None: an axis without bound.
-    reply : str
-        The reply's class.
-    reveals : str
-        What the reply reveals, in a sentence.
-    arrays : dict of str to str
-        The reply's arrays and their dimensions, such as ``N x k``.
-    summed : bool
-        Coordinators only sum the replies up.
-    seeded : bool
-        The answer depends on numbers that the site draws from the run's seed.
-    posts : dict of str to str
-        What letters to peers reveal, by their class.
+    - `request`, `reply`: their classes.
+    - `fields`: fixed parameters, as JSON; of an inner table only the entries there are fixed. A table ``{"at most":
+      number}`` bounds one. Others are free.
+    - `sizes`: the largest shapes of its bounded arrays; None: an axis without bound.
+    - `reveals`: the facts that the reply reveals, in a sentence; `posts`: the same of letters to peers, by their class.
+    - `arrays`: the reply's arrays and their dimensions, such as ``N x k``.
+    - `summed`: coordinators only sum the replies up.
+    - `seeded`: the answer depends on numbers that the site draws from the run's seed.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -70,13 +57,8 @@ class PlannedRequest(pydantic.BaseModel):
 class Step(pydantic.BaseModel):
     """Requests that come together, repeatedly, before the run goes on to its next step.
 
-    Attributes
-    ----------
-    requests : tuple of PlannedRequest
-    times : int
-        Largest number of times that a client gets each of them.
-    instead_of : int
-        Number of steps after it that are left out once it has begun.
+    `times`: largest number of times that a client gets each of them. `instead_of`: number of steps after this one that
+    are left out once it has begun.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -98,15 +80,10 @@ def ask(
 ) -> PlannedRequest:
     """Build the planned request of a request class.
 
-    Parameters
-    ----------
-    kind : type
-    sizes : mapping of str to int, optional
-        The largest sizes of named dimensions of its arrays.
-    posts : sequence of type, optional
-        Letter classes written with these fields; by default all of the request class.
-    **fields
-        Values of its fields; `AtMost`; or tables as JSON, whose missing entries are free, such as `any_width` makes.
+    - `sizes`: the largest sizes of named dimensions of its arrays.
+    - `posts`: letter classes written with these fields; by default all of the request class.
+    - `**fields`: values of its fields; `AtMost`; or tables as JSON, whose missing entries are free, such as `any_width`
+      makes.
     """
     if unknown := [name for name in fields if name not in kind.model_fields or name in kind.shapes()]:
         raise TypeError(f"{kind.__name__} has no parameter {unknown[0]}")
@@ -205,12 +182,7 @@ def is_seeded(plan: Plan | None) -> bool:
 class Place:
     """Position of a client in a plan.
 
-    Attributes
-    ----------
-    step : int
-        The last step with a request; -1: none yet.
-    times : mapping of str to int
-        Number of times that each of its requests came.
+    `step`: the last step with a request; -1: none yet. `times`: number of times that each of its requests came.
     """
 
     step: int = -1
@@ -228,24 +200,11 @@ def advance(
 ) -> Place:
     """Return the client's position in a plan after a request.
 
-    Parameters
-    ----------
-    plan : tuple of Step
-    place : Place
-        The position before.
-    request : str
-        Its class.
-    fields : mapping
-        Its parameters, as JSON.
-    shapes : mapping of str to sequence of int
-        Its arrays' shapes.
-    seeds : (int, int), optional
-        The plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``.
+    - `place`: the position before.
+    - `request`, `fields`, `shapes`: its class, its parameters as JSON, and its arrays' shapes.
+    - `seeds`: the plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``.
 
-    Raises
-    ------
-    InputError
-        If the plan has another request next: one sentence that begins with the request.
+    Raises InputError if the plan has another request next: one sentence that begins with the request.
     """
     gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
     exhausted, different = "", ""
@@ -270,9 +229,7 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
     """Raise InputError unless a plan describes each request and its reply as their classes do.
 
     Otherwise a reader of the plan would see whatever its author wrote. Sentences may differ between versions: show
-    those of the classes here.
-
-    `answers`: the requests that a client answers.
+    those of the classes here. `answers`: the requests that a client answers.
     """
     kinds = {kind.__name__: kind for kind in answers}
     for planned in (planned for step in plan for planned in step.requests):

@@ -17,22 +17,13 @@ T = TypeVar("T")
 class Member:
     """Client of a run, as it introduced itself.
 
-    Attributes
-    ----------
-    client, node_id, rows, columns, new_rows : int
-        With a vertical partition and ids, `rows` are those that all sites have.
-    site : str or None
-        The name of its site.
-    names : tuple of str
-        Its columns' names; empty: none.
-    ids : bool
-        Its rows have ids.
-    sampled : int or None
-        Largest number of its rows that may be sampled into a coreset; None: any.
-    raw_columns : int or None
-        Columns of its own table, if `columns` are those of a prepared one.
-    left : int
-        Numbers that left it before the method began, for its preparation and widths.
+    - `rows`: with a vertical partition and ids, the rows that all sites have.
+    - `site`: the name of its site.
+    - `names`: its columns' names; empty: none.
+    - `ids`: its rows have ids.
+    - `sampled`: largest number of its rows that may be sampled into a coreset; None: any.
+    - `raw_columns`: columns of its own table, if `columns` are those of a prepared one.
+    - `left`: numbers that left it before the method began, for its preparation and widths.
     """
 
     client: int
@@ -62,13 +53,7 @@ class Member:
 class Run:
     """Input of a protocol: the clients as they were when the run began, the seed and the wire's precision.
 
-    Attributes
-    ----------
-    members : tuple of Member
-        In the order of the clients' numbers, which are 0 and up without gaps.
-    seed : int
-    wire : {"float64", "float32"}
-        Precision of arrays on the wire.
+    `members`: in the order of the clients' numbers, which are 0 and up without gaps. `wire`: precision of arrays there.
     """
 
     members: tuple[Member, ...]
@@ -112,7 +97,6 @@ class Round:
     summed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a value that is no request, such as a request's class."""
         if not isinstance(self.requests, Request | Mapping):
             raise TypeError(f"a round asks {self.requests!r}; allowed: a request, such as to_all(SumColumns())")
 
