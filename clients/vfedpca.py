@@ -221,8 +221,8 @@ class ProjectOntoDirections(LocalTable[DirectionProducts]):
 def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
     """Return means of shape (1, d) or (n, 1); the mean of equal numbers is exactly that number."""
     first, means = X.take([0], axis=axis), X.mean(axis=axis, keepdims=True)
-    perhaps = np.flatnonzero(first == X.take([-1], axis=axis))
-    equal = perhaps[(X.take(perhaps, axis=1 - axis) == first.take(perhaps, axis=1 - axis)).all(axis=axis)]
+    candidates = np.flatnonzero(first == X.take([-1], axis=axis))
+    equal = candidates[(X.take(candidates, axis=1 - axis) == first.take(candidates, axis=1 - axis)).all(axis=axis)]
     means.flat[equal] = first.flat[equal]
     return np.asarray(means)
 

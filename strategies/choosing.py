@@ -46,13 +46,15 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
-    worth = {len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette}
-    largest = max(worth.values(), default=Silhouette(-1.0, 0.0))
+    silhouettes = {
+        len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette
+    }
+    largest = max(silhouettes.values(), default=Silhouette(-1.0, 0.0))
     enough = largest.mean - largest.error
     sufficient = [division for division in divisions if division.silhouette and division.silhouette.mean >= enough]
     best = (sufficient or divisions)[0]
     k, value = len(best.centers), best.silhouette
-    listed = ", ".join(f"{number}: {worth[number].mean:.3f}" for number in sorted(worth))
+    listed = ", ".join(f"{number}: {silhouettes[number].mean:.3f}" for number in sorted(silhouettes))
     near = "the largest mean silhouette"
     if value != largest:
         near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"

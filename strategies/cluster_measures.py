@@ -39,7 +39,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     figures["calinski_harabasz"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
     if model.coreset_ is not None:
         labels, _ = assign(model.coreset_.points, model.centers_)
-        figures["silhouette"] = None if (worth := silhouette(model.coreset_, labels)) is None else worth.mean
+        figures["silhouette"] = None if (score := silhouette(model.coreset_, labels)) is None else score.mean
     sizes = np.array([reply.sizes for reply in replies])
     figures["site_nmi"] = site_agreement(sizes) if np.count_nonzero(sizes.sum(axis=0)) > 1 else None
     figures["smallest_cluster"] = float(sizes.sum(axis=0).min())

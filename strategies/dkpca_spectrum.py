@@ -93,17 +93,17 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
         return min(most + 1, rows) if next_too else most
 
-    def _certified(self, found: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
+    def _certified(self, full_model: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
         """Return the leading components, as many as set or chosen, with the certificate."""
-        most, rows = self.most_components, len(found.eigenvectors_)
+        most, rows = self.most_components, len(full_model.eigenvectors_)
         if not self._chooses(omitted):
-            model = found.first(most)
+            model = full_model.first(most)
         else:
-            share = 1.0 if self._bounded else float((found.eigenvalues_ if centred is None else centred)[0])
-            model = chosen(found, most, rows, centred, share * (omitted or 0.0))
+            share = 1.0 if self._bounded else float((full_model.eigenvalues_ if centred is None else centred)[0])
+            model = chosen(full_model, most, rows, centred, share * (omitted or 0.0))
         if omitted is None or not self.certificate:
             return model
-        bound = certified(found.eigenvalues_, model.n_components, rows, omitted)
+        bound = certified(full_model.eigenvalues_, model.n_components, rows, omitted)
         return dataclasses.replace(model, certificate_=bound)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:

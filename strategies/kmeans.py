@@ -175,8 +175,8 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
 
     def comparison_plan(self, earlier: str) -> Plan:
         """Return the request for the rows that clusters of both runs share."""
-        asked = CompareClusters(run=earlier, n_clusters=self.most_clusters)
-        return (once(CompareClusters, **dict(asked)),)
+        request = CompareClusters(run=earlier, n_clusters=self.most_clusters)
+        return (once(CompareClusters, **dict(request)),)
 
 
 class KMeansStrategy(ClusteringStrategy):

@@ -178,9 +178,9 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
     d = means.shape[1]
     count = min(POINTS, max(200, ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
-    which = np.searchsorted(np.cumsum(weights), places)
-    points = np.sqrt(variances[which]) * generator("points of groups", d).standard_normal((count, d))
-    points += means[which]
+    groups = np.searchsorted(np.cumsum(weights), places)
+    points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
+    points += means[groups]
     sigma = float(np.median(pdist(points)))
     # means and variances are rounded: those of rows that are the same differ by about eps of their length
     return sigma if sigma > 100 * EPS * float(np.median(np.linalg.norm(points, axis=1))) else 0.0
