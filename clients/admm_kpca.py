@@ -129,10 +129,7 @@ class PenaltyBound(CarriesLetters, Reply):
 
 
 class Likeness(Reply):
-    """Cosines in feature space of the node's start and each neighbour's, in order.
-
-    Reveals these cosines of the starts, between -1 and 1, one for every edge of the node.
-    """
+    """Cosines of the node's start with its neighbours'. Reveals these cosines, one for every edge of the node."""
 
     cosines: Annotated[FloatArray, Shape("p_m", empty=True), Within(-1 - ROUNDING, 1 + ROUNDING)]
 
@@ -236,10 +233,7 @@ class UpdateConsensus(Penalised[Letters]):
 
 
 class UpdateDirection(Penalised[Progress]):
-    """Delivers projections; asks for a and the multipliers (equations 12 and 13), and letters with both.
-
-    `dual`: use multipliers; without, they are set to 0 and stay so.
-    """
+    """Delivers projections; asks for a and, with `dual`, the multipliers (equations 12, 13), and letters with both."""
 
     posts: ClassVar = (Estimate,)
     dual: bool
@@ -412,7 +406,7 @@ class ADMMKPCAClient(PeerClient):
     def start_locally(self, ask: StartLocally) -> PenaltyBound:
         """Compute the kernel blocks of the cell, and the local solution."""
         kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
-        own = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
+        own = self._exchanged(ask)  # with its noise, so that the node's results fit the others'
         tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind, d=own.shape[1])} | {self.client: own}
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
@@ -461,7 +455,7 @@ class ADMMKPCAClient(PeerClient):
         starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.parts[self.client]
         products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
         parts = [cell.parts[peer] for peer in self.mail.neighbours]
-        # of a neighbour's start that is not of unit length there is no cosine
+        # a neighbour's start that is not of unit length has no cosine
         cosines = np.clip([starts[part] @ products[part] for part in parts], -1 - ROUNDING, 1 + ROUNDING)
         return Likeness(cosines=cosines)
 
@@ -524,7 +518,7 @@ class ADMMKPCAClient(PeerClient):
     def measure_kept(self, ask: MeasureKept) -> KeptVariance:
         """Project the node's original rows on the span of its components."""
         spectrum, alpha = FirstSpectrum.load(self.memory), Components.load(self.memory).alpha
-        # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in which coordinates the components are these
+        # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in whose coordinates the components are these
         basis = orthonormal_basis(np.sqrt(spectrum.values)[:, None] * (spectrum.vectors.T @ alpha))
         captured = float((np.square(basis) * spectrum.values[:, None]).sum())
         return KeptVariance(captured=captured, total=float(spectrum.values.sum()))
@@ -536,7 +530,7 @@ class ADMMKPCAClient(PeerClient):
             return noisy.load(self.memory).rows
         rows: FloatArray = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
         if ask.noise:
-            # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
+            # not from the run's seed, which the coordinator knows; once, since differences and means would undo it
             rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
 
@@ -585,8 +579,8 @@ class ADMMKPCAClient(PeerClient):
         """Add a, as a unit combination of the original rows, to the components found so far."""
         spectrum, components = FirstSpectrum.load(self.memory), Components.load(self.memory)
         values, V, P = spectrum.values, spectrum.vectors, components.directions
-        # of the rows the directions u found before were taken off: phi(X) a - u p^T a, where p = phi(X)^T u, and of u
-        # the node has the projection phi(X) K^-1 p
+        # earlier directions u were taken off the rows: phi(X) a - u p^T a, p = phi(X)^T u; the node's part of u is
+        # the projection phi(X) K^-1 p
         a = Direction.load(self.memory).a
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))

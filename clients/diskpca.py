@@ -531,7 +531,7 @@ class DisKPCAClient(KernelClient):
         K = kernel.gram(P)
         basis = whitening(K, tol).astype(precision)
         values = kernel.against(P, precision)
-        floor = tol * float(np.linalg.norm(K, 2))  # what the basis leaves out of the landmarks themselves
+        floor = tol * float(np.linalg.norm(K, 2))  # error of the basis at the landmarks themselves
 
         def distances(block: Rows) -> FloatArray:
             lengths = kernel.diag(block)

@@ -80,10 +80,7 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
 
 
 class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
-    """Asks for the leading eigenpairs of the site's part of the kernel matrix.
-
-    `omitted`: also for the largest eigenvalue that is left out.
-    """
+    """Asks for leading eigenpairs of the site's part of the kernel matrix; `omitted`: for the next eigenvalue, too."""
 
     kernel: Kernel
     omitted: bool = False
@@ -203,10 +200,7 @@ class DKPCAClient(NewRowsClient):
         )
 
     def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
-        """Solve the eigenproblem of X_m X_m^T in (N, d_m), with centred columns.
-
-        Centring changes no distance, and saves one pair.
-        """
+        """Solve X_m X_m^T's eigenproblem in (N, d_m), columns centred, which changes no distance and saves a pair."""
         pairs = self._solve(ask, _Problem.of_products(self.X - self.X.mean(axis=0)))
         return LocalProducts(vectors=pairs.vectors, values=pairs.values)
 
@@ -214,7 +208,7 @@ class DKPCAClient(NewRowsClient):
         if ask.epsilon is not None:
             return problem.above(ask.epsilon)
         check_at_most("local_components", ask.n_components or 1, self.X.shape[0])
-        # Pairs beyond the rank are zero and not worth sending.
+        # Pairs beyond the rank are zero.
         return problem.leading(min(ask.n_components or 1, problem.rank))
 
     def project_new_rows(self, ask: ProjectNewRows) -> Projections:

@@ -41,10 +41,7 @@ from fedkernel.protocol import (
 )
 
 KEPT = 2**26
-"""Largest size in bytes of random features that a site keeps between two messages; more are computed again.
-
-The same limit holds for its rows in float32, if features are of that.
-"""
+"""Largest size in bytes of random features, or of rows in float32, that a site keeps between two messages."""
 
 PIECE = 256
 """Rows whose products of float32 are summed in float32; the sums of these pieces are summed in float64."""
@@ -61,10 +58,7 @@ def rounding_of(precision: Precision) -> float:
 
 
 class OfFeatures(Request[ReplyT], Generic[ReplyT]):
-    """Base of the requests of iteration t, with its random features.
-
-    ``precision`` is that of the features; sums over rows and all that is sent are float64.
-    """
+    """Base of the requests of iteration t: its random features and their ``precision``; sums are in float64."""
 
     features: RandomFeatures
     t: Count
@@ -321,7 +315,7 @@ class FKKMeansClient(KMeansClient):
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
         Embedding(ask.embedding).save(self.memory)
-        DrawnFeatures.forget(self.memory)  # which nobody needs again
+        DrawnFeatures.forget(self.memory)  # no longer needed
         return Receipt()
 
     def _features(self, ask: OfFeatures[ReplyT]) -> Callable[[slice], FloatArray]:
@@ -366,7 +360,7 @@ class FKKMeansClient(KMeansClient):
                 part += piece.T @ piece
             return part
 
-        # One thread alone where its products take more than its rows do
+        # One thread if the products take more than the rows
         for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
             G += part
         if A is not None:
@@ -380,7 +374,7 @@ class FKKMeansClient(KMeansClient):
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
             )
         drawn = self._drawn(ask, ask.t - 1)
-        DrawnFeatures.forget(self.memory)  # which nobody needs again
+        DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:
             return advance(drawn.A, B, lambda A: A, M)
         return advance(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)

@@ -34,7 +34,7 @@ SMALL_CELL = 5
 
 
 class LocalCost(Reply):
-    """Sum of squared distances of the site's embedded rows to its own k centres: 1 float.
+    """Sum of the embedded rows' squared distances to the site's k centres: 1 float.
 
     Reveals how far apart the site's rows are, all together.
     """

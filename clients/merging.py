@@ -40,7 +40,7 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     votes = np.sign(sizes) if rule == "average" else sizes / (sizes.max() or 1.0)
     weights = votes / votes.sum() if votes.any() else np.full(votes.shape, 1 / votes.size)
     if scaling:
-        # One factor for all vectors of a client: what it sends is a matrix, whose equal eigenvalues have any basis
+        # One factor for all vectors of a client: equal eigenvalues of its matrix have any basis
         rank = np.argsort(np.argsort(-sizes.sum(axis=1), kind="stable"))
         weights = weights * np.where(rank < (clients + 1) // 2, 1 + 1 / clients, 1 - 1 / clients)[:, None]
     return np.asarray(weights)
@@ -73,8 +73,5 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
 
 
 def moved(vectors: FloatArray, last: FloatArray) -> bool:
-    """Return whether a merge spans another subspace than the last by more than rounding, both (N, k).
-
-    If not, the last one is sent again: a site's guards would count any difference as one more direction.
-    """
+    """Return whether a merge spans another subspace than the last, both (N, k); if not, the last is sent again."""
     return sin_theta_error(last, vectors) > ROUNDING**2

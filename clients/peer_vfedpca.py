@@ -244,7 +244,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             blocks, products = np.hstack([before.blocks, blocks]), np.hstack([before.products, products])
             widths = np.concatenate([before.widths, widths])
         Searched(blocks, products, widths).save(self.memory)
-        # in one order in memory, wherever that was since: another one gives other last bits
+        # always C order in memory: another order gives other last bits
         parts = ([*map(np.ascontiguousarray, np.split(X, np.cumsum(widths)[:-1], axis=1))] for X in (blocks, products))
         seen = list(zip(*parts, strict=True))
         try:

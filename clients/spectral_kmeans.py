@@ -29,10 +29,7 @@ from fedkernel.protocol import Receipt
 
 
 class SpectralKMeansClient(DisKPCAClient, KMeansClient):
-    """Client of spectral clustering, which clusters its rows' coordinates along the components.
-
-    Memory between rounds: besides disKPCA's, the coordinates, n_m k floats.
-    """
+    """Client of spectral clustering; memory between rounds: disKPCA's, and the rows' coordinates, n_m k floats."""
 
     answers = (
         *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),

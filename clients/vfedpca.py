@@ -237,10 +237,7 @@ class KernelMatrix(State):
 
 @dataclass(frozen=True)
 class UpdatedMatrix(State):
-    """Site's matrix after the update of equation 14, ``basis core basis^T``.
-
-    `basis` (N, k): orthonormal columns. `core` (k, k).
-    """
+    """Site's matrix after equation 14, ``basis core basis^T``: orthonormal `basis` (N, k), and `core` (k, k)."""
 
     basis: FloatArray
     core: FloatArray
@@ -280,7 +277,7 @@ class VFedPCAClient(NewRowsClient):
         product = self._local(ask)(ask.block)
         least = ROUNDED * self._total(ask) if ask.kernel is None else CANCELLED * self._squared_lengths(ask, ask.kernel)
         if frobenius_norm(product) <= least * float(np.linalg.norm(ask.block)):
-            product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
+            product = np.zeros_like(product)  # rounding of zero is no product of a semidefinite matrix
         return Product(product=product)
 
     def finish(self, ask: Finish) -> Finished:
@@ -332,7 +329,7 @@ class VFedPCAClient(NewRowsClient):
             start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
         scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
-        # what rounding has left below 0 of an eigenvalue that cannot be is 0
+        # rounding below 0 of a semidefinite matrix's eigenvalue is 0
         return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
     def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
@@ -380,7 +377,7 @@ class VFedPCAClient(NewRowsClient):
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
                 if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
-                    K[:] = 0.0  # but for rounding, which must have no vote
+                    K[:] = 0.0  # only rounding, which must not count in the merge
             KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
 
@@ -431,7 +428,7 @@ class VFedPCAClient(NewRowsClient):
         else:
             KU = self._local(ask)(U)
         inner = transposed_product(U, KU)
-        # in the order that it has where memory was moved: another one gives other last bits
+        # C order, as after a move of the memory: another order gives other last bits
         basis = np.ascontiguousarray(orthonormal_basis(KU))
         R = transposed_product(basis, KU)
         core = R @ pinvh((inner + inner.T) / 2) @ R.T

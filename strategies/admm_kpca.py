@@ -139,7 +139,7 @@ class ADMMKPCA(JudgesNodes):
     places: ClassVar[tuple[str, ...]] = ("central", "isolated", "pooled")
     tags: ClassVar = Tags(
         "alpha",
-        order=False,  # neighbours are who comes before and after
+        order=False,  # a client's number decides its neighbours
         pooled=False,
         signs=True,
         rotations=True,
@@ -193,7 +193,7 @@ class ADMMKPCA(JudgesNodes):
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
         edges = sum(map(len, peers))
-        # a number a row, on every edge
+        # one number per row on every edge
         on_edges = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))
         up = on_edges * width + (more + 1) * (on_edges + M + edges + T * (3 * on_edges + 2 * M)) + more * on_edges
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
@@ -210,7 +210,7 @@ class ADMMKPCA(JudgesNodes):
         cell = {"cell_m": 1 + max(map(len, peers))}
         iterations = []
         for (own, others), alike in itertools.groupby(self._penalties(0.0)):
-            rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else it follows from the data
+            rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else from the data
             update = ask(UpdateConsensus, cell, **rho), ask(UpdateDirection, **rho)
             iterations.append(repeated(len(list(alike)), *update))
         start = once(StartLocally, features=features, kernel=kernel, **self._start_fields())
@@ -234,7 +234,7 @@ class ADMMKPCA(JudgesNodes):
         courses = []
         for component in range(1, self.n_components + 1):
             if component > 1:
-                # The component found is taken off, and the local solutions of what is left are the start
+                # The last component is taken off, and the local solutions of the rest are the start
                 yield from mail.to_all(ShareDirection())
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
@@ -266,7 +266,7 @@ class ADMMKPCA(JudgesNodes):
         for t, (own, others) in enumerate(penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
             values: dict[str, float] = {"component": component, "t": t}
-            # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
+            # Equations 10 and 11; the first iteration has starts, whose signs are made to agree
             if t == 1:
                 requests = {j: UpdateConsensus(signs=own_signs, **rho) for j, own_signs in enumerate(signs)}
                 yield from mail.to_each(requests, **values)

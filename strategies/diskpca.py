@@ -137,10 +137,7 @@ class DisKPCA(LandmarkStrategy):
 
     @property
     def named_landmarks(self) -> int | None:
-        """Number of landmarks |Y|, if the user sets it, or None.
-
-        Rows in the span of the first draw are not drawn by distance.
-        """
+        """Number of landmarks |Y|, if set; rows in the span of the first draw are not drawn by distance."""
         return None if self.n_adaptive is None else self._by_leverage + self.n_adaptive
 
     @property

@@ -186,7 +186,7 @@ class DKPCA(SolvesKernelMatrix):
         it is their share of all clients' largest eigenvalues, and taken as the matrix's share.
         """
         total, threshold = 0.0, self._asked()[1].get("epsilon", 1.0)
-        if len(uploads) < len(members):  # clients were lost, and which the replies do not say
+        if len(uploads) < len(members):  # clients were lost; the replies do not name them
             members = [max(members, key=lambda member: member.columns)] * len(uploads)
         for up, member in zip(uploads, members, strict=True):
             rank = member.rows if self._elementwise else min(member.rows, member.columns)
@@ -201,7 +201,7 @@ class DKPCA(SolvesKernelMatrix):
             F = np.hstack([up.vectors * np.sqrt(np.maximum(up.values, 0)) for up in uploads])
             if self.kernel.vertical == "sum":
                 return self._solve_factor(F, omitted)
-            # F's rows are as far apart as the clients' rows are, up to the truncation.
+            # Distances of F's rows are those of the clients' rows, up to the truncation.
             return dataclasses.replace(self._solve_gram(self.kernel.gram(F), omitted), coordinates_=F)
         return self._solve_gram(self._rebuilt(uploads), omitted)
 
@@ -226,7 +226,7 @@ class DKPCA(SolvesKernelMatrix):
             total = yield from to_sum(ProjectNewRows(vectors=model.eigenvectors_))
             products = total.products
             if model.column_means_ is not None:
-                # V is orthogonal to the ones, so of the centring only the column means remain.
+                # V is orthogonal to the ones: only the column means remain of the centring.
                 products = products - model.column_means_ @ model.eigenvectors_
             return model.scale(products)
         rows = yield from to_all(ComputeKernelRows(kernel=model.kernel))

@@ -146,7 +146,7 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
             figures["local_components"] = sent / (len(shards[0]) + 1)
         if reference is None:
             return figures
-        if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
+        if self.n_components == "auto":  # compare the chosen number only
             D, own = result.model.n_components, self.local_components or self.most_components
             fields = {"n_components": D, "max_components": None, "local_components": own}
             settled = dataclasses.replace(self, **fields)  # type: ignore[type-var]

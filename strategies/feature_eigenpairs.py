@@ -59,10 +59,7 @@ class IterationStep:
 def eigenpairs(
     run: Run, step: IterationStep, B: FloatArray | None, solver: Solver
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return the eigenvalues l and vectors v of W^T W, and with B the vectors u of W W^T.
-
-    `B`: if the coordinator has it, else None.
-    """
+    """Return eigenvalues l and vectors v of W^T W, and with the coordinator's B the vectors u of W W^T."""
     if B is not None:
         (values, U), V = yield from of_rows(run, step, B)
         return values, V, U
@@ -114,13 +111,13 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
     sums: list[FloatArray] = []
 
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
-        # Steps 1 to 3: every client sums its features up
+        # Steps 1 to 3: every client sums its features
         parts = enumerate(divided(run, c[:, 0]))
         requests = {client: SumFeatures(**step.drawn, vector=part) for client, part in parts}
         total = yield from to_sum(requests, **step.figures, lanczos_step=number)
         basis.append(c)
         sums.append(total.sums)
-        # Steps 4 and 5: and combines them
+        # Steps 4 and 5: every client combines them
         ask = CombineFeatures(**step.drawn, vector=total.sums)
         combined = yield from to_all(ask, **step.figures, lanczos_step=number)
         AAc = np.concatenate([reply.values for reply in combined])[:, None]
@@ -134,7 +131,7 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
 
 def _search(run: Run, size: int, step: IterationStep) -> Search:
     start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
-    most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
+    most = min(size, len(step.weights) + 1)  # W's rank, and the start
     if isinstance(step.wanted, int):
         return block_krylov(start, min(step.wanted, size), tol=step.tol, max_steps=most)
     return block_krylov_above(start, step.wanted, tol=step.tol, max_steps=most)

@@ -95,7 +95,9 @@ class SizedFeatures(KMeansStrategy):
         members, left = list(cohort), []
         for place, member in enumerate(cohort):
             most = most_numbers(member.entries) - (member.left or columns + 2) - beside
-            sampled = min(member.rows, self.coreset_size or CORESET)  # whatever sites allow, or D would hang on that
+            sampled = min(
+                member.rows, self.coreset_size or CORESET
+            )  # whatever sites allow, so that D does not depend on it
             if self.coreset_size is None:
                 sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)

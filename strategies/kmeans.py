@@ -49,14 +49,14 @@ def distributed_kmeans(
     than a quarter of any client's rows, the default of sites' guards. With `choose`, there are from 2 to k clusters, by
     `best_division`, without more requests. The labels stay at the clients.
     """
-    # Round 1: every client clusters its own rows and replies how well that went
+    # Round 1: every client clusters its own rows and replies the cost
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
     size, most = shares(run.members, coreset_size)
     counts = allot(np.array([reply.cost for reply in solved]), size, most)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
-    # Round 3: the centres of the weighted union, by which the clients label their rows
+    # Round 3: the clients label their rows by the centres of the weighted union
     weights = np.concatenate([reply.weights for reply in coresets])
     coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
     if choose:

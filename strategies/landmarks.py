@@ -95,7 +95,7 @@ class Drawn:
         Rows are refused if other clients' products with them would be too large to send, or lost to rounding.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
-        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # of entries, dense or sparse
+        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # absolute entries, dense or sparse
         largest = {client: float(own.max()) for client, own in sizes.items()}
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
@@ -134,10 +134,7 @@ class Allotment:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Common parameters of the steps of the low-rank approximation.
-
-    Directions whose squared length is below ``tol`` of the largest are left out of the basis of a span.
-    """
+    """Common parameters of the low-rank steps; a span's basis omits squared lengths below ``tol`` of the largest."""
 
     kernel: AnyKernel
     precision: Precision
@@ -160,7 +157,7 @@ class LowRank:
 
     def plan(self, kind: type[LandmarkRequest[Any]], rows: int, **fields: Any) -> Step:
         """Return the step of a request that sends at most so many rows."""
-        sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and of sparse ones where each starts
+        sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and the starts of sparse ones
         return once(kind, sizes, before=AtMost(rows), **self.planned(), **fields)
 
 
@@ -251,10 +248,7 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
 
 
 def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[Drawn]:
-    """Let the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
-
-    Up: |Y| d floats, of sparse rows the entries that are not zero.
-    """
+    """Let the clients disclose rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
     samples, most = allotment.number, allotment.most
     counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
@@ -386,10 +380,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         return kept_variance(float(captured), float(total), run.rows)
 
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
-        """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array.
-
-        With "auto" it has the largest allowed number of components.
-        """
+        """Return uncentred kernel PCA of all rows in one place, by an (N, N) array; "auto": the most components."""
         X = stack_rows(list(shards))
         return kernel_pca(X, self.kernel.settled(X.shape[1]), self.most_components)
 

@@ -93,10 +93,7 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:  # type: ignore[override]
-        """Return PCA, or with a kernel AKPCA, of all columns in one place, with the clients' centring.
-
-        With "auto" it has the largest allowed number of components.
-        """
+        """Return PCA or AKPCA of all columns in one place, with the clients' centring; "auto": the most components."""
         if self.kernel is None:
             pairs = leading_eigenpairs_of_factor(np.hstack([self._centred(X) for X in shards]), self.most_components)
             return KernelPCA(pairs.values, pairs.vectors, Linear())

@@ -39,7 +39,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
-        # The vectors that are multiplied are independent: the first block, and the span of all columns
+        # Multiplied vectors are independent: the first block, and the span of all columns
         most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
         products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
         floats = 2 * (len(cohort) - 1) * N * k * products
@@ -109,10 +109,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
-
-        It needs the simulated clients' outputs.
-        """
+        """Return the simulated clients' mean errors and distances from the reference's vectors, and the worst error."""
         if reference is None:
             return {}
         vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]

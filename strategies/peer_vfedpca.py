@@ -142,7 +142,7 @@ class PeerVFedPCA(SumsAlongGraph):
         if self.merge == "exact":
             return (yield from self._search(mail, graph))
         iterate, finish = self._requests(graph)
-        # t is that of the vectors that are sent, and of their merge, which the next round's begins with
+        # t numbers the vectors sent, and their merge, which begins the next round
         for t in range(self.most_rounds):
             yield from mail.to_all(IterateAmongPeers(first=t == 0, **iterate), t=t)
             for _ in range(self._hops(graph) - 1):

@@ -27,14 +27,14 @@ def score_by_leverage(
     Returns the sums of the clients' scores, (M,); the scores stay with the clients. ``columns`` is p; with "exact"
     clients send the products of their embedded rows.
     """
-    # Step 1: every client embeds its rows and sketches the points that they become
+    # Step 1: every client embeds its rows and sketches the embedded points
     if columns == "exact":
         total = yield from to_sum(MultiplyPoints(embedding=embedding, precision=precision))
         product = total.product
     else:
         sketched = yield from to_all(SketchPoints(embedding=embedding, columns=columns, precision=precision))
         product = sum_in_order([reply.product for reply in sketched])
-    # Step 2: U Z, of which Z makes the sketched points an orthonormal basis
+    # Step 2: U Z; Z turns the sketched points into an orthonormal basis
     Z = whitening(product, run.tolerance(float(np.finfo(precision).eps ** 0.75)))
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
@@ -77,7 +77,7 @@ def representative_points(
     first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals), step.kernel)
     if by_distance == 0:
         return first.rows, first
-    # Step 2: everyone gets P, and replies how far its rows are from the span
+    # Step 2: every client gets P, and replies its rows' distance from the span
     handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])

@@ -121,10 +121,7 @@ class SpectralKMeans(ClusteringStrategy):
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return the mean squared distance of rows to their centres in feature space.
-
-        Against a reference also recover error and agreement of the clusters.
-        """
+        """Return rows' mean squared distance to their centres; with a reference, recover error and agreement too."""
         compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
         sums = [kmeans_objective(result.model, shard) for shard in shards]
         return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}

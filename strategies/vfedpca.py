@@ -165,7 +165,7 @@ class VFedPCA(MeasuresPooledVariance):
         if self.merge != "exact":
             T = self.most_rounds
             return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory)
-        # the vectors that are multiplied are independent, and in about the span of all columns
+        # multiplied vectors are independent, and in about the span of all columns
         most = N if self.rounds or self.kernel else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = self._searches * M * N * min(steps * k, most)
@@ -193,7 +193,7 @@ class VFedPCA(MeasuresPooledVariance):
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[Eigenpairs] = []
         local = self._iteration_fields()
-        # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
+        # t counts replies: clients found the vectors of t = 0 independently
         for t in range(self.most_rounds):
             # Local training: update by the last merged vectors, then power iteration
             uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
@@ -209,17 +209,17 @@ class VFedPCA(MeasuresPooledVariance):
         return merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
     def _exact(self, run: Run) -> Protocol[KernelPCA]:
-        # A start that costs one round and is close already: the paper's first merge
+        # A start that costs one round and is already close: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         merge = self._merge(uploads)
-        # without the vectors that fill it up where all clients together have a smaller rank than k
+        # without the vectors that fill it up if the clients' common rank is below k
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most, centred = self.n_components == "auto", self.most_components, None
         limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
         searches = []
         if self._searches > 1:
-            # The number is that of the centred matrix, from whose vectors and the mean's the search for pairs goes on
+            # The number is the centred matrix's; the search for pairs starts from its vectors and the mean's
             drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
             search = block_krylov_gap(_apart(drawn), most, **limits)
             searches.append((yield from distributed(search, self._centred_product)))
@@ -256,7 +256,7 @@ class VFedPCA(MeasuresPooledVariance):
         kernel = None if self.kernel is None else model.kernel  # a width by rule is settled in the model
         request = ProjectOntoDirections(kernel=kernel, center=self.center, directions=model.eigenvectors_)
         total = yield from to_sum(request)
-        # as `KernelPCA.scale` has it, a component without variance is 0: in the model, or of the training rows
+        # as in `KernelPCA.scale`, a component without variance is 0, in the model or on the training rows
         figures = np.array([model.eigenvalues_, total.captured])
         floors = EPS * len(model.eigenvectors_) * np.abs(figures).max(axis=1, keepdims=True)
         eigenvalues, captured = np.where((figures > floors).all(axis=0), figures, [[0.0], [1.0]])

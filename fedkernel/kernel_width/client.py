@@ -131,7 +131,7 @@ class DescribeGroups(Request[RowGroups]):
 
     once: ClassVar = True
     largest: ClassVar = {"G_m": "groups"}
-    groups: Literal[128] = 128  # at most, since of so many rows there are no more: said for who reads a plan
+    groups: Literal[128] = 128  # the most groups of so many rows, for readers of a plan
 
     def check_reply(self, reply: RowGroups) -> None:
         """Check also that there are no more than asked."""
@@ -220,7 +220,7 @@ class WidthClient(KernelClient):
         groups = row_groups(X)
         means = np.vstack([X[group].mean(axis=0) for group in groups])
         variances = np.vstack([X[group].var(axis=0) for group in groups])
-        variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of rows that are the same
+        variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of equal rows
         return RowGroups(means=means, variances=variances, sizes=np.array([len(group) for group in groups]))
 
 
@@ -246,9 +246,9 @@ def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
             groups.append(rows)
             continue
         Z = X[rows] - X[rows].mean(axis=0)
-        Z /= float(np.abs(Z).max()) or 1.0  # whose squares are in range
+        Z /= float(np.abs(Z).max()) or 1.0  # so that squares are in range
         direction = Z[np.argmax(np.square(Z).sum(axis=1))]
-        for _ in range(10):  # of the power method: about the leading direction is enough
+        for _ in range(10):  # power method: a rough leading direction is enough
             direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
         ordered = rows[np.argsort(Z @ direction, kind="stable")]
         pending += [ordered[len(rows) // 2 :], ordered[: len(rows) // 2]]

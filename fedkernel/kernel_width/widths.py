@@ -171,10 +171,7 @@ def _median(run: Run, partition: Divided) -> Protocol[Width]:
 
 
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
-    """Return the median distance between points of groups: normal, with their means and variances, (G, d) each.
-
-    `weights` (G,): each group's number of rows.
-    """
+    """Return the median distance of points of G normal groups: means and variances (G, d), numbers of rows (G,)."""
     d = means.shape[1]
     count = min(POINTS, max(200, ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
@@ -182,7 +179,7 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
     points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
     points += means[groups]
     sigma = float(np.median(pdist(points)))
-    # means and variances are rounded: those of rows that are the same differ by about eps of their length
+    # means and variances are rounded: those of equal rows differ by about eps of their length
     return sigma if sigma > 100 * EPS * float(np.median(np.linalg.norm(points, axis=1))) else 0.0
 
 

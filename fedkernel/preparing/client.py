@@ -138,10 +138,7 @@ class PrepareClient(KernelClient):
 
     @contextmanager
     def _for_the_log(self) -> Iterator[None]:
-        """Keep errors that name a row for the log of a site with guards.
-
-        A coordinator chooses scales, and with the study logarithms and levels, and so the row that an error names.
-        """
+        """Keep errors that name a row in the log of a site with guards: a coordinator's scales select that row."""
         try:
             yield
         except InputError as error:

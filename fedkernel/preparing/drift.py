@@ -59,10 +59,7 @@ def _column(counts: FloatArray, center: FloatArray, deviations: FloatArray, squa
 
 
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
-    """Compare a site's columns with those of all other sites.
-
-    `own` (n, p): NaN for a missing cell. `ask`: the sums of all sites, this one included.
-    """
+    """Compare a site's columns (n, p), NaN for missing cells, with those of all others, by the sums of all."""
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
     deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
@@ -72,9 +69,9 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
     )
     compared = (here.counts >= FEWEST) & (there.counts >= FEWEST)
     level = LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
-    with np.errstate(all="ignore"):  # where nothing varies, or too little is there: `compared` and `MOST` say what then
+    with np.errstate(all="ignore"):  # constant or short columns: see `compared` and `MOST`
         distance = np.abs(here.means - there.means)
-        # what does not vary is off by rounding
+        # a constant column is off by rounding
         distance[distance <= 1e3 * EPS * np.maximum(np.abs(here.means), np.abs(there.means))] = 0.0
         errors = here.variances / here.counts, there.variances / there.counts
         freedom = sum(errors) ** 2 / (errors[0] ** 2 / (here.counts - 1) + errors[1] ** 2 / (there.counts - 1))
@@ -116,10 +113,7 @@ def _outline(ratios: FloatArray) -> FloatArray:
 
 
 class Finding(NamedTuple):
-    """Column of a site that is not like the others'.
-
-    `ratio`: of the means, or if these are alike of the standard deviations.
-    """
+    """Column of a site that differs from the others', and `ratio`, of means or, if alike, of standard deviations."""
 
     column: str
     client: int

@@ -81,7 +81,7 @@ class SumSquares(Request[Squares]):
     def check_table(self, reply: Squares, sizes: Mapping[str, int]) -> None:
         """Check also that the distances of so many rows have such squares: (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
-        rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # of smaller numbers, squares are lost
+        rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # squares of smaller numbers are lost
         most = np.sqrt(rows * reply.squares) + rows * least
         if (over := np.abs(reply.deviations) > (1 + SEMIDEFINITE) * most).any():
             place = int(over.argmax())
@@ -107,10 +107,7 @@ class Differences(Reply):
 
 
 class CompareColumns(Request[Differences]):
-    """Sends the sums of all sites, about a center; each site compares its own columns with the others'.
-
-    `center`, `counts`, `deviations`, `squares` (p,).
-    """
+    """Sends sums of all sites (p,), about a center; each site compares its own columns with the others'."""
 
     once = True
 

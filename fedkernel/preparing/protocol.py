@@ -85,7 +85,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
     flags: tuple[str, ...] = ()
     drifting: Sequence[Finding] = ()
     if columns:
-        # Pass 1: how many values there are, and their means
+        # Pass 1: numbers of values, and means
         cells = yield from to_sum(CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
         flags = flagged(prepare, numeric, cells.counts, rows)
@@ -184,7 +184,7 @@ def quantiles(
     slack = 4 * EPS * np.abs(mean) + np.finfo(np.float64).tiny
     low = mean - 1.001 * deviation * np.sqrt((1 - q) / q) - slack
     high = mean + 1.001 * deviation * np.sqrt(q / (1 - q)) + slack
-    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # how many values are at most low, and high
+    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # numbers of values up to low, and high
     mass, value = (np.broadcast_to(values, len(names))[:, None, None] for values in (filled, fill))
     narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(mean))
     for _ in range(ROUNDS):
@@ -193,7 +193,7 @@ def quantiles(
             break
         edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
         edges[..., -1] = high
-        edges[done] = high[done][:, None]  # nothing more is asked about these
+        edges[done] = high[done][:, None]  # these are settled
         replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
         counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
         reached = counts >= (q * rows)[..., None]
@@ -250,7 +250,7 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
     if partition == "vertical":
-        exact = not open_ended and not prepare.categories  # of which each site has its own
+        exact = not open_ended and not prepare.categories  # which differ between sites
         return Foreseen(Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members)
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns

@@ -22,9 +22,9 @@ class Moments(NamedTuple):
     def filled(self, rows: int, fill: FloatArray) -> "Moments":
         """Return the moments with all empty cells filled with `fill`."""
         share = self.counts / rows
-        means = self.means + (1 - share) * (fill - self.means)  # to the last bit the same where that is what fills
+        means = self.means + (1 - share) * (fill - self.means)  # exactly the mean if the fill is the mean
         within = share * (self.variances + (self.means - means) ** 2) + (1 - share) * (fill - means) ** 2
-        # of columns without an empty cell every bit stays
+        # columns without an empty cell keep every bit
         whole = self.counts == rows
         return Moments(
             np.full_like(self.counts, rows),
@@ -77,10 +77,7 @@ def unscaled(columns: int) -> Scaling:
 
 
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
-    """Fit a preparation to the rows of one table.
-
-    Raises InputError: a column without a value that is to be filled, or a fault that `Prepare.numbers` refuses.
-    """
+    """Fit a preparation to one table; InputError: a column to be filled without a value, or from `Prepare.numbers`."""
     numbers, names = prepare.numbers(raw), prepare.numeric(raw.names)
     columns = numbers.shape[1]
     present = np.isfinite(numbers)

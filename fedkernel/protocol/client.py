@@ -278,7 +278,7 @@ class KernelClient(NumPyClient):
             outline = f"{self._where(config)}: the reply to {name} would not be what was asked"
             if self.guards is None:
                 raise ProtocolError(f"{outline}: {error}") from None
-            raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply
+            raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
             self.guards.check_left(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)

@@ -6,9 +6,9 @@ They are declared beside the shapes::
         vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
         values: Annotated[FloatArray, Shape("D_m"), Eigenvalues()]
 
-Both ends check them: who makes the message as it is made, who gets it as it is read. What depends on the request, such
-as whether its kernel is semidefinite, `Request.check_reply` checks; what depends on the size of the table, which the
-client has introduced, `Request.check_table`. What none of them can catch, docs/reliability.md says.
+Both ends check them: the sender as it makes the message, the receiver as it reads it. `Request.check_reply` checks
+conditions that depend on the request, such as a semidefinite kernel, and `Request.check_table` those that depend on the
+size of the client's table. docs/reliability.md lists the faults that none of them can catch.
 """
 
 import abc
@@ -39,10 +39,7 @@ ENTRY = 1e30
 """Largest entry of a table, or sum of entries; numbers that other sites compute from these fit a message."""
 
 BESIDE = 1e8
-"""Largest ratio of an entry of a site's rows to all others', for kernels of distances.
-
-Beside the squares of larger ones, those of the others are lost to rounding.
-"""
+"""Largest ratio of a site's entries to all others', for kernels of distances: beyond it rounding loses the others'."""
 
 COORDINATE = 1e70
 """Largest coordinate, since other sites add up the squares."""

@@ -122,10 +122,7 @@ class Guards:
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
-        """Raise TellableError if the guards refuse a request.
-
-        `X` (n, d). `memory`: the client's; the request's share of the run's totals is added there.
-        """
+        """Raise TellableError if the guards refuse a request on rows X (n, d); update the run's totals in `memory`."""
         name = type(request).__name__
         if request.once:
             if f"answered.{name}" in memory:
@@ -133,7 +130,7 @@ class Guards:
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
             raise TellableError(fault)
-        if request.sampled is not None:  # by whichever request, of a pair that has several
+        if request.sampled is not None:  # by any of a client's requests
             if "answered.sampled" in memory:
                 raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
             memory["answered.sampled"] = np.ones(1)
@@ -222,7 +219,10 @@ class Guards:
             for guard, fault in self._size_faults(kind, planned.fields, rows):
                 yield Foreseen(guard, fault, True)
             bounds: dict[str, int] = {}
-            for name, largest in ((kind.sampled, math.inf), (kind.sketched, rows // 2)):  # with more, products leave
+            for name, largest in (
+                (kind.sampled, math.inf),
+                (kind.sketched, rows // 2),
+            ):  # with more sums, products leave
                 if name is not None and isinstance(planned.fields.get(name), Mapping):
                     bounds[name] = int(min(most_of(planned.fields, name) or 0, largest))
             for guard, fault in self._size_faults(kind, bounds, rows):
@@ -259,7 +259,7 @@ class Guards:
         if not WidthRange.known(memory):
             WidthRange(np.array(width_range(X))).save(memory)
         low, high = WidthRange.load(memory).gammas
-        if isinstance(kernel, Laplacian):  # of sums of differences, which are up to sqrt(d) as large as distances
+        if isinstance(kernel, Laplacian):  # its sums of differences are up to sqrt(d) times distances
             low, high = math.sqrt(2 * low / X.shape[1]), math.sqrt(2 * high)
         own = 1.0 / X.shape[1] / kernel.factor**2  # of width = "columns"
         gamma, least = float(kernel.gamma or own), low if is_embedded else 0.0
@@ -303,7 +303,7 @@ def widened(probed: Probed, vectors: FloatArray) -> Probed:
     direction, as the difference between the replies adds information.
     """
     columns = vectors.reshape(len(vectors), -1)
-    lengths = np.abs(columns).max(axis=0)  # whose squares may be no number
+    lengths = np.abs(columns).max(axis=0)  # squares of the entries may overflow
     columns = columns[:, lengths > 0] / lengths[lengths > 0]
     if columns.shape[1] == 0:
         return probed

@@ -1,6 +1,6 @@
 """Base classes of typed requests and replies, and their wire form as arrays and scalars.
 
-A pair declares its messages as classes; their array fields carry symbolic shapes::
+A client's messages are classes; their array fields carry symbolic shapes::
 
     class Eigenpairs(Reply):
         vectors: Annotated[FloatArray, Shape("N", "D_m")]
@@ -9,10 +9,10 @@ A pair declares its messages as classes; their array fields carry symbolic shape
     class FindLocalEigenpairs(Request[Eigenpairs]):
         n_components: Annotated[int, Field(ge=1)]
 
-A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
-the whole round: in the request, in each reply and between the replies. Some names are those of the clients' tables, as
-their introductions have them, and the coordinator holds each reply to them: n_m and d_m, a table's rows and columns;
-n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
+A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in the
+whole round: in the request, in each reply and between the replies. The coordinator checks each reply against the sizes
+of the client's table, as introduced: n_m and d_m, its rows and columns; n_new, its new rows; N, the common rows of a
+vertical partition; d, the common columns of a horizontal one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ class Shape:
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
         if self.dtype.kind == "f" and not surely_within(value, LARGEST):
-            # each entry is looked at twice only: NaN is both the least and the largest
+            # two passes only: NaN is both the least and the largest
             least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
             if not -LARGEST <= least <= largest <= LARGEST:
                 if count := np.count_nonzero(~np.isfinite(value)):
@@ -149,7 +149,7 @@ class Message(pydantic.BaseModel):
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
-        # asked a dozen times per message, so not by getattr and atleast_1d
+        # called a dozen times per message, so without getattr and atleast_1d
         fields = self.__dict__
         return {
             name: value if isinstance(value, np.ndarray) else np.array([value])
@@ -175,7 +175,7 @@ class Message(pydantic.BaseModel):
         """Add the sizes of the arrays' dimensions to others; ValueError at the first that differs."""
         shapes = _shapes_of(type(self))
         for field, array in self.arrays().items():
-            # the axis of a number has no name
+            # a number's axis has no name
             for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=False)):
                 if sizes.setdefault(name, size) != size:
                     raise ValueError(f"{field} has {size} entries along axis {axis}, but {name} = {sizes[name]}")
@@ -315,7 +315,7 @@ class Summed(Reply):
     def sum_of(cls, replies: Sequence[Self]) -> Self:
         """Return the sum of replies, in their order; ValueError if it is too large."""
         arrays = [reply.arrays() for reply in replies]
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check says it
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check reports it
             return cls(**{name: sum_in_order([reply[name] for reply in arrays]) for name in arrays[0]})
 
 
@@ -328,7 +328,7 @@ class Request(Message, Generic[ReplyT]):
 
     reply_type: ClassVar[type[Reply]] = Reply
 
-    # what guards go by, see fedkernel.protocol.guards
+    # declarations for guards, see fedkernel.protocol.guards
     probes: ClassVar[tuple[str, ...]] = ()
     """Array fields whose columns weigh the rows of the table, or of a matrix with a row for each: (n, b), or (n,).
 

@@ -113,10 +113,7 @@ def ask(
 
 
 def most_of(fields: Mapping[str, Any], path: str) -> int | None:
-    """Return an integer among a planned request's fields, or its upper bound; None: it is open.
-
-    `path`: its name, after those of the tables around it: ``features.n_features``.
-    """
+    """Return a planned request's integer, or its bound, by a path like ``features.n_features``; None: it is open."""
     value: Any = fields
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -35,9 +35,6 @@ def share_text(share: float) -> str:
 
 
 def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
-    """Return the largest share of a site's table that any one reader received, over all sites and readers.
-
-    `floats`: sent by each site, by reader: the coordinator, None, or a peer (`Ledger.floats_by_reader`).
-    """
+    """Return the largest share of a site's table that one reader received, from `floats` by site and reader."""
     readers = ((floats.get(member.client, {}), member.entries) for member in members)
     return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)
