@@ -129,7 +129,10 @@ class PenaltyBound(CarriesLetters, Reply):
 
 
 class Likeness(Reply):
-    """Cosines of the node's start with its neighbours'. Reveals these cosines, one for every edge of the node."""
+    """Cosines in feature space of the node's start with its neighbours', in order.
+
+    Reveals just the cosine of the node's start with each neighbour's, between -1 and 1, one for every edge of the node.
+    """
 
     cosines: Annotated[FloatArray, Shape("p_m", empty=True), Within(-1 - ROUNDING, 1 + ROUNDING)]
 

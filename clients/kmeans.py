@@ -145,7 +145,7 @@ class CountClusters(Request[ClusterSizes]):
 
 
 class SharedRows(Summed):
-    """Rows at the site that clusters of two runs share, in steps of rows: k^2 + 1 floats.
+    """Rows at the site that clusters of two runs share, rounded down to a step: k^2 + 1 floats.
 
     Reveals how many of the site's rows are in a cluster of the earlier run and in one of this, for each pair, up to the
     step of 5 rows or more: fewer rows than that count as 0. With the clusters' own sizes, sent in either run in the

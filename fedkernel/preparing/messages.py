@@ -190,7 +190,7 @@ class FindExtremes(Request[Extremes]):
 
 
 class Prepared(Reply):
-    """Number of rows and columns of the prepared table: reveals nothing else."""
+    """Size of the prepared table. Reveals its numbers of rows and columns, and nothing else."""
 
     rows: Size
     columns: Annotated[Size, Field(ge=1)]
