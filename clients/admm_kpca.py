@@ -188,7 +188,7 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     record: bool
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is one of so many rows."""
+        """Check also that the bound is possible for the table's number of rows."""
         super().check_table(reply, sizes)
         check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
@@ -205,7 +205,7 @@ class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
     posts: ClassVar = (Estimate,)
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is one of so many rows."""
+        """Check also that the bound is possible for the table's number of rows."""
         super().check_table(reply, sizes)
         check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
@@ -262,12 +262,12 @@ class MeasureKept(Request[KeptVariance]):
     once: ClassVar = True
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that no more is kept than there is."""
+        """Check also that the kept length is no larger than the total."""
         super().check_reply(reply)
         check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
     def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
-        """Check also that there is no more than the rows have, each of unit length in feature space."""
+        """Check also that the total is at most the number of rows, each of unit length in feature space."""
         super().check_table(reply, sizes)
         if reply.total > (1 + reply.rounding) * sizes["n_m"]:
             raise ValueError(f"total = {reply.total:.6g}, but that of {sizes['n_m']} rows of unit length is no larger")
@@ -538,7 +538,7 @@ class ADMMKPCAClient(PeerClient):
         return rows
 
     def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
-        """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
+        """Raise ProtocolError if a neighbour's rows make rounding destroy the node's own, or cannot be normalised."""
         if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
             more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
@@ -602,6 +602,6 @@ def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, 
 
 
 def angle(x: FloatArray, y: FloatArray) -> float:
-    """Return the angle between two vectors, whichever way each points; 0 where one is zero."""
+    """Return the angle between two lines, up to the vectors' signs; 0 if a vector is zero."""
     lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

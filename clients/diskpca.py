@@ -121,7 +121,7 @@ class SketchRequest(Request[Sketch]):
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply is in the form that was asked."""
+        """Check also that the reply has one of the two forms, with at most the requested columns."""
         super().check_reply(reply)
         if (reply.upper is None) == (reply.factor is None):
             raise ValueError("the reply must hold factor or upper, and nothing else")
@@ -182,14 +182,14 @@ class MultiplyKernel(LandmarkRequest[Products]):
     sums: bool = False
 
     def check_reply(self, reply: Products) -> None:
-        """Check also that there are sums, of as many landmarks, where they were asked for."""
+        """Check also that sums are sent if asked for, of as many landmarks as the products."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
         if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
             raise ValueError(f"sums are of {len(reply.sums)} landmarks, but upper has {reply.upper.size} products")
 
     def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
-        """Check also that the values of so many rows have such squares: (sum k)^2 <= n sum k^2."""
+        """Check also that the sums fit the squares of so many values: (sum k)^2 <= n sum k^2."""
         super().check_table(reply, sizes)
         if reply.sums is not None:
             most = sizes["n_m"] * np.diag(reply.product)
@@ -207,7 +207,7 @@ class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
     sums: bool = False
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that there are sums where they were asked for."""
+        """Check also that sums are sent if asked for."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
 
@@ -289,7 +289,7 @@ class MeasureCaptured(Request[SquaredLengths]):
         return {"two": 2}
 
     def check_reply(self, reply: SquaredLengths) -> None:
-        """Check also that no more is captured than there is, which an indefinite kernel does not promise."""
+        """Check also that the captured length is at most the total, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.kernel.semidefinite:
             check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)

@@ -74,7 +74,7 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
         return self
 
     def check_pairs(self, values: FloatArray) -> None:
-        """Raise ValueError if there are more pairs than asked."""
+        """Raise ValueError if there are more pairs than asked for."""
         if self.n_components is not None and values.size > self.n_components:
             raise ValueError(f"values has {values.size} entries, but {self.n_components} were asked")
 
@@ -98,7 +98,7 @@ class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
             )
 
     def check_table(self, reply: LocalSpectrum, sizes: Mapping[str, int]) -> None:
-        """Check also that a kernel with k(x, x) = 1 has no larger trace than there are rows."""
+        """Check also that with k(x, x) = 1 the eigenvalues' sum is at most the number of rows."""
         super().check_table(reply, sizes)
         total = float(reply.values.sum()) + (reply.omitted or 0.0)
         if self.kernel.vertical == "product" and total > (1 + reply.rounding) * sizes["N"]:
@@ -114,7 +114,7 @@ class FindLocalProducts(LeadingPairs[LocalProducts]):
     kernel: Linear = Linear()
 
     def check_reply(self, reply: LocalProducts) -> None:
-        """Check also the pairs."""
+        """Check also that there are no more pairs than asked for."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
 
@@ -171,7 +171,7 @@ class MeasureKept(Request[KeptVariance]):
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that no more is kept than there is."""
+        """Check also that the kept length is no larger than the total."""
         super().check_reply(reply)
         check_share(reply.captured, reply.total, reply.rounding)
 

@@ -120,7 +120,7 @@ class MultiplyColumns(Iteration[PackedGram]):
         return super().takes(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
-        """Check also that the triangle is as large as asked."""
+        """Check also the size of the triangle."""
         super().check_reply(reply)
         entries = self.columns * (self.columns + 1) // 2
         if reply.upper.size != entries:
@@ -218,7 +218,7 @@ class CombineFeatures(OfFeatures[FeatureValues]):
     vector: Annotated[FloatArray, Shape("D")]
 
     def check_reply(self, reply: FeatureValues) -> None:
-        """Check also that the values are of features."""
+        """Check also that the values are possible combinations of features."""
         super().check_reply(reply)
         check_combined("values", reply.values, self.vector, max(rounding_of(self.precision), reply.rounding))
 

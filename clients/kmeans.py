@@ -71,7 +71,7 @@ class SampleCoreset(Request[LocalCoreset]):
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
-        """Check also that the points stand for as many rows as there are."""
+        """Check also that the weights add up to the number of rows."""
         super().check_table(reply, sizes)
         total, rows = float(reply.weights.sum()), sizes["n_m"]
         if abs(total - rows) > reply.rounding * rows:
@@ -105,7 +105,7 @@ class MeasureClusters(Request[ClusterSums]):
     kernel: Kernel
 
     def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
-        """Check also that the sum of so many rows is no longer than they are."""
+        """Check also that the sum's length is possible for rows of such lengths."""
         super().check_table(reply, sizes)
         if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
             raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")

@@ -114,11 +114,11 @@ class IterateLocally(LocalIterations[LeadingVectors]):
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle also the number of components."""
+        """Return also the number of components."""
         return super().known_dimensions() | {"k": self.n_components}
 
     def check_reply(self, reply: LeadingVectors) -> None:
-        """Check also that no eigenvalue is below 0, where none can be."""
+        """Check also that no eigenvalue is below 0, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.semidefinite and reply.values.min() < -ROUNDING * abs(reply.values).max():
             raise ValueError(f"values must be at least 0 but for rounding, not {reply.values.min():.6g}")
@@ -142,7 +142,7 @@ class Multiply(LocalTable[Product]):
     block: Annotated[FloatArray, Shape("N", "b")]
 
     def check_reply(self, reply: Product) -> None:
-        """Check also that the product is that of a symmetric matrix without eigenvalues below 0, where it has none."""
+        """Check also that the matrix is symmetric and, unless the kernel is indefinite, has no eigenvalue below 0."""
         super().check_reply(reply)
         form, rounding = (
             transposed_product(self.block, reply.product),
@@ -185,7 +185,7 @@ class VarianceRequest(LocalTable[CapturedVariance]):
     once: ClassVar = True
 
     def check_reply(self, reply: CapturedVariance) -> None:
-        """Check also that no more is kept than there is, which an indefinite kernel does not promise."""
+        """Check also that the kept variance is at most the total, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.semidefinite:
             check_share(reply.captured, reply.total, reply.rounding)

@@ -175,7 +175,7 @@ class FKKMeans(SizedFeatures):
         return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return T iterations at most, the coordinates and the k-means.
+        """Return the plan: at most T iterations, the coordinates and the k-means.
 
         The data decide an iteration's columns and its search's products: runs take about the numbers of `forecast`. The
         upper bounds here are larger, and grow with t: after the first iteration B_t has s + 1 columns if the penalty

@@ -78,7 +78,7 @@ def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt
 
 @value_object()
 class Nystroem(Rival[KernelKMeans]):
-    """All data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
+    """Kernel k-means of all data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
 
     Source: the federated kernel k-means paper's SK; see `fedkernel.models.nystroem_kernel_kmeans`.
     """

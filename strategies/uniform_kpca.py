@@ -90,7 +90,7 @@ class UniformKPCA(LandmarkStrategy):
         return draw, step.plan(TakeLandmarks, rows), components_plan(step, rows, k, embed=self.embed)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
-        """Draw rows, and solve."""
+        """Draw rows, and find the components by the solver."""
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":

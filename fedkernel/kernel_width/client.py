@@ -109,7 +109,7 @@ class MeasurePairs(Request[PairSquares]):
     pairs: Annotated[int, Field(ge=1, le=PAIRS)]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle the number of pairs."""
+        """Return the number of pairs."""
         return {"P": self.pairs}
 
 
@@ -134,7 +134,7 @@ class DescribeGroups(Request[RowGroups]):
     groups: Literal[128] = 128  # the most groups of so many rows, for readers of a plan
 
     def check_reply(self, reply: RowGroups) -> None:
-        """Check also that there are no more than asked."""
+        """Check also that there are no more groups than asked for."""
         super().check_reply(reply)
         if len(reply.sizes) > self.groups:
             raise ValueError(f"there are {len(reply.sizes)} groups, but {self.groups} at most were asked")

@@ -84,12 +84,12 @@ def _rules(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def _columns(cohort: Sequence[Member], partition: Divided) -> int:
-    """Return d."""
+    """Return the number d of all columns."""
     return sum(member.columns for member in cohort) if partition == "vertical" else cohort[0].columns
 
 
 def _rows(run: Run, partition: Divided) -> int:
-    """Return N."""
+    """Return the number N of all rows."""
     return run.members[0].rows if partition == "vertical" else run.rows
 
 

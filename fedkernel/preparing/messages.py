@@ -79,7 +79,7 @@ class SumSquares(Request[Squares]):
     center: Annotated[FloatArray, Shape("p", empty=True)]
 
     def check_table(self, reply: Squares, sizes: Mapping[str, int]) -> None:
-        """Check also that the distances of so many rows have such squares: (sum x)^2 <= n sum x^2."""
+        """Check also that the sums fit the squares of so many rows: (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
         rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # squares of smaller numbers are lost
         most = np.sqrt(rows * reply.squares) + rows * least
@@ -145,7 +145,7 @@ class CountBelow(Request[CellsBelow]):
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
     def check_reply(self, reply: CellsBelow) -> None:
-        """Check also that no fewer values are below a larger threshold."""
+        """Check also that counts do not fall as thresholds rise."""
         super().check_reply(reply)
         order = np.argsort(self.thresholds, axis=1)
         if (np.diff(np.take_along_axis(reply.counts, order, axis=1), axis=1) < 0).any():

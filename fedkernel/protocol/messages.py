@@ -120,7 +120,7 @@ class Shape:
 
 
 class Message(pydantic.BaseModel):
-    """Base of requests and replies: immutable, no unknown fields, arrays that agree with each other in shape."""
+    """Base of requests and replies: immutable, without unknown fields, and with arrays of matching shapes."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -382,7 +382,7 @@ class Request(Message, Generic[ReplyT]):
         return {name: size for name, size in self.dimensions().items() if not name.endswith("_m")}
 
     def check_reply(self, reply: ReplyT) -> None:
-        """Raise ValueError if the reply is not what was asked; a request with more to check overrides it."""
+        """Raise ValueError if the reply does not fit the request; a request with more to check overrides it."""
         reply.dimensions(self.known_dimensions())
 
     def check_table(self, reply: ReplyT, sizes: Mapping[str, int]) -> None:
