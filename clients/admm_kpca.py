@@ -120,8 +120,7 @@ class PenaltyBound(CarriesLetters, Reply):
     """Least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
 
     Reveals one number made of the eigenvalues of the node's kernel matrix; with the first component, for RBF and
-    Laplacian kernels, 1 float more: the mean of the kernel's values between different rows of the node and its
-    neighbours.
+    Laplacian kernels, 1 float more: the mean kernel value between different rows of the node and its neighbours.
     """
 
     bound: Annotated[float, Shape(), Within()]

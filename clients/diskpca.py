@@ -4,8 +4,7 @@ Source: the paper of `strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) a
 
 A site reads its table a block of rows at a time and keeps two things per block, not per row: the products of the
 embedded rows, t (t + 1) / 2 floats, which give the block's sum of leverage scores for any scores that the coordinator
-asks for; and the sum of distances. To draw a row it draws a block by these sums, and then a row within the block, whose
-weights it computes again.
+asks for; and the sum of distances. It draws a block by these sums, and then a row of it, computing its weights again.
 """
 
 import math
@@ -348,8 +347,7 @@ class Coefficients(State):
 class DisKPCAClient(KernelClient):
     """Client of disKPCA for a table read a block at a time: in memory, memory-mapped, from a file, sparse, generated.
 
-    Memory between rounds: per block of rows t (t + 1) / 2 + 1 floats, at 2048 rows a block and t = 50 that is 0.6
-    floats a row; and the landmarks.
+    Memory between rounds: the landmarks, and t (t + 1) / 2 + 1 floats per block of 2048 rows, at t = 50 0.6 a row.
     """
 
     answers: ClassVar[Answers] = (

@@ -51,8 +51,7 @@ def rounding_of(precision: Precision) -> float:
     """Return the relative rounding error of sums of products of features, as a share of their terms.
 
     For float32: a sum of `PIECE` terms, in whatever order, loses at most `PIECE` times the unit roundoff of 6e-8, and
-    as much again is more than the error of cosines. For one row repeated, where roundings do not cancel, some 1e-6 was
-    seen; for other rows 2e-7.
+    as much again is more than the error of cosines. A repeated row, with all roundings alike, gave 1e-6, others 2e-7.
     """
     return ROUNDING if precision == "float64" else PIECE * float(np.finfo(np.float32).eps)
 
@@ -103,8 +102,7 @@ class PackedGram(Summed):
 
     Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
     gives the rows back (the paper's theorem 4), but a non-linear search does, up to their order, also from the sums of
-    all sites. The search needs seconds and some more numbers than the table has entries: for 178 rows of 13 columns ten
-    iterations with 50 features.
+    all sites. It needs seconds and more numbers than entries: for 178 x 13 ten iterations with 50 features.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]

@@ -151,8 +151,7 @@ class SharedRows(Summed):
     step of 5 rows or more: fewer rows than that count as 0. With the clusters' own sizes, sent in either run in the
     same steps, more is known of the rounding: if a cluster is larger than its pairs together by all that rounding can
     take of these, they are known exactly. A coordinator that follows the protocol has only the sum over the sites.
-    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: largest rounding of each, 1 less
-    than the step.
+    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: the step less 1.
     """
 
     sizes: Annotated[FloatArray, Shape("k", "k"), Within(whole=True)]

@@ -45,8 +45,7 @@ class RelayedVectors(Letter):
 
     Reveals of each client with vectors in the letter the directions over the rows along which its columns vary most,
     and how much they do. If one has no more than k columns, a reader with k + 1 rows of its table has the others. A
-    relaying client reads them, since every client is to get those of all; a change on the way is noticed if they come
-    on two ways.
+    relaying client reads them, since every client gets those of all; a second way shows a change on the first.
     """
 
     clients: Annotated[FloatArray, Shape("s_m", empty=True), Within(whole=True)]

@@ -71,8 +71,7 @@ Apply = Callable[[FloatArray], FloatArray]
 class LocalTable(Request[ReplyT], Generic[ReplyT]):
     """Base of all requests of VFedPCA: the kernel and the centring of the site's table.
 
-    ``kernel`` None stands for VFedPCA, whose local matrix is ``A_m = X_m X_m^T / d_m``; otherwise it is the kernel
-    matrix of the site's columns.
+    The site's matrix is ``A_m = X_m X_m^T / d_m``, or with a ``kernel`` the kernel matrix of its columns.
     """
 
     kernel: Kernel | None = None
@@ -252,8 +251,7 @@ class VFedPCAClient(NewRowsClient):
 
     Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix
     updated by equation 14, whose rank is k: the updated table itself is never formed. Without a kernel a simulated site
-    keeps the centred table, too, up to 64 MiB; others centre it for each request, and larger ones a block of rows at a
-    time.
+    keeps the centred table, too, up to 64 MiB; others centre it for each request, larger ones block by block.
     """
 
     answers: ClassVar[Answers] = (

@@ -108,8 +108,7 @@ class ADMMKPCA(JudgesNodes):
     Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
     iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
     iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once. With
-    an RBF or Laplacian kernel each node sends it 1 float, for the result's finding on the width. Memory: a node the
-    square of the rows in its cell.
+    an RBF or Laplacian kernel each node sends it 1 float, for the finding on the width. Memory: a cell's rows squared.
 
     The history has the figures component and t, and of the iteration before lagrangian (the nodes' sum, which need not
     fall: see the module) and turned (the largest angle).

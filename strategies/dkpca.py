@@ -93,8 +93,7 @@ class DKPCA(SolvesKernelMatrix):
     -----
     Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
     needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
-    a linear kernel as long as sum_m D_m < N, and else an (N, N) array, two if LAPACK solves. At N = 10000 such an array
-    takes 0.8 GB.
+    a linear kernel as long as sum_m D_m < N, and else an (N, N) array (0.8 GB at N = 10000), two if LAPACK solves.
 
     New rows are projected by one round more, by the exact kernel between them and the training rows; if the model is
     centred, with the means of the kernel matrix the coordinator rebuilt. With a linear kernel N k floats go down to

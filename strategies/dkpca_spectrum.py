@@ -26,8 +26,7 @@ def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     at most, by Schur's theorem, one factor after the other. So lambda_D(K) >= lambda_D(K^), and with V, of K, and the
     complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
     Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
-    ``values`` are the leading eigenvalues of K^, of one more than D where there are so many, and ``omitted`` is R, but
-    for rounding.
+    ``values``: the D + 1 leading eigenvalues of K^, or all if fewer. ``omitted``: R without rounding.
     """
     if rows == D:
         return 0.0

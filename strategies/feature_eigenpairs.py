@@ -28,8 +28,7 @@ Solver = Literal["gram", "lanczos"]
 class IterationStep:
     """Parameters of iteration t: the weights w_t of the columns [A_t, B_t], the map to B_t, and the wanted eigenpairs.
 
-    ``wanted``: number of the largest, or the threshold they must exceed; ``tol``: Lanczos' tolerance; ``precision``:
-    that of the features.
+    ``wanted``: number of the largest, or their threshold; ``tol``: of Lanczos; ``precision``: of the features.
     """
 
     features: RandomFeatures
@@ -104,8 +103,7 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
     """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
 
     With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
-    computes. v = W^T u / sqrt(l); each u is a combination of the vectors c, so that A^T u is the same combination of
-    the sums A^T c that have come.
+    computes. v = W^T u / sqrt(l); as each u combines the vectors c, A^T u combines the sums A^T c that have come.
     """
     basis: list[FloatArray] = []
     sums: list[FloatArray] = []

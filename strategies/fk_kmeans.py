@@ -60,7 +60,7 @@ class FKKMeans(SizedFeatures):
     Parameters
     ----------
     n_clusters : int or "auto"
-        k; "auto": of 2 to ``max_clusters``, the fewest clusters whose mean silhouette on the coreset is within its
+        k; "auto": of 2 to ``max_clusters``, the fewest clusters whose mean silhouette on the coreset is within one
         standard error of the largest; clients send nothing more. The default ``max_clusters`` is 10, and no more than
         the root of the fewest rows of a client. The result's ``findings`` give the reason.
     n_components : int, optional
@@ -72,9 +72,9 @@ class FKKMeans(SizedFeatures):
         s if that is more; see ``iterations``.
     iterations : int, optional
         T, the most; by default 20. If neither it nor ``n_features`` is given, and the smallest table is too small for
-        both, each is reduced until no more than half as many numbers leave a site as its table has entries
+        both defaults, D and T are those with which at most half as many numbers leave a site as its table has entries
         (`fedkernel.protocol.TABLE_SHARE`): of a small table features are drawn once. The result's ``findings`` say if
-        they are few. If either is given, there is no such limit.
+        features are few. If either is given, there is no such limit.
     kernel : RBF or Laplacian
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums over the
         clients' rows (d + 1 floats up and d down, each).

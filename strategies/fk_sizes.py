@@ -132,8 +132,7 @@ class SizedFeatures(KMeansStrategy):
 
         The estimate has r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1
         to 2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given,
-        and more on rows without clusters. There, if no few eigenvectors make up the kernel matrix, all T iterations may
-        be made, too.
+        and more on rows without clusters, where no few eigenvectors make up the kernel matrix: up to all T iterations.
         """
         own, members, _ = self._sized(cohort)
         M, n, D, T = len(members), [member.rows for member in members], own._drawn, own._most_iterations

@@ -122,8 +122,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
     def most_among(self, cohort: Sequence[Member]) -> int:
         """Return `most_clusters` of such clients: the default limit is the root of the fewest rows.
 
-        Each client finds as many centres of its own; with a handful of rows each, these would be rows rather than
-        clusters.
+        Each client finds as many centres of its own; of a handful of rows these would be rows, not clusters.
         """
         if self.n_clusters == "auto" and self.max_clusters is None:
             return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))

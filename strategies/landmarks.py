@@ -343,8 +343,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
         """Forecast the costs of disclosing the landmarks and of finding components in their span, without the draws.
 
-        They are upper bounds: rows may be sparse, or span fewer dimensions than asked for. ``columns`` are those of the
-        sketch; 0: there is none.
+        Upper bounds: rows may be sparse, or span fewer dimensions. ``columns``: of the sketch; 0: there is none.
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         Y, k = self.allotment(cohort).number, self.most_components

@@ -117,8 +117,7 @@ class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], Pr
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the share of the clients' total variance that the components keep: one round.
 
-        Up: k + 1 floats from each client; down N k to each. With a kernel the variance is that of the clients' kernel
-        matrices, added up.
+        Up: k + 1 floats from each client; down N k to each. A kernel's variance is that of the summed kernel matrices.
         """
         variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))

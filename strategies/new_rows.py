@@ -52,8 +52,7 @@ class ProjectsNewRows(KernelStrategy[KernelPCA]):
 
         - `model`: from `fit` on the same shards.
         - `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m).
-        - `prepare`: as for `fit`, if tables are raw; new rows must have as few empty cells as it allows, and none is
-          dropped.
+        - `prepare`: as for `fit`, if tables are raw; more empty cells than it allows are refused, no row is dropped.
 
         Returns (n_new, k) in the space of the model's `embedding`; each method documents the kernel and the scale.
         """

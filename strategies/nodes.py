@@ -83,8 +83,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         """Return the similarity of the nodes' components to the reference's, and figures to compare it with.
 
         Means over the nodes: of their own result, of what they find alone, of the part on their rows of the components
-        of their neighbours' rows pooled with theirs, and of the best combination of their rows. It needs the simulated
-        nodes' outputs.
+        of their and their neighbours' pooled rows, and of the best combination of their rows. Simulated nodes only.
         """
         if reference is None:
             return {}

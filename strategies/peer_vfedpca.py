@@ -78,8 +78,7 @@ class PeerVFedPCA(SumsAlongGraph):
     of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more if two
     ways are equally long. Memory: a client O(N (d_m + k T + k M)).
 
-    With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float besides, for the result's finding
-    on the width.
+    With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float, for the finding on the width.
     """
 
     n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1

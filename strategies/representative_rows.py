@@ -63,8 +63,7 @@ def representative_points(
     Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
     once up from its owner, and once down to each of the other clients; besides, M sums up. ``totals``, the sums of the
     clients' scores, `sizes`, the most rows that each draws, and the generator settle each client's number of rows:
-    different rows, if so many have a weight. Returns the rows of both draws, and those of the last one, which only
-    their owners have yet.
+    different rows, if so many have a weight. Returns the rows of both draws, and of the last, known to owners only.
     """
     # Step 1: P, by leverage
     draws = {

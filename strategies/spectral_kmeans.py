@@ -44,8 +44,7 @@ class SpectralKMeans(ClusteringStrategy):
     n_clusters : int or "auto"
         The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
     components : DisKPCA or UniformKPCA
-        Strategy that finds the components; in a configuration, a table of its parameters, where `n_samples` or `solver`
-        selects UniformKPCA.
+        Strategy of the components; in a configuration a table, in which `n_samples` or `solver` selects UniformKPCA.
     coreset_size : int, optional
         C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
         its rows at most.

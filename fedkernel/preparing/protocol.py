@@ -169,8 +169,7 @@ def quantiles(
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
     (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
     has at most `RANK` of the values, or is as narrow as `RESOLUTION`, which takes at most `ROUNDS` rounds. Many equal
-    values stay in one bin to the end, and are taken as the number of fewest digits in it: a whole number, if they are
-    whole.
+    values stay in one bin to the end, and are taken as the number of fewest digits in it, a whole one of whole ones.
 
     - `names`: the p columns.
     - `levels`: of each column the quantiles q.

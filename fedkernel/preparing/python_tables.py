@@ -22,8 +22,7 @@ def tables_to_prepare(
     - `new_shards`: rows that came after training, of each client.
     - `id_`: the column of all shards, or index of that name, with the rows' ids; it is no column of the table.
 
-    Raises InputError: a table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see
-    `TableToPrepare`.
+    Raises InputError: a table of another kind, or a fault for `frames.without_names` or `TableToPrepare`.
     """
     if not len(shards):
         raise InputError("shards is empty, but at least one client is needed")

@@ -60,8 +60,7 @@ class KernelClient(NumPyClient):
     earlier : callable, optional
         Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
     derived : mutable mapping of str to object, optional
-        Cache of values computed from the table alone (`once`), shared by all clients of this class and table in the
-        process.
+        Cache of values computed from the table alone (`once`), shared by clients of this class and table.
 
     Attributes
     ----------
@@ -159,8 +158,7 @@ class KernelClient(NumPyClient):
     def once(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
         """Return a value computed from the table alone, from the process's cache if it has been computed before.
 
-        Unlike the `memory`, the cache may be lost between two requests; the value is then computed again. It is never
-        changed.
+        The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
         """
         if name not in self.derived:
             self.derived[name] = make()

@@ -145,8 +145,7 @@ def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
     """Return whether a row with a large entry makes rounding destroy other rows' kernel values.
 
     `largest`: the row's entry. `others`: the other rows' largest. Distances are lost if it is `BESIDE` times larger.
-    That is harmless while its square times the kernel's gamma is at most `BESIDE`: the rounding then moves no exponent
-    by more than some 1e-8.
+    That is harmless up to a square times gamma of `BESIDE`: rounding moves no exponent by more than some 1e-8 then.
     """
     if not isinstance(kernel, RBF) or kernel.gamma is None:
         return False

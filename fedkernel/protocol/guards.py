@@ -211,8 +211,7 @@ class Guards:
     def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
         """Yield the refusals of a plan that follow, surely or possibly, from the number of rows.
 
-        `answers`: the requests that the client answers; other requests are skipped. `rows`: of the site, all of them in
-        the run.
+        `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.
         """
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):

@@ -1,7 +1,6 @@
 """Plan of a run: the requests to each client, their order, number and parameters.
 
-It is plain data: a strategy writes it, and a site that has approved it checks every request against it, without the
-strategy's classes.
+It is plain data: a strategy writes it, and an approving site checks requests against it without the strategy's code.
 """
 
 import inspect
@@ -57,8 +56,7 @@ class PlannedRequest(pydantic.BaseModel):
 class Step(pydantic.BaseModel):
     """Requests that come together, repeatedly, before the run goes on to its next step.
 
-    `times`: largest number of times that a client gets each of them. `instead_of`: number of steps after this one that
-    are left out once it has begun.
+    `times`: largest number for each client. `instead_of`: number of steps after this one that it replaces.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -82,8 +80,7 @@ def ask(
 
     - `sizes`: the largest sizes of named dimensions of its arrays.
     - `posts`: letter classes written with these fields; by default all of the request class.
-    - `**fields`: values of its fields; `AtMost`; or tables as JSON, whose missing entries are free, such as `any_width`
-      makes.
+    - `**fields`: values of its fields; `AtMost`; or JSON tables, as from `any_width`, with missing entries free.
     """
     if unknown := [name for name in fields if name not in kind.model_fields or name in kind.shapes()]:
         raise TypeError(f"{kind.__name__} has no parameter {unknown[0]}")
@@ -139,8 +136,7 @@ def instead(step: Step, others: Plan) -> Plan:
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
     """Return the JSON of a kernel, or of an object with a field ``kernel``, with an unset width left open.
 
-    `make` builds the object from the kernel. A width set by the data or a rule is left open; `make` then gets some
-    width.
+    `make` builds the object from the kernel, with some width if the data or a rule are to set it.
     """
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)

@@ -88,8 +88,7 @@ class Run:
 class Round:
     """Step of a protocol: one request for every client, or one for each of some clients.
 
-    `values`: figures for the run's history, such as a residual. `summed`: the protocol is sent the sum of the replies
-    alone.
+    `values`: figures for the run's history, such as a residual. `summed`: the protocol gets the replies' sum alone.
     """
 
     requests: Request[Any] | Mapping[int, Request[Any]]

@@ -17,8 +17,7 @@ class State:
     """Arrays that a client keeps from one request to a later one.
 
     A subclass is a dataclass with a field for each array. In the memory they are named by class and field,
-    ``Iterate.alpha``. A field that is None is absent. Arrays needed at different times belong in different states:
-    `load` reads all arrays of one.
+    ``Iterate.alpha``; a field that is None is absent. `load` reads all of a state's arrays, so split them by use.
     """
 
     passing: ClassVar[bool] = False
