@@ -1,4 +1,4 @@
-"""What runs at a site: one file per paper, each the whole of what can leave the site."""
+"""Clients of all methods: one file per paper, with every request to a site and every reply from it."""
 
 from typing import TYPE_CHECKING
 

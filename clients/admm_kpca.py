@@ -1,12 +1,11 @@
-"""What a node does, and all that can leave it, in decentralised kernel PCA by ADMM.
+"""Client of decentralised kernel PCA by ADMM, with all requests to a node and all its replies and letters.
 
-Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022:
-algorithm 1, equations 10 to 13, assumption 2.
+Source: the paper of `strategies.admm_kpca`, algorithm 1, equations 10 to 13, assumption 2.
 
-A node's cell O_j are its neighbours and itself. It holds what they have sent, their rows or random features of these,
-and the kernel blocks K_lm of all l and m in the cell. In an iteration a node l and its neighbour j exchange three
-vectors, of as many numbers as l has rows: a_l and K_l^-1 g_{l->j} one way, phi(X_l)^T z_j back. Letters are sealed: the
-coordinator sees how long they are, and the figures that replies carry beside them.
+A node's cell O_j is its neighbours and itself. The node holds their rows or random features of these, and the kernel
+blocks K_lm of all l and m in the cell. In an iteration a node l and its neighbour j exchange three vectors, with a
+number for each row of l: a_l and K_l^-1 g_{l->j} one way, phi(X_l)^T z_j back. Letters are sealed: the coordinator sees
+their lengths, and the figures in the replies beside them.
 """
 
 from collections.abc import Mapping
@@ -50,34 +49,34 @@ from fedkernel.protocol import (
 )
 
 CUT = 1e-3
-"""Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
+"""Share of the largest eigenvalue of a node's kernel matrix below which others count as zero, for its inverse."""
 
 NOTHING = 1e-10
-"""What is left of a node's kernel matrix is rounding if its largest eigenvalue is below this share of the first."""
+"""Share of the first eigenvalue below which the rest of a node's kernel matrix is rounding."""
 
 
 PROJECTED = 1e6
-"""What a projection on a row may be, which no row of length 2 at most has of a direction of length 1."""
+"""Largest projection on a row; a direction of length 1 has none above 2 on a row of length 2."""
 
 
 class OwnRows(Letter):
-    """The sender's rows, perhaps with noise: n d floats.
+    """Sender's rows, perhaps with noise: n d floats.
 
-    Reveals the rows, up to the noise: whoever gets the same rows in several runs averages it away.
+    Reveals the rows, up to the noise: a receiver of the same rows in several runs averages it away.
     """
 
     rows: Annotated[FloatArray, Shape("n_m", "d")]
 
     @property
     def disclosed(self) -> int:
-        """How many rows it shows; noise does not hide them."""
+        """Number of rows that the letter shows; noise does not hide them."""
         return len(self.rows)
 
 
 class Features(Letter):
     """Random features of the sender's rows, perhaps with noise: n D floats.
 
-    Reveals each row, where there are no fewer features than it has entries, since the receiver knows the draw and can
+    Reveals each row, if there are no fewer features than it has entries, since the receiver knows the draw and can
     invert it; of a linear kernel, they are the rows. Noise leaves its part, as in `OwnRows`.
     """
 
@@ -85,9 +84,9 @@ class Features(Letter):
 
 
 class Estimate(Letter):
-    """The sender's direction a, and, in the iterations, its multipliers for the receiver's z as K^-1 g: n floats each.
+    """Sender's direction a and, in the iterations, its multipliers for the receiver's z as K^-1 g: n floats each.
 
-    Reveals how the sender's direction is combined of rows that the receiver knows.
+    Reveals the coefficients of the sender's direction, a combination of rows that the receiver knows.
     """
 
     alpha: Annotated[FloatArray, Shape("n_m"), Within(-ENTRY, ENTRY)]
@@ -95,7 +94,7 @@ class Estimate(Letter):
 
 
 class Projection(Letter):
-    """What the sender's z is on the receiver's rows, phi(X)^T z: n floats.
+    """Projection of the sender's z on the receiver's rows, phi(X)^T z: n floats.
 
     Reveals where the receiver's rows lie along a direction in the span of the rows in the sender's cell.
     """
@@ -104,26 +103,24 @@ class Projection(Letter):
 
 
 class RowLetters(Letters):
-    """Letters with the node's rows, or with features of them: reveals to whom, and how long they are.
+    """Letters with the node's rows, or with features of them. Reveals the letters' receivers and lengths.
 
-    `shown`: how many of the node's rows the letters hold as they are, each neighbour the same; noise does not hide
-    them.
+    `shown`: number of the node's rows in the letters, the same for each neighbour; noise does not hide them.
     """
 
     shown: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     @property
     def disclosed(self) -> int:
-        """How many rows the node shows."""
+        """Number of rows that the node shows."""
         return self.shown
 
 
 class PenaltyBound(CarriesLetters, Reply):
-    """The least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
+    """Least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
 
-    Reveals one number made of the eigenvalues of the node's kernel matrix; and of the first component, with RBF and
-    Laplacian kernels, 1 float more: the mean of the kernel's values between different rows of the node and its
-    neighbours.
+    Reveals one number made of the eigenvalues of the node's kernel matrix; with the first component, for RBF and
+    Laplacian kernels, 1 float more: the mean kernel value between different rows of the node and its neighbours.
     """
 
     bound: Annotated[float, Shape(), Within()]
@@ -131,18 +128,18 @@ class PenaltyBound(CarriesLetters, Reply):
 
 
 class Likeness(Reply):
-    """How like the starts of the node's neighbours are to its own: a cosine in feature space for each, in order.
+    """Cosines in feature space of the node's start with its neighbours', in order.
 
-    Reveals just these, between -1 and 1, one for every edge of the node.
+    Reveals just the cosine of the node's start with each neighbour's, between -1 and 1, one for every edge of the node.
     """
 
     cosines: Annotated[FloatArray, Shape("p_m", empty=True), Within(-1 - ROUNDING, 1 + ROUNDING)]
 
 
 class Progress(CarriesLetters, Reply):
-    """The node's part of the augmented Lagrangian, the angle by which its direction has turned, and letters.
+    """Node's part of the augmented Lagrangian, the angle that its direction has turned by, and letters.
 
-    Reveals these 2 floats, which sum its rows up.
+    Reveals the node's part of the augmented Lagrangian and this angle, 2 floats, which sum its rows up.
     """
 
     lagrangian: Annotated[float, Shape()]
@@ -150,9 +147,9 @@ class Progress(CarriesLetters, Reply):
 
 
 class Sharing(Request[ReplyT], Generic[ReplyT]):
-    """What neighbours hold of each other: rows, or random features of them; with normal noise of some size.
+    """Base of requests about the data that neighbours exchange: rows or random features, perhaps with normal noise.
 
-    The noise is drawn by the node, once in a run, and nobody else can draw it again (`fedkernel.ground.noise`).
+    The node draws the noise, once in a run, and nobody else can draw it again (`fedkernel.ground.noise`).
     """
 
     features: SubspaceEmbedding | None
@@ -172,9 +169,10 @@ class ShareRows(Sharing[RowLetters]):
 
 
 def check_bound(bound: float, rows: int, rounding: float) -> None:
-    """Raise ValueError if no kernel matrix of so many rows has it: by k(x, x) = 1 its trace is n at most.
+    """Raise ValueError if a penalty bound is too large for a kernel matrix of so many rows.
 
-    By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2 asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
+    By k(x, x) = 1 the matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2 asks
+    for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
     """
     if bound > (1 + rounding) * 4 * rows:
         raise ValueError(f"bound = {bound:.6g}, but that of {rows} rows is at most {4 * rows}")
@@ -189,34 +187,34 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     record: bool
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is one of so many rows."""
+        """Check also that the bound is possible for the table's number of rows."""
         super().check_table(reply, sizes)
         check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
-    """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
+    """Delivers the last estimates; asks the node to write to each neighbour a unit z's projection on its own rows."""
 
     posts: ClassVar = (Projection,)
 
 
 class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
-    """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
+    """Delivers these directions; asks the node to take the component off the kernel blocks and start again."""
 
     posts: ClassVar = (Estimate,)
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is one of so many rows."""
+        """Check also that the bound is possible for the table's number of rows."""
         super().check_table(reply, sizes)
         check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
-    """Delivers starts; asks how like they are to the node's own."""
+    """Delivers starts; asks for their cosines with the node's own."""
 
 
 class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
-    """A step of an iteration: rho of the constraint on a node's own z, and of those on its neighbours'."""
+    """Base of an iteration's requests: rho of the constraint on a node's own z, and of those on its neighbours'."""
 
     rho_self: Annotated[float, Field(gt=0)]
     rho_peers: Annotated[float, Field(gt=0)]
@@ -227,9 +225,9 @@ class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
 
 
 class UpdateConsensus(Penalised[Letters]):
-    """Delivers estimates; asks for z (equations 10 and 11), and to write to each neighbour what it is on its rows.
+    """Delivers estimates; asks for z (equations 10 and 11), and letters with its projections on the neighbours' rows.
 
-    `signs`: in the first iteration, which has no estimates but starts: by what each start in the cell is multiplied.
+    `signs`: in the first iteration, which has no estimates but starts: the factor of each start in the cell.
     """
 
     posts: ClassVar = (Projection,)
@@ -237,10 +235,7 @@ class UpdateConsensus(Penalised[Letters]):
 
 
 class UpdateDirection(Penalised[Progress]):
-    """Delivers projections; asks for a and the multipliers (equations 12 and 13), and to write them to the neighbours.
-
-    `dual`: whether there are multipliers; without, they are set to 0 and stay so.
-    """
+    """Delivers projections; asks for a and, with `dual`, the multipliers (equations 12, 13), and letters with both."""
 
     posts: ClassVar = (Estimate,)
     dual: bool
@@ -251,7 +246,7 @@ class KeepComponents(Request[Receipt]):
 
 
 class KeptVariance(Summed):
-    """How much of the node's rows its components keep: 2 floats.
+    """Squared length of the node's rows and of their projections on its components: 2 floats.
 
     Reveals the total squared length of the node's rows in feature space, and of their projections.
     """
@@ -261,17 +256,17 @@ class KeptVariance(Summed):
 
 
 class MeasureKept(Request[KeptVariance]):
-    """Asks how much of the node's own rows the components keep that it has found."""
+    """Asks for the squared length of the node's own rows that its components keep."""
 
     once: ClassVar = True
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that no more is kept than there is."""
+        """Check also that the kept length is no larger than the total."""
         super().check_reply(reply)
         check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
     def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
-        """Check also that there is no more than the rows have, each of unit length in feature space."""
+        """Check also that the total is at most the number of rows, each of unit length in feature space."""
         super().check_table(reply, sizes)
         if reply.total > (1 + reply.rounding) * sizes["n_m"]:
             raise ValueError(f"total = {reply.total:.6g}, but that of {sizes['n_m']} rows of unit length is no larger")
@@ -280,12 +275,7 @@ class MeasureKept(Request[KeptVariance]):
 def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
     """Return assumption 2's least penalty rho for a node.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray of shape (r,)
-        Of the node's kernel matrix, the largest first.
-    degree : int
-        |O_j|, of its neighbours and itself.
+    `eigenvalues` (r,): of the node's kernel matrix, the largest first. `degree`: |O_j|, of its neighbours and itself.
     """
     first, cubes = float(eigenvalues[0]), float((eigenvalues**3).sum())
     return (first**2 + float(np.sqrt(first**4 + 8 * degree * first * cubes))) / (degree * first)
@@ -293,19 +283,19 @@ def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
 
 @dataclass(frozen=True)
 class Cell(State):
-    """O_j: the node and its neighbours, in order, and how many rows each of them has, both (p + 1,)."""
+    """Cell O_j: the node and its neighbours, in order, and their numbers of rows, both (p + 1,)."""
 
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
     @cached_property
     def parts(self) -> Mapping[int, slice]:
-        """Where each member's rows are among those of all, which stand one member's after the other's."""
+        """Slice of each member's rows among those of all, in the order of the members."""
         bounds = pairwise([0, *np.cumsum(self.rows).tolist()])
         return {member: slice(*ends) for member, ends in zip(self.members.tolist(), bounds, strict=True)}
 
     def pooled(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
-        """Return the members' vectors, a number for each row, one after the other."""
+        """Concatenate the members' vectors, each with a number for each row."""
         for member, part in self.parts.items():
             if len(vectors[member]) != (rows := part.stop - part.start):
                 raise ProtocolError(f"client {member} wrote {len(vectors[member])} numbers, but has {rows} rows")
@@ -314,26 +304,26 @@ class Cell(State):
 
 @dataclass(frozen=True)
 class KernelBlocks(State):
-    """K_lm of all l and m in the cell, (N_j, N_j): what the components found before leave of them."""
+    """Kernel blocks K_lm of all l and m in the cell, (N_j, N_j), less the components found before."""
 
     K: FloatArray
 
 
 @dataclass(frozen=True)
 class Spectrum(State):
-    """Eigenvalues (r,), the largest first, and eigenvectors (n_j, r) of what is left of the node's own block K_j."""
+    """Eigenvalues (r,), the largest first, and eigenvectors (n_j, r) of the node's own deflated block K_j."""
 
     values: FloatArray
     vectors: FloatArray
 
 
 class FirstSpectrum(Spectrum):
-    """Of the block as it was before the first component."""
+    """Spectrum of the block before the first component."""
 
 
 @dataclass(frozen=True)
 class Direction(State):
-    """What the node's own iterations change.
+    """Variables of the node's iterations.
 
     `a` (n_j,): its direction phi(X_j) a. `G` (n_j, p + 1): phi(X_j)^T eta, the multipliers of its constraints on the z
     of each in the cell. `own_multiplier` (n_j,): K_j^-1 g of the one on its own z.
@@ -346,24 +336,24 @@ class Direction(State):
 
 @dataclass(frozen=True)
 class OwnProjection(State):
-    """What the node's last z is on its own rows, (n_j,)."""
+    """Projection of the node's last z on its own rows, (n_j,)."""
 
     values: FloatArray
 
 
 @dataclass(frozen=True)
 class Starts(State):
-    """Where all in the cell have started, (N_j,)."""
+    """Starting directions of all in the cell, (N_j,)."""
 
     a: FloatArray
 
 
 @dataclass(frozen=True)
 class Components(State):
-    """The components that were found, and what goes with them.
+    """Components found so far, and the directions taken off.
 
-    `alpha` (n_j, k): the components, as combinations of the node's rows, of unit length. `directions` (n_j, k): what
-    the directions that were taken off are on the node's rows.
+    `alpha` (n_j, k): the components, as combinations of the node's rows, of unit length. `directions` (n_j, k):
+    projections on the node's rows of the directions that were taken off.
     """
 
     alpha: FloatArray
@@ -372,24 +362,24 @@ class Components(State):
 
 @dataclass(frozen=True)
 class Iterates(State):
-    """The directions of all iterations, (t, n_j), where they are recorded."""
+    """Directions of all iterations, (t, n_j), if they are recorded."""
 
     a: FloatArray
 
 
 @dataclass(frozen=True)
 class NoisyRows(State):
-    """The node's rows with their noise, which is drawn once."""
+    """Node's rows with their noise, which is drawn once."""
 
     rows: FloatArray
 
 
 class NoisyFeatures(NoisyRows):
-    """Their random features with noise."""
+    """Random features of the node's rows with noise."""
 
 
 class ADMMKPCAClient(PeerClient):
-    """A node of the network.
+    """Client of ADMMKPCA: a node of the network.
 
     Memory between rounds, with N_j rows in the cell O_j: N_j^2 floats of kernel blocks, and the eigenvectors of the
     node's own; vectors of its rows for each of the cell.
@@ -418,7 +408,7 @@ class ADMMKPCAClient(PeerClient):
     def start_locally(self, ask: StartLocally) -> PenaltyBound:
         """Compute the kernel blocks of the cell, and the local solution."""
         kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
-        own = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
+        own = self._exchanged(ask)  # with its noise, so that the node's results fit the others'
         tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind, d=own.shape[1])} | {self.client: own}
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
@@ -449,7 +439,7 @@ class ADMMKPCAClient(PeerClient):
         return Letters()
 
     def start_next_component(self, ask: StartNextComponent) -> PenaltyBound:
-        """Take the component that was found off the kernel blocks, and start again."""
+        """Take the last component off the kernel blocks, and start again."""
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
         own = projections[self.client] = OwnProjection.load(self.memory).values
         p = Cell.load(self.memory).pooled(projections)
@@ -460,19 +450,19 @@ class ADMMKPCAClient(PeerClient):
         return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
     def compare_starts(self, ask: CompareStarts) -> Likeness:
-        """Remember the starts of the cell; compare the node's own with each."""
+        """Store the starts of the cell; compare the node's own with each."""
         cell = Cell.load(self.memory)
         directions = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
         directions[self.client] = Direction.load(self.memory).a
         starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.parts[self.client]
         products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
         parts = [cell.parts[peer] for peer in self.mail.neighbours]
-        # of a neighbour's start that is not of unit length there is no cosine
+        # a neighbour's start that is not of unit length has no cosine
         cosines = np.clip([starts[part] @ products[part] for part in parts], -1 - ROUNDING, 1 + ROUNDING)
         return Likeness(cosines=cosines)
 
     def update_consensus(self, ask: UpdateConsensus) -> Letters:
-        """Compute z, and what it is on the rows of each in the cell."""
+        """Compute z, and its projections on the rows of each in the cell."""
         cell = Cell.load(self.memory)
         if ask.signs is None:
             directions, multipliers = self._estimates(ask, cell)
@@ -489,7 +479,7 @@ class ADMMKPCAClient(PeerClient):
         return Letters()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
-        """Compute a and the multipliers; reply with how that went."""
+        """Compute a and the multipliers; reply with the Lagrangian and the turn."""
         cell, spectrum, last = Cell.load(self.memory), Spectrum.load(self.memory), Direction.load(self.memory)
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
         projections[self.client] = OwnProjection.load(self.memory).values
@@ -528,26 +518,26 @@ class ADMMKPCAClient(PeerClient):
         return Receipt()
 
     def measure_kept(self, ask: MeasureKept) -> KeptVariance:
-        """Project the node's rows on the span of its components, as they are before any was taken off."""
+        """Project the node's original rows on the span of its components."""
         spectrum, alpha = FirstSpectrum.load(self.memory), Components.load(self.memory).alpha
-        # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in which coordinates the components are these
+        # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in whose coordinates the components are these
         basis = orthonormal_basis(np.sqrt(spectrum.values)[:, None] * (spectrum.vectors.T @ alpha))
         captured = float((np.square(basis) * spectrum.values[:, None]).sum())
         return KeptVariance(captured=captured, total=float(spectrum.values.sum()))
 
     def _exchanged(self, ask: Sharing[ReplyT]) -> FloatArray:
-        """Return the node's rows as its neighbours get them: the same whenever asked for."""
+        """Return the node's rows as its neighbours get them, the same at every call."""
         noisy = NoisyRows if ask.features is None else NoisyFeatures
         if ask.noise and noisy.known(self.memory):
             return noisy.load(self.memory).rows
         rows: FloatArray = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
         if ask.noise:
-            # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
+            # not from the run's seed, which the coordinator knows; once, since differences and means would undo it
             rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
 
     def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
-        """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
+        """Raise ProtocolError if a neighbour's rows make rounding destroy the node's own, or cannot be normalised."""
         if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
             more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
@@ -555,7 +545,7 @@ class ADMMKPCAClient(PeerClient):
             raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
 
     def _start(self, largest: float) -> PenaltyBound:
-        """Take the local solution as a start, and forget the multipliers; `largest` is K_j's before any component."""
+        """Start from the local solution, and reset the multipliers; `largest` is K_j's before any component."""
         cell = Cell.load(self.memory)
         own = cell.parts[self.client]
         K = KernelBlocks.load(self.memory).K[own, own]
@@ -582,17 +572,17 @@ class ADMMKPCAClient(PeerClient):
     def _consensus(
         self, cell: Cell, directions: FloatArray, multipliers: FloatArray, rho: FloatArray
     ) -> tuple[FloatArray, float]:
-        """Return what z, not scaled yet, is on all rows of the cell, and its length (equation 10)."""
+        """Return z's projection on all rows of the cell, not scaled yet, and its length (equation 10)."""
         c = (multipliers + np.repeat(rho, cell.rows) * directions) / rho.sum()
         values = KernelBlocks.load(self.memory).K @ c
         return values, max(float(c @ values), 0.0) ** 0.5
 
     def _add_component(self) -> None:
-        """Add a, as a combination of the rows themselves and of unit length, to the components that were found."""
+        """Add a, as a unit combination of the original rows, to the components found so far."""
         spectrum, components = FirstSpectrum.load(self.memory), Components.load(self.memory)
         values, V, P = spectrum.values, spectrum.vectors, components.directions
-        # of the rows the directions u found before were taken off: phi(X) a - u p^T a, where p = phi(X)^T u, and of u
-        # the node has the projection phi(X) K^-1 p
+        # earlier directions u were taken off the rows: phi(X) a - u p^T a, p = phi(X)^T u; the node's part of u is
+        # the projection phi(X) K^-1 p
         a = Direction.load(self.memory).a
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))
@@ -611,6 +601,6 @@ def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, 
 
 
 def angle(x: FloatArray, y: FloatArray) -> float:
-    """Return the angle between two vectors, whichever way each points; 0 where one is zero."""
+    """Return the angle between two lines, up to the vectors' signs; 0 if a vector is zero."""
     lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

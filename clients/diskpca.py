@@ -1,12 +1,10 @@
-"""What a site does, and all that can leave it, in disKPCA. It sends raw rows: those that become landmarks.
+"""Client of disKPCA, with all requests and replies; it sends raw rows, those that become landmarks.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016: algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
+Source: the paper of `strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 
-A site reads its table a block of rows at a time and keeps per block, not per row, what the next step needs: the
-products of the embedded rows, t (t + 1) / 2 floats, from which the block's sum of leverage scores follows whatever
-scores the coordinator asks for; and the sum of distances. Drawing a row is drawing a block by these sums, and then a
-row within it; the weights of the rows of that block are computed again.
+A site reads its table a block of rows at a time and keeps two things per block, not per row: the products of the
+embedded rows, t (t + 1) / 2 floats, which give the block's sum of leverage scores for any scores that the coordinator
+asks for; and the sum of distances. It draws a block by these sums, and then a row of it, computing its weights again.
 """
 
 import math
@@ -59,12 +57,12 @@ from fedkernel.protocol import (
 
 
 class Products(Summed):
-    """Upper triangle of products that are sums over all of the site's rows, row after row: c (c + 1) / 2 floats.
+    """Upper triangle of products summed over the site's rows, row after row: c (c + 1) / 2 floats.
 
     Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum; of a table with
-    fewer entries than the triangle a search finds all rows. Where the number of components is chosen also the sums of
-    these values themselves, c floats more.
+    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. If a table has
+    fewer entries than the triangle, a search finds all rows. If the number of components is chosen, the sums of these
+    values are sent too, c floats more.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
@@ -72,7 +70,7 @@ class Products(Summed):
 
     @property
     def product(self) -> FloatArray:
-        """The products, of shape (c, c)."""
+        """Products, of shape (c, c)."""
         return unpack_symmetric(self.upper)
 
 
@@ -84,13 +82,13 @@ class MultiplyPoints(Request[Products]):
 
 
 class Sketch(Reply):
-    """Columns that stand for the site's rows, c q floats or, from a site with few rows, c (c + 1) / 2.
+    """Columns that stand for the site's rows: c q floats, or c (c + 1) / 2 of few rows.
 
     Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
-    has q sums, each over n_m / q rows in the mean, at least two, but some over a single one; the coordinator knows
-    which rows, and their signs, so that sketches under a few seeds give every row's functions, and of a linear kernel
-    the rows. A site with fewer than 2 q rows sends products over all of them. Where the number of components is chosen
-    also the sums of the kernel values over all rows, c floats more.
+    has q sums, each over n_m / q rows in the mean, at least two, but some over a single one. The coordinator knows the
+    rows of each sum, and their signs, so that sketches under a few seeds give every row's functions, and of a linear
+    kernel the rows. A site with fewer than 2 q rows sends products over all of them. If the number of components is
+    chosen, the sums of the kernel values over all rows are sent too, c floats more.
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
@@ -98,7 +96,7 @@ class Sketch(Reply):
     sums: Annotated[FloatArray | None, Shape("c")] = None
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return the size of every named dimension; c also where it follows from the length of a triangle."""
+        """Return the size of every named dimension; c also follows from the length of a triangle."""
         sizes = super().dimensions(known)
         if self.factor is None and self.upper is not None:
             c = (math.isqrt(8 * self.upper.size + 1) - 1) // 2
@@ -115,14 +113,14 @@ class Sketch(Reply):
 
 
 class SketchRequest(Request[Sketch]):
-    """Asks for columns, or for products."""
+    """Base of requests for a sketch or for products."""
 
     sketched: ClassVar = "columns"
     seeded: ClassVar = True
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply is in the form that was asked."""
+        """Check also that the reply has one of the two forms, with at most the requested columns."""
         super().check_reply(reply)
         if (reply.upper is None) == (reply.factor is None):
             raise ValueError("the reply must hold factor or upper, and nothing else")
@@ -139,7 +137,7 @@ class SketchPoints(SketchRequest):
 
 
 class Total(Reply):
-    """The sum over the site's rows of what they are to be drawn by: 1 float.
+    """Sum of the sampling weights of the site's rows: 1 float.
 
     Reveals the site's share of the leverage, or its rows' squared distance to the landmarks' span.
     """
@@ -148,15 +146,15 @@ class Total(Reply):
 
 
 class ScoreRows(Request[Total]):
-    """Hands over Z^-1 (t, r), by which the squared lengths of E_m Z^-1 are leverage scores; asks for their sum."""
+    """Sends Z^-1 (t, r); asks for the sum of the leverage scores, the squared lengths of E_m Z^-1."""
 
     whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
 
 
 class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
-    """Hands over the landmarks that were drawn last: those of other sites, for the site knows its own.
+    """Base of requests with the last drawn landmarks of other sites; the site knows its own.
 
-    `before`: how many of the rows stand before the site's own, in the order that is the same for all.
+    `before`: number of these rows before the site's own, in the order common to all.
     """
 
     before: Annotated[int, Field(ge=0, lt=2**63)]
@@ -165,12 +163,12 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
     tol: Annotated[float, Field(ge=0, lt=1)]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle nothing: what is handed over is a part of the landmarks."""
+        """Return no sizes, since the rows sent are only a part of the landmarks."""
         return {}
 
 
 class TakeLandmarks(LandmarkRequest[Receipt]):
-    """Asks for nothing more than that the landmarks be remembered."""
+    """Asks the site to store the landmarks, and nothing more."""
 
 
 class MeasureDistances(LandmarkRequest[Total]):
@@ -178,19 +176,19 @@ class MeasureDistances(LandmarkRequest[Total]):
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
-    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, and perhaps for the values' sums."""
+    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums."""
 
     sums: bool = False
 
     def check_reply(self, reply: Products) -> None:
-        """Check also that there are sums, of as many landmarks, where they were asked for."""
+        """Check also that sums are sent if asked for, of as many landmarks as the products."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
         if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
             raise ValueError(f"sums are of {len(reply.sums)} landmarks, but upper has {reply.upper.size} products")
 
     def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
-        """Check also that the values of so many rows have such squares: (sum k)^2 <= n sum k^2."""
+        """Check also that the sums fit the squares of so many values: (sum k)^2 <= n sum k^2."""
         super().check_table(reply, sizes)
         if reply.sums is not None:
             most = sizes["n_m"] * np.diag(reply.product)
@@ -201,14 +199,14 @@ class MultiplyKernel(LandmarkRequest[Products]):
 class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
 
-    And perhaps for their sums.
+    Optionally also for their sums.
     """
 
     setting: ClassVar = "projection_size"
     sums: bool = False
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that there are sums where they were asked for."""
+        """Check also that sums are sent if asked for."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
 
@@ -219,19 +217,19 @@ def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
 
 
 class DrawnRows(CarriesRows, Reply):
-    """Rows of the site's table as they are, the chosen ones, each once: d floats each, or as many as are not zero.
+    """Drawn rows of the site's table, unchanged, each once: d floats a row, or its entries not zero.
 
-    Reveals these rows, to the coordinator and to every other site: the method has no other form.
+    Reveals the drawn rows, to the coordinator and to every other site: the method has no other form.
     """
 
     @property
     def disclosed(self) -> int:
-        """How many rows the site shows."""
+        """Number of rows that the site shows."""
         return int(self.rows.shape[0])
 
 
 class DrawRequest(Request[ReplyT], Generic[ReplyT]):
-    """Asks for rows of the table, and takes no more than it asks for."""
+    """Base of requests for drawn rows of the table, with a check of their number."""
 
     seeded: ClassVar = True
     samples: Count
@@ -244,14 +242,14 @@ class DrawRequest(Request[ReplyT], Generic[ReplyT]):
 
 
 class DrawByLeverage(DrawRequest[DrawnRows]):
-    """Asks for different rows, drawn one after the other in proportion to their scores; fewer where fewer have one."""
+    """Asks for different rows, drawn one after the other in proportion to their scores; fewer if fewer have one."""
 
     embedding: SubspaceEmbedding
     precision: Precision
 
 
 class DrawByDistance(DrawRequest[DrawnRows]):
-    """Asks for the same, by the rows' squared distances to the landmarks' span."""
+    """Asks for different rows, drawn by their squared distances to the landmarks' span."""
 
     kernel: Kernel
     precision: Precision
@@ -259,11 +257,11 @@ class DrawByDistance(DrawRequest[DrawnRows]):
 
 
 class DrawUniformly(DrawRequest[DrawnRows]):
-    """Asks for so many different rows, every choice equally likely."""
+    """Asks for a number of different rows, every choice equally likely."""
 
 
 class TakeComponents(Request[Receipt]):
-    """Hands over the coefficients C: the components are phi(Y) C, and the site's rows have coordinates k(X, Y) C."""
+    """Sends the coefficients C: the components are phi(Y) C, and the site's rows have coordinates k(X, Y) C."""
 
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
     kernel: Kernel
@@ -272,7 +270,7 @@ class TakeComponents(Request[Receipt]):
 
 
 class SquaredLengths(Summed):
-    """How much of the site's rows lies in the components' span: 2 floats.
+    """Squared lengths of the site's rows and of their projections on the components' span: 2 floats.
 
     Reveals the sums of the rows' squared lengths in feature space, and of those of their projections.
     """
@@ -281,16 +279,16 @@ class SquaredLengths(Summed):
 
 
 class MeasureCaptured(Request[SquaredLengths]):
-    """Asks how much of the rows the components capture."""
+    """Asks for the squared lengths of the rows and of their projections on the components."""
 
     kernel: Kernel
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle that the sums are two."""
+        """Return that the sums are two."""
         return {"two": 2}
 
     def check_reply(self, reply: SquaredLengths) -> None:
-        """Check also that no more is captured than there is, which an indefinite kernel does not promise."""
+        """Check also that the captured length is at most the total, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.kernel.semidefinite:
             check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)
@@ -305,10 +303,10 @@ class BlockProducts(State):
 
 @dataclass(frozen=True)
 class Leverages(State):
-    """What rows are drawn by first.
+    """Leverage scores that rows are drawn by first.
 
-    `whitening` (t, r): Z^-1, by which the squared length of an embedded row is its score. `sums` (b,): of the scores of
-    each block's rows.
+    `whitening` (t, r): Z^-1, which maps an embedded row to a vector whose squared length is its score. `sums` (b,): of
+    the scores of each block's rows.
     """
 
     whitening: FloatArray
@@ -324,14 +322,14 @@ class Distances(State):
 
 @dataclass(frozen=True)
 class DrawnPositions(State):
-    """Which rows were drawn last, until they are landmarks."""
+    """Positions of the last drawn rows, until they are landmarks."""
 
     positions: Positions
 
 
 @dataclass(frozen=True)
 class Landmarks(State):
-    """The landmarks so far, the arrays that `rows_to_arrays` makes of dense or of sparse rows."""
+    """Landmarks so far, as the arrays that `rows_to_arrays` makes of dense or of sparse rows."""
 
     dense: FloatArray | None = None
     values: FloatArray | None = None
@@ -341,16 +339,15 @@ class Landmarks(State):
 
 @dataclass(frozen=True)
 class Coefficients(State):
-    """C: the components are phi(Y) C, of shape (|Y|, k)."""
+    """Coefficients C of the components phi(Y) C, of shape (|Y|, k)."""
 
     C: FloatArray
 
 
 class DisKPCAClient(KernelClient):
-    """Answers for a table that is read a block at a time: in memory, memory-mapped, of a file, sparse, generated.
+    """Client of disKPCA for a table read a block at a time: in memory, memory-mapped, from a file, sparse, generated.
 
-    Memory between rounds: per block of rows t (t + 1) / 2 + 1 floats, at 2048 rows a block and t = 50 that is 0.6
-    floats a row; and the landmarks.
+    Memory between rounds: the landmarks, and t (t + 1) / 2 + 1 floats per block of 2048 rows, at t = 50 0.6 a row.
     """
 
     answers: ClassVar[Answers] = (
@@ -372,17 +369,17 @@ class DisKPCAClient(KernelClient):
 
     @staticmethod
     def table(X: npt.ArrayLike | Table, what: str) -> Table:
-        """Take tables of all kinds."""
+        """Accept tables of all kinds."""
         return as_table(X, what)
 
     # disLS
 
     def sketch_points(self, ask: SketchPoints) -> Sketch:
-        """Embed the rows, and sketch the points that they become."""
+        """Embed the rows, and sketch the embedded points."""
         return Sketch(**_parts(self._sketch_points(ask, ask.columns)))
 
     def multiply_points(self, ask: MultiplyPoints) -> Products:
-        """Embed the rows, and multiply the points that they become."""
+        """Embed the rows, and multiply the embedded points."""
         return Products(upper=pack_symmetric(_product(self._sketch_points(ask, None))))
 
     def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
@@ -397,7 +394,7 @@ class DisKPCAClient(KernelClient):
         return sketch
 
     def _row_sketch(self, columns: int | None, purpose: str) -> RowSketch:
-        """Return what sketches the rows to so many columns; None: what multiplies them, for which nothing is drawn."""
+        """Return a sketch of the rows to so many columns, or with None their products, without a draw."""
         return RowSketch(len(self.X), columns, None if columns is None else self.rng(purpose))
 
     def score_rows(self, ask: ScoreRows) -> Total:
@@ -422,7 +419,7 @@ class DisKPCAClient(KernelClient):
         return self._show(self._drawn("leverages", leverages.sums, ask.samples, weigh, ask.precision))
 
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
-        """Draw without replacement."""
+        """Draw rows without replacement."""
         if ask.samples > len(self.X):
             raise TellableError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
         if ask.samples == len(self.X):
@@ -430,7 +427,7 @@ class DisKPCAClient(KernelClient):
         return self._show(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
 
     def measure_distances(self, ask: MeasureDistances) -> Total:
-        """Compute how far the rows are from the span of the landmarks so far."""
+        """Compute the rows' distances from the span of the landmarks so far."""
         self._take_landmarks(ask, ask.before)
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = np.array([distances(block).sum(dtype=np.float64) for _, block in self._blocks(ask.precision)])
@@ -438,7 +435,7 @@ class DisKPCAClient(KernelClient):
         return Total(total=float(sums.sum()))
 
     def draw_by_distance(self, ask: DrawByDistance) -> DrawnRows:
-        """Draw the other landmarks."""
+        """Draw the further landmarks."""
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = Distances.load(self.memory).sums
         return self._show(self._drawn("distances", sums, ask.samples, distances, ask.precision))
@@ -446,7 +443,7 @@ class DisKPCAClient(KernelClient):
     # disLR
 
     def take_landmarks(self, ask: TakeLandmarks) -> Receipt:
-        """Remember the landmarks."""
+        """Store the landmarks."""
         self._take_landmarks(ask, ask.before)
         return Receipt()
 
@@ -463,7 +460,7 @@ class DisKPCAClient(KernelClient):
     def _sketch_kernel(
         self, ask: SketchKernel | MultiplyKernel, columns: int | None
     ) -> tuple[RowSketch, FloatArray | None]:
-        """Return the values' sketch and, where they are asked for, their sums over the rows."""
+        """Return the values' sketch and, if asked for, their sums over the rows."""
         self._take_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
         sketch, totals = self._row_sketch(columns, "right sketch"), []
@@ -508,12 +505,12 @@ class DisKPCAClient(KernelClient):
         return np.concatenate([np.empty(0, dtype=np.int64), *positions])
 
     def _show(self, positions: Positions) -> DrawnRows:
-        """Send rows, and remember which: the coordinator need not send them back."""
+        """Return rows as the reply, and store their positions: the coordinator need not send them back."""
         DrawnPositions(positions).save(self.memory)
         return DrawnRows(**CarriesRows.of(self.X.take(positions)))
 
     def _take_landmarks(self, ask: CarriesRows, before: int) -> None:
-        """Add the landmarks that were drawn last to those before: the other sites', and between them the site's own."""
+        """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""
         others = ask.rows
         drawn = DrawnPositions.known(self.memory)
         own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
@@ -532,7 +529,7 @@ class DisKPCAClient(KernelClient):
         K = kernel.gram(P)
         basis = whitening(K, tol).astype(precision)
         values = kernel.against(P, precision)
-        floor = tol * float(np.linalg.norm(K, 2))  # what the basis leaves out of the landmarks themselves
+        floor = tol * float(np.linalg.norm(K, 2))  # error of the basis at the landmarks themselves
 
         def distances(block: Rows) -> FloatArray:
             lengths = kernel.diag(block)

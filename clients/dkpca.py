@@ -1,7 +1,6 @@
-"""What a site does, and all that can leave it, in DKPCA.
+"""Client of DKPCA, with all requests to a site and all replies from it.
 
-Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Kernels, IEEE Signal Processing Letters
-2021, algorithm 1, step 1, and equation 4.
+Source: the letter of `strategies.dkpca`, algorithm 1, step 1, and equation 4.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,13 +36,12 @@ from fedkernel.protocol import (
 
 
 class LocalSpectrum(Reply):
-    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats, and one more where asked.
+    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats, and one more if asked.
 
-    Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can: who knows a few rows of
-    the table can rebuild the others from it, with an RBF kernel up to the error of the truncation, with a linear one
-    exactly if the site has no more columns than D_m.
-
-    `vectors`, `values` (N, D_m). `omitted`: where asked: the next eigenvalue, the largest that is left out.
+    Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can. A reader with a few
+    rows of the table can rebuild the others from it: with an RBF kernel up to the error of the truncation, with a
+    linear one exactly if the site has no more columns than D_m. `vectors`, `values` (N, D_m). `omitted`: if asked: the
+    next eigenvalue, the largest that is left out.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
@@ -54,8 +52,8 @@ class LocalSpectrum(Reply):
 class LocalProducts(Reply):
     """Leading eigenpairs of the inner products of the site's rows, less their mean: D_m (N + 1) floats.
 
-    Reveals the distances between all pairs of rows, whatever the kernel, as a linear kernel's eigenpairs would: if the
-    site has no more columns than D_m, who knows d_m + 1 rows of the table can compute all others exactly.
+    Reveals the distances between all pairs of rows, whatever the kernel, as a linear kernel's eigenpairs would. If the
+    site has no more columns than D_m, a reader with d_m + 1 rows of the table can compute all others exactly.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
@@ -63,7 +61,7 @@ class LocalProducts(Reply):
 
 
 class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
-    """What is asked for: a fixed number of leading eigenpairs, or all above a share of the largest (equation 4)."""
+    """Base of requests for leading eigenpairs: a fixed number, or all above a share of the largest (equation 4)."""
 
     largest: ClassVar = {"D_m": "n_components"}
     n_components: Count | None = None
@@ -76,22 +74,19 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
         return self
 
     def check_pairs(self, values: FloatArray) -> None:
-        """Raise ValueError if there are more pairs than asked."""
+        """Raise ValueError if there are more pairs than asked for."""
         if self.n_components is not None and values.size > self.n_components:
             raise ValueError(f"values has {values.size} entries, but {self.n_components} were asked")
 
 
 class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
-    """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest.
-
-    `omitted`: whether the largest eigenvalue that is left out is to be said, too.
-    """
+    """Asks for leading eigenpairs of the site's part of the kernel matrix; `omitted`: for the next eigenvalue, too."""
 
     kernel: Kernel
     omitted: bool = False
 
     def check_reply(self, reply: LocalSpectrum) -> None:
-        """Check also the pairs, and that what is left out was said where it was asked, and is no larger than they."""
+        """Check also the pairs, and that the omitted eigenvalue is sent if asked for, and no larger than they."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
         if (reply.omitted is not None) != self.omitted:
@@ -103,7 +98,7 @@ class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
             )
 
     def check_table(self, reply: LocalSpectrum, sizes: Mapping[str, int]) -> None:
-        """Check also that a kernel with k(x, x) = 1 has no larger trace than there are rows."""
+        """Check also that with k(x, x) = 1 the eigenvalues' sum is at most the number of rows."""
         super().check_table(reply, sizes)
         total = float(reply.values.sum()) + (reply.omitted or 0.0)
         if self.kernel.vertical == "product" and total > (1 + reply.rounding) * sizes["N"]:
@@ -113,19 +108,19 @@ class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
 class FindLocalProducts(LeadingPairs[LocalProducts]):
     """Asks for the leading eigenpairs of the inner products X_m X_m^T, columns centred, for distances at any width.
 
-    Its kernel is said for a site's policy, which allows this where it allows linear kernels.
+    It names its kernel for a site's policy, which allows this request if it allows linear kernels.
     """
 
     kernel: Linear = Linear()
 
     def check_reply(self, reply: LocalProducts) -> None:
-        """Check also the pairs."""
+        """Check also that there are no more pairs than asked for."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
 
 
 class Projections(Summed):
-    """The site's share of the new rows' coordinates: n_new k floats.
+    """Site's share of the new rows' coordinates: n_new k floats.
 
     Reveals sums over the site's columns, products of each new row and combinations of the training rows.
     """
@@ -134,7 +129,7 @@ class Projections(Summed):
 
 
 class ProjectNewRows(Request[Projections]):
-    """Linear kernel: asks for the inner products of new rows and training rows, already multiplied by the vectors."""
+    """Asks for the inner products of new rows and training rows, already multiplied by the vectors (linear kernel)."""
 
     probes: ClassVar = ("vectors",)
     once: ClassVar = True
@@ -142,7 +137,7 @@ class ProjectNewRows(Request[Projections]):
 
 
 class KernelRows(Reply):
-    """The site's part of the kernel between new and training rows: n_new N floats.
+    """Site's part of the kernel between new and training rows: n_new N floats.
 
     Reveals the site's similarity of every new row to every training row, exactly.
     """
@@ -151,14 +146,14 @@ class KernelRows(Reply):
 
 
 class ComputeKernelRows(Request[KernelRows]):
-    """Asks for the local part of the kernel between new and training rows, which other kernels need whole."""
+    """Asks for the site's part of the kernel between new and training rows, which non-linear kernels need whole."""
 
     once: ClassVar = True
     kernel: Kernel
 
 
 class KeptVariance(Summed):
-    """How much of the site's columns the vectors keep: k + 1 floats.
+    """Squared length of the site's columns along each vector, and in total: k + 1 floats.
 
     Reveals the total squared length of the site's columns, and its share along each vector.
     """
@@ -168,7 +163,7 @@ class KeptVariance(Summed):
 
 
 class MeasureKept(Request[KeptVariance]):
-    """Linear kernel: asks how much of the site's columns, centred or not, the vectors keep."""
+    """Asks for the squared length of the site's columns, centred or not, along each vector (linear kernel)."""
 
     probes: ClassVar = ("vectors",)
     once: ClassVar = True
@@ -176,23 +171,23 @@ class MeasureKept(Request[KeptVariance]):
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that no more is kept than there is."""
+        """Check also that the kept length is no larger than the total."""
         super().check_reply(reply)
         check_share(reply.captured, reply.total, reply.rounding)
 
 
 class DKPCAClient(NewRowsClient):
-    """Answers with local eigenpairs; for new rows, with what their projection needs."""
+    """Client of DKPCA: local eigenpairs, and products or kernel values for the projection of new rows."""
 
     answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept, TakeCoordinates)
 
     X: FloatArray
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        """Solve the local eigenproblem (algorithm 1, step 1); twice, where the eigenvalue after those is asked for.
+        """Solve the local eigenproblem (algorithm 1, step 1); twice, if the next eigenvalue is asked for.
 
-        Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
-        (N, N) array for the others, and a copy of it where LAPACK solves: see `leading_eigenpairs`.
+        Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one (N, N)
+        array for the others, and a copy of it if LAPACK solves: see `leading_eigenpairs`.
         """
         if ask.kernel.vertical == "product":
             K = ask.kernel.part(self.X)
@@ -205,7 +200,7 @@ class DKPCAClient(NewRowsClient):
         )
 
     def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
-        """Solve that of X_m X_m^T in (N, d_m). Columns are centred: distances do not change, and one pair is saved."""
+        """Solve X_m X_m^T's eigenproblem in (N, d_m), columns centred, which changes no distance and saves a pair."""
         pairs = self._solve(ask, _Problem.of_products(self.X - self.X.mean(axis=0)))
         return LocalProducts(vectors=pairs.vectors, values=pairs.values)
 
@@ -213,7 +208,7 @@ class DKPCAClient(NewRowsClient):
         if ask.epsilon is not None:
             return problem.above(ask.epsilon)
         check_at_most("local_components", ask.n_components or 1, self.X.shape[0])
-        # Pairs beyond the rank are zero and not worth sending.
+        # Pairs beyond the rank are zero.
         return problem.leading(min(ask.n_components or 1, problem.rank))
 
     def project_new_rows(self, ask: ProjectNewRows) -> Projections:
@@ -231,7 +226,7 @@ class DKPCAClient(NewRowsClient):
 
 
 class _Problem(NamedTuple):
-    """A site's eigenproblem: its k leading pairs, those above a share of the largest, and how many are not zero."""
+    """Eigenproblem of a site: its k leading pairs, its pairs above a share of the largest, and its rank."""
 
     leading: Callable[[int], Eigenpairs]
     above: Callable[[float], Eigenpairs]
@@ -239,10 +234,10 @@ class _Problem(NamedTuple):
 
     @classmethod
     def of_products(cls, X: FloatArray) -> Self:
-        """Return that of X X^T, which is never formed."""
+        """Return the eigenproblem of X X^T, which is never formed."""
         return cls(partial(leading_eigenpairs_of_factor, X), partial(eigenpairs_of_factor_above, X), min(X.shape))
 
     def after(self, pairs: Eigenpairs) -> float:
-        """Return the eigenvalue after the leading ones; rounding leaves it between 0 and them."""
+        """Return the eigenvalue after the leading ones, limited to the range from 0 to them."""
         size, last = pairs.values.size, max(float(pairs.values[-1]), 0.0)
         return min(max(float(self.leading(size + 1).values[size]), 0.0), last) if size < self.rank else 0.0

@@ -1,10 +1,10 @@
-"""What a site does, and all that can leave it, in federated kernel k-means; what all k-means share is in kmeans.py.
+"""Client of federated kernel k-means, with its requests and replies beside those in kmeans.py.
 
-Source: A Communication Efficient Federated Kernel k-Means (2021): section 4, algorithm 1, theorem 4.
+Source: the paper of `strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
 
 In iteration t the site has W_t[m] = [A_t[m], B_t[m]] diag(w_t): D random features of its rows, which everyone draws
-from the same seed, and r_t columns that the iterations so far have left. The weights w_t, from the step size, are the
-coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and the coordinator scales.
+from the same seed, and r_t columns from the iterations so far. Requests are about [A_t[m], B_t[m]]; the coordinator
+alone applies the weights w_t, which follow from the step size.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,52 +41,45 @@ from fedkernel.protocol import (
 )
 
 KEPT = 2**26
-"""Bytes of random features that a site keeps from one message to the next; more are computed anew for the second.
-
-And of its rows in float32, where features are of that.
-"""
+"""Largest size in bytes of random features, or of rows in float32, that a site keeps between two messages."""
 
 PIECE = 256
-"""Rows whose products of float32 are added up in float32; the sums of so many are added up in float64."""
+"""Rows whose products of float32 are summed in float32; the sums of these pieces are summed in float64."""
 
 
 def rounding_of(precision: Precision) -> float:
-    """Return what sums of products of features may be off by, as a share of the terms that they are of.
+    """Return the relative rounding error of sums of products of features, as a share of their terms.
 
-    Of float32: a sum of `PIECE` terms, in whatever order, loses `PIECE` times the unit roundoff of 6e-8 at most, and as
-    much again is more than cosines are off by. Of the same row over and over, where roundings do not cancel each other,
-    some 1e-6 was seen; of other rows 2e-7.
+    For float32: a sum of `PIECE` terms, in whatever order, loses at most `PIECE` times the unit roundoff of 6e-8, and
+    as much again is more than the error of cosines. A repeated row, with all roundings alike, gave 1e-6, others 2e-7.
     """
     return ROUNDING if precision == "float64" else PIECE * float(np.finfo(np.float32).eps)
 
 
 class OfFeatures(Request[ReplyT], Generic[ReplyT]):
-    """What all requests of iteration t say: which features.
-
-    ``precision`` is what features are computed in; sums over rows and all that is sent are float64.
-    """
+    """Base of the requests of iteration t: its random features and their ``precision``; sums are in float64."""
 
     features: RandomFeatures
     t: Count
     precision: Precision = "float64"
 
     def takes(self, rows: int, columns: int) -> int:
-        """Count the frequencies, a block of rows' features, and all of them where they are kept."""
+        """Count the frequencies, a block of rows' features, and all of them if they are kept."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
         entries = self.features.n_features * (min(rows, BLOCK_ROWS) + lasting_rows)
         return self.features.takes(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
-        """Tell whether the features of so many rows are few enough to be kept until they are needed again."""
+        """Return whether the features of so many rows are few enough to be kept until they are needed again."""
         return np.dtype(self.precision).itemsize * rows * self.features.n_features <= KEPT
 
     def draw_of(self, t: int) -> str:
-        """Return what the features of an iteration are known by."""
+        """Return the key of an iteration's features."""
         return f"{t} {self.precision} {self.features!r}"
 
 
 class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
-    """What the requests of iteration t with CEM say: also how the columns B_t follow from those of t - 1.
+    """Base of the requests of iteration t with CEM, with the map to the columns B_t.
 
     The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
     iteration's, which starts without columns B, do not.
@@ -100,7 +93,7 @@ class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
         return super().takes(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def rows_are_converted(self, rows: int, columns: int) -> bool:
-        """Tell whether rows are kept in float32 too, since they are few enough; else a block is converted each time."""
+        """Return whether rows are few enough to be kept in float32 too; else a block is converted each time."""
         return self.precision == "float32" and 4 * rows * columns <= KEPT
 
 
@@ -109,8 +102,7 @@ class PackedGram(Summed):
 
     Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
     gives the rows back (the paper's theorem 4), but a non-linear search does, up to their order, also from the sums of
-    all sites: it needs some more numbers than the table has entries, as of 178 rows of 13 columns ten iterations with
-    50 features, and seconds.
+    all sites. It needs seconds and more numbers than entries: for 178 x 13 ten iterations with 50 features.
     """
 
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
@@ -126,7 +118,7 @@ class MultiplyColumns(Iteration[PackedGram]):
         return super().takes(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
-        """Check also that the triangle is as large as asked."""
+        """Check also the size of the triangle."""
         super().check_reply(reply)
         entries = self.columns * (self.columns + 1) // 2
         if reply.upper.size != entries:
@@ -148,7 +140,7 @@ class MultiplyColumns(Iteration[PackedGram]):
 
 
 class GramProduct(Summed):
-    """The products of the site's columns times a vector: D + r floats.
+    """Products of the site's columns, times a vector: D + r floats.
 
     Reveals what a `PackedGram` reveals, after D + r independent vectors.
     """
@@ -162,7 +154,7 @@ class MultiplyGram(Iteration[GramProduct]):
     vector: Annotated[FloatArray, Shape("p")]
 
     def check_table(self, reply: GramProduct, sizes: Mapping[str, int]) -> None:
-        """Check also that c^T G c is not below 0, but for rounding of a G with a trace as large as that of features."""
+        """Check also that c^T G c is not below 0, up to rounding at the scale of the features' trace."""
         super().check_table(reply, sizes)
         form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
         rounding, trace = max(rounding_of(self.precision), reply.rounding), 2 * sizes["n_m"]
@@ -171,7 +163,7 @@ class MultiplyGram(Iteration[GramProduct]):
 
 
 class FeatureSums(Summed):
-    """The features' sums over the site's rows with given weights, A_t[m]^T c[m]: D floats.
+    """Weighted sums of the features over the site's rows, A_t[m]^T c[m]: D floats.
 
     Reveals smooth functions of the site's rows; after n_m independent vectors, the features themselves, and with them
     the rows. One vector that weighs a single row shows it.
@@ -189,28 +181,28 @@ class SumFeatures(OfFeatures[FeatureSums]):
 
     @property
     def draw(self) -> int:
-        """Tell the iteration: each draws features of its own."""
+        """Index of the iteration, since each draws features of its own."""
         return self.t
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle the number of features."""
+        """Return the number of features."""
         return {"D": self.features.n_features}
 
     def check_reply(self, reply: FeatureSums) -> None:
-        """Check also that the sums are of features, none of which is beyond the square root of 2."""
+        """Check also that the sums are of features, each at most the square root of 2."""
         super().check_reply(reply)
         check_combined("sums", reply.sums, self.vector, max(rounding_of(self.precision), reply.rounding))
 
 
 def check_combined(name: str, combined: FloatArray, weights: FloatArray, slack: float) -> None:
-    """Raise ValueError if numbers cannot be features, which are at most sqrt(2), combined with such weights."""
+    """Raise ValueError if numbers are too large for combinations of features, at most sqrt(2), with such weights."""
     most = (1 + slack) * 2**0.5 * float(np.abs(weights).sum())
     if (largest := float(np.abs(combined).max())) > most:
         raise ValueError(f"{name} of features with these weights are {most:.6g} at most, not {largest:.6g}")
 
 
 class FeatureValues(Reply):
-    """A combination of the features of each of the site's rows, A_t[m] g: n_m floats.
+    """Combination of the features of each of the site's rows, A_t[m] g: n_m floats.
 
     Reveals one number per row; after D independent vectors, the features themselves, and with them the rows.
     """
@@ -224,34 +216,34 @@ class CombineFeatures(OfFeatures[FeatureValues]):
     vector: Annotated[FloatArray, Shape("D")]
 
     def check_reply(self, reply: FeatureValues) -> None:
-        """Check also that the values are of features."""
+        """Check also that the values are possible combinations of features."""
         super().check_reply(reply)
         check_combined("values", reply.values, self.vector, max(rounding_of(self.precision), reply.rounding))
 
 
 class EmbedRows(Iteration[Receipt]):
-    """Hands over the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
+    """Sends the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
 
     ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D), in float64.
     """
 
 
 class TakeEmbedding(Request[Receipt]):
-    """Hands the site the coordinates of its own rows, which without CEM the coordinator has computed."""
+    """Sends the site the coordinates of its own rows, which without CEM the coordinator has computed."""
 
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
 
 
 @dataclass(frozen=True)
 class Columns(State):
-    """B_t[m], (n_m, r_t): the columns that the iterations so far have left."""
+    """Columns B_t[m] from the iterations so far, (n_m, r_t)."""
 
     B: FloatArray
 
 
 @dataclass(frozen=True)
 class DrawnFeatures(State):
-    """A_t[m], (n_m, D), where they are few enough to be kept, and what they are known by."""
+    """Random features A_t[m], (n_m, D), if few enough to be kept, and their key."""
 
     passing: ClassVar = True
     A: FloatArray
@@ -260,18 +252,18 @@ class DrawnFeatures(State):
 
 @dataclass(frozen=True)
 class ColumnProducts(State):
-    """[A_t[m], B_t[m]]^T [A_t[m], B_t[m]], (D + r_t, D + r_t)."""
+    """Products of the columns, [A_t[m], B_t[m]]^T [A_t[m], B_t[m]], (D + r_t, D + r_t)."""
 
     G: FloatArray
 
 
 class FKKMeansClient(KMeansClient):
-    """Answers with products of its columns.
+    """Client of FKKMeans, which answers with products of its columns.
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
     computed once per iteration. Random features are computed from their seed, a block of rows at a time: once per
-    iteration where all of them take `KEPT` bytes at most and the site's process lives until the next, else twice, and
-    without CEM twice per product. Of float32, twice as many of them are kept.
+    iteration if all of them take `KEPT` bytes at most and the site's process lives until the next, else twice, and
+    without CEM twice per product. In float32, twice as many of them are kept.
     """
 
     answers = (
@@ -285,7 +277,7 @@ class FKKMeansClient(KMeansClient):
         return PackedGram(upper=pack_symmetric(self._gram(ask)))
 
     def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
-        """Multiply with the products of the columns, which the iteration's first request computes."""
+        """Multiply a vector by the products of the columns, which the iteration's first request computes."""
         if ask.map is not None or (ask.t == 1 and not ColumnProducts.known(self.memory)):
             ColumnProducts(self._gram(ask)).save(self.memory)
         G = ColumnProducts.load(self.memory).G
@@ -317,15 +309,15 @@ class FKKMeansClient(KMeansClient):
         return Receipt()
 
     def take_embedding(self, ask: TakeEmbedding) -> Receipt:
-        """Remember the coordinates of the site's rows."""
+        """Store the coordinates of the site's rows."""
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
         Embedding(ask.embedding).save(self.memory)
-        DrawnFeatures.forget(self.memory)  # which nobody needs again
+        DrawnFeatures.forget(self.memory)  # no longer needed
         return Receipt()
 
     def _features(self, ask: OfFeatures[ReplyT]) -> Callable[[slice], FloatArray]:
-        """Return what has the features of a block of rows: computed anew, or all at once and then kept."""
+        """Return a function from a slice of rows to their features, which are kept if they are few."""
         if (drawn := self._drawn(ask, ask.t)) is not None:
             return drawn.A.__getitem__
         features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
@@ -338,12 +330,11 @@ class FKKMeansClient(KMeansClient):
         return A.__getitem__
 
     def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
-        """Return the features of an iteration, if they are kept."""
         drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
         return drawn if drawn is not None and str(drawn.draw) == ask.draw_of(t) else None
 
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
-        """Move on to iteration t, if the request says how, and compute the products of its columns."""
+        """Move on to iteration t, if the request has a map, and compute the products of its columns."""
         if ask.map is not None:
             Columns(frozen(self._advanced(ask, ask.map))).save(self.memory)
         elif ask.t == 1:
@@ -367,7 +358,7 @@ class FKKMeansClient(KMeansClient):
                 part += piece.T @ piece
             return part
 
-        # One thread alone where its products take more than its rows do
+        # One thread if the products take more than the rows
         for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
             G += part
         if A is not None:
@@ -375,20 +366,19 @@ class FKKMeansClient(KMeansClient):
         return G
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
-        """Return [A_{t-1}, B_{t-1}] M."""
         B = Columns.load(self.memory).B
         if len(M) != ask.features.n_features + B.shape[1]:
             raise ProtocolError(
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
             )
         drawn = self._drawn(ask, ask.t - 1)
-        DrawnFeatures.forget(self.memory)  # which nobody needs again
+        DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:
             return advance(drawn.A, B, lambda A: A, M)
         return advance(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
 
     def _rows(self, ask: Iteration[ReplyT]) -> Any:
-        """Return the rows (n_m, d) that features are computed of: in float32 where that is made once."""
+        """Return the rows (n_m, d) that features are computed of, in float32 if converted once."""
         if not ask.rows_are_converted(*self.X.shape):
             return self.X
         return self.once("rows in float32", lambda: self.X.astype(np.float32))

@@ -1,8 +1,7 @@
-"""What a site does, and all that can leave it, in distributed k-means of embedded rows.
+"""Client of distributed k-means of embedded rows, with all requests to a site and all replies from it.
 
-Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013,
-algorithm 1. A pair whose client embeds its rows inherits these requests; where the embedding is kernel-made,
-this is kernel k-means. So do pairs that label new rows.
+Source: the paper of `strategies.kmeans`, algorithm 1. Methods whose clients embed their rows inherit these requests, as
+do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
 """
 
 from collections.abc import Mapping
@@ -31,11 +30,11 @@ from fedkernel.protocol import (
 )
 
 SMALL_CELL = 5
-"""Fewer rows than this are never told, the rule of most owners of data about people."""
+"""Smallest count that is sent, the rule of most owners of data about people."""
 
 
 class LocalCost(Reply):
-    """Sum of squared distances of the site's embedded rows to its own k centres: 1 float.
+    """Sum of the embedded rows' squared distances to the site's k centres: 1 float.
 
     Reveals how far apart the site's rows are, all together.
     """
@@ -44,7 +43,7 @@ class LocalCost(Reply):
 
 
 class SolveLocally(Request[LocalCost]):
-    """Asks for a local k-means solution, of which only the cost leaves the site."""
+    """Asks for a local k-means solution; only its cost leaves the site."""
 
     seeded: ClassVar = True
     n_clusters: Count
@@ -53,9 +52,9 @@ class SolveLocally(Request[LocalCost]):
 class LocalCoreset(Reply):
     """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
 
-    Reveals the coordinates of some embedded rows as they are, of all where no fewer are asked for, and the site's
-    cluster centres and sizes. Rows that are alike are seen to be; and a row follows from its coordinates where these
-    are no fewer than its attributes, as with random features that nothing has reduced.
+    Reveals the coordinates of some embedded rows as they are, of all if no fewer are asked for, and the site's cluster
+    centres and sizes. It shows rows that are alike. A row follows from its coordinates if these are no fewer than its
+    attributes, as with random features that nothing has reduced.
     """
 
     points: Annotated[FloatArray, Shape("c_m", "s"), Within(-COORDINATE, COORDINATE)]
@@ -63,7 +62,7 @@ class LocalCoreset(Reply):
 
 
 class SampleCoreset(Request[LocalCoreset]):
-    """Asks for so many sampled points, and the local centres."""
+    """Asks for a number of sampled points, and the local centres."""
 
     once: ClassVar = True
     sampled: ClassVar = "samples"
@@ -72,7 +71,7 @@ class SampleCoreset(Request[LocalCoreset]):
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
-        """Check also that the points stand for as many rows as there are."""
+        """Check also that the weights add up to the number of rows."""
         super().check_table(reply, sizes)
         total, rows = float(reply.weights.sum()), sizes["n_m"]
         if abs(total - rows) > reply.rounding * rows:
@@ -80,19 +79,17 @@ class SampleCoreset(Request[LocalCoreset]):
 
 
 class LabelRows(Request[Receipt]):
-    """Hands the common centres over, by which the site labels its rows; the labels stay there."""
+    """Sends the common centres; the site labels its rows by them, and the labels stay there."""
 
     centers: Annotated[FloatArray, Shape("k", "s")]
 
 
 class ClusterSums(Summed):
-    """Sums over the site's rows, from which the clusters' objective follows: s + 3 floats.
+    """Sums over the site's rows for the clusters' objective: s + 3 floats.
 
     Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
-    feature space from the origin, all together; nothing of a single cluster.
-
-    `sum` (s,). `lengths`, `cost`, `total`: of squared lengths, of squared distances to the nearest centre, and of k(x,
-    x).
+    feature space from the origin, all together; nothing of a single cluster. `sum` (s,). `lengths`, `cost`, `total`: of
+    squared lengths, of squared distances to the nearest centre, and of k(x, x).
     """
 
     sum: Annotated[FloatArray, Shape("s")]
@@ -102,25 +99,25 @@ class ClusterSums(Summed):
 
 
 class MeasureClusters(Request[ClusterSums]):
-    """Asks how far the rows are from the centres by which they were labelled last."""
+    """Asks for the rows' squared distances to the centres of their last labels, and other sums."""
 
     once: ClassVar = True
     kernel: Kernel
 
     def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
-        """Check also that the sum of so many rows is no longer than they are."""
+        """Check also that the sum's length is possible for rows of such lengths."""
         super().check_table(reply, sizes)
         if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
             raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")
 
 
 class ClusterSizes(Reply):
-    """How many of the site's rows are in each cluster, in whole steps of 5 rows or more: k + 1 floats.
+    """Sizes of the clusters at the site, in whole steps of 5 rows or more: k + 1 floats.
 
-    Reveals these sizes but for the step: of fewer rows than that it says 0. What they lack of the site's rows is what
-    was rounded off of all clusters together: only where that is nothing, or the most it can be, all are known exactly.
-
-    `sizes` (k,): rounded down. `step`: what was asked, or what the site's guard demands, if that is more.
+    Reveals how many of the site's rows are in each cluster, up to the step: fewer rows than that count as 0. The rows
+    missing from the site's total are the sum that was rounded off all clusters together: only if that is nothing, or
+    the most it can be, are all sizes known exactly. `sizes` (k,): rounded down. `step`: the one asked for, or the
+    site's guard's, if that is larger.
     """
 
     sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
@@ -128,7 +125,7 @@ class ClusterSizes(Reply):
 
 
 class CountClusters(Request[ClusterSizes]):
-    """Asks for the sizes of the clusters at the site, never told by less than 5 rows."""
+    """Asks for the sizes of the clusters at the site, in steps of at least 5 rows."""
 
     once: ClassVar = True
     step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
@@ -140,7 +137,7 @@ class CountClusters(Request[ClusterSizes]):
             raise ValueError(f"sizes must be multiples of step, and step at least {self.step}, not {reply.step:g}")
 
     def check_table(self, reply: ClusterSizes, sizes: Mapping[str, int]) -> None:
-        """Check also that the clusters have as many rows as there are, but for what is rounded off."""
+        """Check also that the clusters have as many rows as there are, up to rounding."""
         super().check_table(reply, sizes)
         rows, off = sizes["n_m"], len(reply.sizes) * (reply.step - 1)
         if not rows - off <= reply.sizes.sum() <= rows:
@@ -148,15 +145,13 @@ class CountClusters(Request[ClusterSizes]):
 
 
 class SharedRows(Summed):
-    """How many rows the clusters of two runs share at the site, in whole steps of 5 rows or more: k^2 + 1 floats.
+    """Rows at the site that clusters of two runs share, rounded down to a step: k^2 + 1 floats.
 
-    Reveals how many of the site's rows are in a cluster of the earlier run and in one of this, for each pair, but for
-    the step: of fewer rows than that it says 0. With the clusters' own sizes, told in either run in the same steps,
-    more is known of what was rounded off: where one is larger than its pairs together by all that rounding can take of
-    these, they are known exactly. A coordinator that follows the protocol has but the sum over the sites.
-
-    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: by how much each is less than it
-    was, at most: 1 less than the step.
+    Reveals how many of the site's rows are in a cluster of the earlier run and in one of this, for each pair, up to the
+    step of 5 rows or more: fewer rows than that count as 0. With the clusters' own sizes, sent in either run in the
+    same steps, more is known of the rounding: if a cluster is larger than its pairs together by all that rounding can
+    take of these, they are known exactly. A coordinator that follows the protocol has only the sum over the sites.
+    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: the step less 1.
     """
 
     sizes: Annotated[FloatArray, Shape("k", "k"), Within(whole=True)]
@@ -164,7 +159,10 @@ class SharedRows(Summed):
 
 
 class CompareClusters(Request[SharedRows]):
-    """Asks how many rows are in which cluster of both runs, of one that the study says; never by less than 5 rows."""
+    """Asks for the numbers of rows that clusters of this run and an earlier one share.
+
+    The study names the earlier run. The numbers are in steps of at least 5 rows.
+    """
 
     once: ClassVar = True
     largest: ClassVar = {"k": "n_clusters"}
@@ -173,7 +171,7 @@ class CompareClusters(Request[SharedRows]):
     step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the size of the table: of so many clusters, also where a run found fewer."""
+        """Return the size of the table, the same also if a run found fewer clusters."""
         return {"k": self.n_clusters}
 
     def check_reply(self, reply: SharedRows) -> None:
@@ -184,7 +182,7 @@ class CompareClusters(Request[SharedRows]):
             raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
 
     def check_table(self, reply: SharedRows, sizes: Mapping[str, int]) -> None:
-        """Check also that the pairs have as many rows as there are, but for what is rounded off."""
+        """Check also that the pairs have as many rows as there are, up to rounding."""
         super().check_table(reply, sizes)
         rows, total, off = sizes["n_m"], float(reply.sizes.sum()), reply.slack * reply.sizes.size
         if not rows - off <= total <= rows:
@@ -192,7 +190,7 @@ class CompareClusters(Request[SharedRows]):
 
 
 class LabelNewRows(Request[Receipt]):
-    """Hands over what labelling rows that are new at the site needs; the labels stay there.
+    """Sends the model for labelling new rows at the site; the labels stay there.
 
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embeddings.combine_draws`.
     """
@@ -205,27 +203,27 @@ class LabelNewRows(Request[Receipt]):
 
 @dataclass(frozen=True)
 class Embedding(State):
-    """The site's embedded rows, (n_m, s)."""
+    """Site's embedded rows, (n_m, s)."""
 
     rows: FloatArray
 
 
 @dataclass(frozen=True)
 class LocalCenters(State):
-    """The site's own k centres, (k, s)."""
+    """Site's own k centres, (k, s)."""
 
     centers: FloatArray
 
 
 @dataclass(frozen=True)
 class CommonCenters(State):
-    """The centres by which the rows were labelled last, (k, s)."""
+    """Centres of the last labelling, (k, s)."""
 
     centers: FloatArray
 
 
 class KMeansClient(KernelClient):
-    """Answers for its embedded rows, whose `Embedding` a subclass saves.
+    """Client of distributed k-means of its embedded rows; a subclass saves their `Embedding`.
 
     Memory between rounds: besides these, n_m s floats, the k local centres.
     """
@@ -246,7 +244,7 @@ class KMeansClient(KernelClient):
         return LocalCost(cost=float(costs.sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
-        """Sample by cost, and add the centres with what the samples do not stand for."""
+        """Sample by cost, and add the centres with the remaining weight."""
         H, centers = Embedding.load(self.memory).rows, LocalCenters.load(self.memory).centers
         points, weights = coreset(H, centers, ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
@@ -260,7 +258,7 @@ class KMeansClient(KernelClient):
         return Receipt()
 
     def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
-        """Add up over the rows."""
+        """Compute the sums over the rows."""
         H = Embedding.load(self.memory).rows
         cost = assign(H, CommonCenters.load(self.memory).centers)[1].sum()
         lengths, total = float(np.square(H).sum()), self._squared_lengths(ask.kernel)
@@ -285,7 +283,7 @@ class KMeansClient(KernelClient):
         return SharedRows(sizes=sizes, slack=step - 1.0)
 
     def _common_labels(self) -> tuple[npt.NDArray[np.int64], int]:
-        """Return the labels by the common centres, and how many centres there are."""
+        """Return the labels by the common centres, and the number of centres."""
         H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
         return assign(H, centers)[0], len(centers)
 
@@ -293,7 +291,6 @@ class KMeansClient(KernelClient):
         return step if self.guards is None else max(step, self.guards.cell_rows)
 
     def _squared_lengths(self, kernel: AnyKernel) -> float:
-        """Return the sum of k(x, x) over the rows."""
         return float(kernel.diag(self.X).sum())
 
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:

@@ -1,7 +1,6 @@
 """Merge of the leading vectors of several clients, at a coordinator or at each peer.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: equations 13 and 15.
+Source: the paper of `strategies.vfedpca`, equations 13 and 15.
 """
 
 from collections.abc import Sequence
@@ -24,18 +23,16 @@ from fedkernel.numerics import (
 )
 
 ROUNDING = 1e-12
-"""A client's eigenvalues below this part of its largest are zero but for rounding."""
+"""Share of a client's largest eigenvalue below which others are zero but for rounding."""
 
 
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
     """Return the weights of clients' vectors in a merge: equations 13 and 15.
 
-    A vector whose eigenvalue is zero is no direction of its client's but the random start: it weighs 0. Where no client
-    has an eigenvalue, all weigh the same.
-
-    `eigenvalues` (M, k): of an indefinite kernel, such as a sigmoid, magnitudes count. `scaling`: raise the weights of
-    the half of clients with the largest eigenvalues (several vectors: the largest sums of them), and lower the others'
-    (equation 15). Returns (M, k): their sum is 1 before scaling.
+    A vector with eigenvalue zero is no direction of its client's but the random start: its weight is 0. If no client
+    has an eigenvalue, all weights are equal. `eigenvalues` (M, k): magnitudes count, for indefinite kernels such as a
+    sigmoid. `scaling`: raise the weights of the half of clients with the largest eigenvalues (several vectors: the
+    largest sums), and lower the others' (equation 15). Returns (M, k): their sum is 1 before scaling.
     """
     sizes = np.abs(eigenvalues)
     clients = len(sizes)
@@ -43,7 +40,7 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     votes = np.sign(sizes) if rule == "average" else sizes / (sizes.max() or 1.0)
     weights = votes / votes.sum() if votes.any() else np.full(votes.shape, 1 / votes.size)
     if scaling:
-        # One factor for all vectors of a client: what it sends is a matrix, whose equal eigenvalues have any basis
+        # One factor for all vectors of a client: equal eigenvalues of its matrix have any basis
         rank = np.argsort(np.argsort(-sizes.sum(axis=1), kind="stable"))
         weights = weights * np.where(rank < (clients + 1) // 2, 1 + 1 / clients, 1 - 1 / clients)[:, None]
     return np.asarray(weights)
@@ -52,15 +49,14 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
 def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     """Merge the leading eigenpairs of M clients.
 
-    One vector each: equation 13, the weighted mean of the vectors with their signs as those of the client with the
-    largest eigenvalue, at length 1. Several, of which the paper says nothing: the k leading eigenvectors of
-    ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k), since clients need not have their
-    directions in the same order. (One vector by that would have each weight times its cosine with the result.)
-
-    `pairs`: values (k,) and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors
-    (N, k), and Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which do not increase. They settle the basis where
-    weights are equal. Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled
-    up: with fewer than k left, vectors without preference for any row, of value 0, take their places.
+    One vector each: equation 13, the weighted mean of the vectors at length 1, their signs aligned with those of the
+    client with the largest eigenvalue. Several, a case that the paper leaves open: the k leading eigenvectors of
+    ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k), since clients' directions need not be in
+    the same order. (For one vector this would multiply each weight by its cosine with the result.) `pairs`: values (k,)
+    and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors (N, k), and
+    non-increasing Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which settle the basis if weights are equal.
+    Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled up: vectors without
+    preference for any row, of value 0, take their places.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     if weights.shape[1] == 1:
@@ -77,8 +73,5 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
 
 
 def moved(vectors: FloatArray, last: FloatArray) -> bool:
-    """Tell whether a merge spans another subspace than the last by more than rounding, both (N, k).
-
-    One that does not is to be sent as the last was: a site's guards take what differs for one more direction.
-    """
+    """Return whether a merge spans another subspace than the last, both (N, k); if not, the last is sent again."""
     return sin_theta_error(last, vectors) > ROUNDING**2

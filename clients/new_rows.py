@@ -1,4 +1,4 @@
-"""What sites that hold columns are told of rows that came since training, which they project together."""
+"""Base client for new rows whose columns are at several sites, which project the rows together."""
 
 from typing import Annotated, ClassVar
 
@@ -7,13 +7,13 @@ from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
 
 
 class TakeCoordinates(Request[Receipt]):
-    """Tells the coordinates of the new rows, which stay at the site; sent where the study says that sites get them."""
+    """Sends the coordinates of the new rows, which stay at the site, if the study grants them."""
 
     coordinates: Annotated[FloatArray, Shape("n_new", "k")]
 
 
 class NewRowsClient(KernelClient):
-    """Base of clients that have a share in projecting new rows: what is the same whatever that share is."""
+    """Base of clients that take part in projecting new rows."""
 
     answers: ClassVar[Answers] = (TakeCoordinates,)
 

@@ -1,7 +1,6 @@
-"""What a site does, and all that can leave it, in VFedPCA and VFedAKPCA without a server.
+"""Client of VFedPCA and VFedAKPCA without a server, with all requests and all replies and letters.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5. The exact merge is block Lanczos on sums along a tree.
+Source: the paper of `strategies.vfedpca`, algorithm 5. The exact merge is block Lanczos on sums along a tree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +32,8 @@ from fedkernel.protocol import Count, Iterations, Orthonormal, ReplyT, Request, 
 class PeerVectors(Letter):
     """Approximate leading eigenpairs of the sender's matrix: k (N + 1) floats.
 
-    Reveals the directions over the rows along which the sender's columns vary most, and how much they do; of a sender
-    with no more than k columns, who knows k + 1 rows of its table has the others.
+    Reveals the directions over the rows along which the sender's columns vary most, and how much they do. If the sender
+    has no more than k columns, a reader with k + 1 rows of its table has the others.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "k"), Orthonormal()]
@@ -42,12 +41,11 @@ class PeerVectors(Letter):
 
 
 class RelayedVectors(Letter):
-    """Such eigenpairs of several clients, the sender's or what others wrote to it: s (k (N + 1) + 1) floats.
+    """Leading eigenpairs of several clients, the sender's own or relayed ones: s (k (N + 1) + 1) floats.
 
-    Reveals of each of these clients the directions over the rows along which its columns vary most, and how much they
-    do; of one with no more than k columns, who knows k + 1 rows of its table has the others. They are not sealed from
-    who passes them on, since every client is to get those of all; whether they were changed on the way is seen where
-    they come on two ways.
+    Reveals of each client with vectors in the letter the directions over the rows along which its columns vary most,
+    and how much they do. If one has no more than k columns, a reader with k + 1 rows of its table has the others. A
+    relaying client reads them, since every client gets those of all; a second way shows a change on the first.
     """
 
     clients: Annotated[FloatArray, Shape("s_m", empty=True), Within(whole=True)]
@@ -56,9 +54,9 @@ class RelayedVectors(Letter):
 
 
 class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
-    """How a site merges what its neighbours wrote with its own; in the first round nothing was written.
+    """Base of requests to merge the neighbours' vectors with the site's own; in the first round there are none.
 
-    `relayed`: how many clients there are, of which neighbours write all vectors that they have; None: their own alone.
+    `relayed`: number of all clients, if neighbours write all vectors that they have; None: their own alone.
     """
 
     rule: Literal["eigenvalue", "average"]
@@ -67,36 +65,36 @@ class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
 
 
 class IterateAmongPeers(Merging[Letters], LocalIterations[Letters]):
-    """Delivers the neighbours' vectors; asks to merge them, update by the merged ones, and iterate."""
+    """Delivers the neighbours' vectors; asks the site to merge them, update by the merged ones, and iterate."""
 
     posts: ClassVar = (PeerVectors, RelayedVectors)
     first: bool
 
 
 class ForwardVectors(CarriesLetters, Request[Letters]):
-    """Delivers what neighbours passed on; asks to pass on what is new of it to all but those who have written it."""
+    """Delivers relayed vectors; asks the site to forward new ones to neighbours that lack them."""
 
     posts: ClassVar = (RelayedVectors,)
 
 
 class FinishAmongPeers(Merging[Finished]):
-    """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
+    """Delivers the neighbours' last vectors; asks the site to merge them and keep the result."""
 
 
 class SubtreeProduct(Letter):
-    """The matrices of the sender and of all below it in the tree, summed, times a block of vectors: N b floats.
+    """Summed matrices of the sender and all below it in the tree, times a block of vectors: N b floats.
 
-    Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them; after as many
-    independent vectors as it has columns (of another kernel than a linear one after N) the whole matrix, by which who
-    knows d_m + 1 rows of its table has the others. Of another sender the same of the sum over its subtree, from which
-    who is below it can subtract its own part.
+    Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them. As many
+    independent vectors as it has columns (N, if the kernel is not linear) give the whole matrix, and with it a reader
+    with d_m + 1 rows of the table has the others. Of another sender it reveals the same of the sum over its subtree; a
+    client below can subtract its own part.
     """
 
     product: Annotated[FloatArray, Shape("N", "b")]
 
 
 class NextBlock(Letter):
-    """The block of vectors that all multiply next, or in the end the result: N b floats.
+    """Block of vectors that all multiply next, or in the end the result: N b floats.
 
     Reveals directions over the rows that powers of the pooled matrix span, in the end those along which all sites'
     columns vary most, and not how much they do.
@@ -106,10 +104,9 @@ class NextBlock(Letter):
 
 
 class SearchState(CarriesLetters, Finished):
-    """Letters, and how the root's search goes; with the first product the mean of a kernel's values, as `Finished`.
+    """Letters, and the state of the root's search; with the first product the mean of a kernel's values, as `Finished`.
 
     Reveals when the search ended, and whether it had converged, and how alike the site's rows are, all together.
-
     `state`: "unconverged": its products were used up. Of other sites "searching".
     """
 
@@ -117,7 +114,7 @@ class SearchState(CarriesLetters, Finished):
 
 
 class InTree(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
-    """A site's place in a tree, at whose root ``parent`` is None."""
+    """Base of requests with a site's place in a tree; the root's ``parent`` is None."""
 
     n_components: Count
     parent: Annotated[int, Field(ge=0)] | None = None
@@ -125,12 +122,11 @@ class InTree(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
 
 
 class AddProducts(InTree[SearchState]):
-    """Delivers the children's sums; asks to add the site's own product and write the sum to the parent.
+    """Delivers the children's sums; asks the site to add its own product and write the sum to the parent.
 
-    At the root it asks for a step of the search, and to write to the children the next block, or the result.
-
-    `block`: "first": the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums.
-    `tol`, `most`: the search's, as `block_krylov` has them; ``most`` products.
+    The root takes a step of the search, and writes the next block, or the result, to the children. `block`: "first":
+    the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums. `tol`, `most`:
+    the search's, as in `block_krylov`; ``most`` products.
     """
 
     posts: ClassVar = (SubtreeProduct, NextBlock)
@@ -141,25 +137,25 @@ class AddProducts(InTree[SearchState]):
 
 
 class TakeBlock(InTree[Letters]):
-    """Delivers the parent's letter; asks to keep the block, ``last`` as the result, and to write it to the children."""
+    """Delivers the parent's letter; asks the site to keep the block, ``last`` as the result, and forward it."""
 
     posts: ClassVar = (NextBlock,)
     last: bool
 
 
 class MeasureOwn(VarianceRequest):
-    """Asks how much of the site's variance the directions that it has ended with keep: they stay there."""
+    """Asks for the site's variance along its final directions, which stay there."""
 
     n_components: Count
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle how many shares there are."""
+        """Return the number of directions."""
         return {"k": self.n_components}
 
 
 @dataclass(frozen=True)
 class KnownVectors(State):
-    """The site's own vectors, and those of others that came since, in the form of `RelayedVectors`."""
+    """Site's own vectors, and later those of others, in the form of `RelayedVectors`."""
 
     clients: FloatArray
     vectors: FloatArray
@@ -173,21 +169,21 @@ class KnownVectors(State):
 
 @dataclass(frozen=True)
 class MergedVectors(State):
-    """What was merged in each of T rounds so far, (T, N, k)."""
+    """Merged vectors of each of T rounds so far, (T, N, k)."""
 
     vectors: FloatArray
 
 
 @dataclass(frozen=True)
 class Block(State):
-    """The block that all multiply now, (N, b)."""
+    """Block that all multiply now, (N, b)."""
 
     block: FloatArray
 
 
 @dataclass(frozen=True)
 class Searched(State):
-    """The root's search so far: its blocks side by side, their products, (N, m) each, and how wide each block is."""
+    """Root's search so far: its blocks side by side, their products, (N, m) each, and the blocks' widths."""
 
     blocks: FloatArray
     products: FloatArray
@@ -195,10 +191,10 @@ class Searched(State):
 
 
 class PeerVFedPCAClient(VFedPCAClient, PeerClient):
-    """Merges its neighbours' vectors with its own, by its own weights; or adds products up along a tree.
+    """Client of PeerVFedPCA: merges its neighbours' vectors with its own, or adds products up along a tree.
 
-    Memory between rounds: besides what it has with a server, the vectors that have come, and those merged in each
-    round; or a block, and at the root all blocks and products of its search.
+    Memory between rounds: besides that of `VFedPCAClient`, the delivered vectors, and those merged in each round; or a
+    block, and at the root all blocks and products of its search.
     """
 
     answers = (
@@ -221,7 +217,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return Letters()
 
     def forward_vectors(self, ask: ForwardVectors) -> Letters:
-        """Pass on what is new."""
+        """Forward new vectors."""
         senders = self._learn(ask, RelayedVectors)
         known = KnownVectors.load(self.memory)
         for peer in self.mail.neighbours:
@@ -234,7 +230,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return self._keep(ask, self._merged(ask))
 
     def add_products(self, ask: AddProducts) -> SearchState:
-        """Multiply the block, and add what the children wrote; at the root take a step of block Lanczos."""
+        """Multiply the block, and add the children's sums; at the root take a step of block Lanczos."""
         block = self._block(ask)
         total = self._summed(ask, block)
         mean = self._kernel_mean(ask) if ask.block == "first" else None
@@ -247,7 +243,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             blocks, products = np.hstack([before.blocks, blocks]), np.hstack([before.products, products])
             widths = np.concatenate([before.widths, widths])
         Searched(blocks, products, widths).save(self.memory)
-        # in one order in memory, wherever that was since: another one gives other last bits
+        # always C order in memory: another order gives other last bits
         parts = ([*map(np.ascontiguousarray, np.split(X, np.cumsum(widths)[:-1], axis=1))] for X in (blocks, products))
         seen = list(zip(*parts, strict=True))
         try:
@@ -261,12 +257,12 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return SearchState(kernel_mean=mean)
 
     def take_block(self, ask: TakeBlock) -> Letters:
-        """Keep the parent's block; write it on."""
+        """Keep the parent's block; forward it."""
         self._take(ask, self._delivered(ask), last=ask.last)
         return Letters()
 
     def measure_own(self, ask: MeasureOwn) -> CapturedVariance:
-        """Measure the last of its directions."""
+        """Measure the site's variance along the last directions."""
         directions = MergedVectors.load(self.memory).vectors[-1]
         self._check(directions)
         return self._captured(ask, directions)
@@ -283,7 +279,6 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             Block(block).save(self.memory)
 
     def _block(self, ask: AddProducts) -> FloatArray:
-        """Return the block to multiply."""
         N, k = self.X.shape[0], ask.n_components
         if ask.block == "kept":
             return Block.load(self.memory).block
@@ -335,21 +330,21 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return self._noted(vectors)
 
     def _noted(self, directions: FloatArray) -> FloatArray:
-        """Return what the site goes on with, if its guards let it; add it to the outcomes so far."""
+        """Check directions against the guards, store them after the earlier ones, and return them."""
         self._check(directions)
         before = [MergedVectors.load(self.memory).vectors] if MergedVectors.known(self.memory) else []
         MergedVectors(np.concatenate([*before, directions[None]])).save(self.memory)
         return directions
 
     def _check(self, vectors: FloatArray) -> None:
-        """Hold vectors to the site's guards: what neighbours wrote is no field of the request."""
+        """Check vectors against the site's guards, since letters are no fields of the request."""
         if self.guards is not None:
             self.guards.check_probes("what its neighbours wrote", vectors, self.memory)
 
     def _learn(
         self, ask: CarriesLetters, kind: type[PeerVectors] | type[RelayedVectors]
     ) -> Mapping[float, Sequence[int]]:
-        """Remember the vectors that neighbours wrote; return of which clients they are new, and who wrote them."""
+        """Store the neighbours' vectors; return the new ones' clients with the neighbours that wrote them."""
         known = KnownVectors.load(self.memory)
         _, N, k = known.vectors.shape
         of_client = {client: (V, values) for client, V, values in zip(*vars(known).values(), strict=True)}

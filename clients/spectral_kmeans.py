@@ -1,4 +1,4 @@
-"""What a site does in spectral clustering: disKPCA's requests, then those of distributed k-means of its coordinates."""
+"""Client of spectral clustering: disKPCA's requests, then those of distributed k-means of the coordinates."""
 
 from clients.diskpca import (
     DisKPCAClient,
@@ -29,10 +29,7 @@ from fedkernel.protocol import Receipt
 
 
 class SpectralKMeansClient(DisKPCAClient, KMeansClient):
-    """Clusters the coordinates that the components give its rows.
-
-    Memory between rounds: besides disKPCA's, the coordinates, n_m k floats.
-    """
+    """Client of spectral clustering; memory between rounds: disKPCA's, and the rows' coordinates, n_m k floats."""
 
     answers = (
         *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),

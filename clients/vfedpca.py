@@ -1,7 +1,6 @@
-"""What a site does, and all that can leave it, in VFedPCA and VFedAKPCA.
+"""Client of VFedPCA and VFedAKPCA, with all requests to a site and all replies from it.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
+Source: the paper of `strategies.vfedpca`, algorithms 2 and 3, equations 10 and 14.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,26 +51,27 @@ from fedkernel.protocol import (
 Centering = Literal["columns", "rows", "none"]
 
 ROUNDED = 100 * float(np.finfo(np.float64).eps)
-"""A product that is shorter than this share of the trace, times its vectors' length, is rounding."""
+"""Share of the trace, times the vectors' length, below which a product is rounding."""
 
 CANCELLED = 10 * float(np.finfo(np.float64).eps) / SEMIDEFINITE
-"""The same of a kernel matrix that is centred, and of the trace before: its rounding is of what it was, and makes
-eigenvalues below 0 that are too large for rounding of what is left."""
+"""The same share for a centred kernel matrix, of the trace before centring.
+
+The rounding is relative to the matrix before, and makes eigenvalues below 0 too large for rounding of the rest.
+"""
 
 KEPT = 2**26
-"""Bytes of a centred table that a site keeps beside its own (64 MiB); a larger one's rows are centred in each pass."""
+"""Largest centred table in bytes that a site keeps (64 MiB); a larger one is centred in each pass."""
 
 BLOCK = 1024
-"""Rows of such a table that are centred at a time."""
+"""Rows of a larger table that are centred at a time."""
 
 Apply = Callable[[FloatArray], FloatArray]
 
 
 class LocalTable(Request[ReplyT], Generic[ReplyT]):
-    """What all requests of this pair say: how the site is to read its table.
+    """Base of all requests of VFedPCA: the kernel and the centring of the site's table.
 
-    ``kernel`` None stands for VFedPCA, whose local matrix is ``A_m = X_m X_m^T / d_m``; otherwise it is the kernel
-    matrix of the site's columns.
+    The site's matrix is ``A_m = X_m X_m^T / d_m``, or with a ``kernel`` the kernel matrix of its columns.
     """
 
     kernel: Kernel | None = None
@@ -79,16 +79,16 @@ class LocalTable(Request[ReplyT], Generic[ReplyT]):
 
     @property
     def semidefinite(self) -> bool:
-        """Whether the site's matrix has no eigenvalue below 0."""
+        """True if the site's matrix has no eigenvalue below 0."""
         return self.kernel is None or self.kernel.semidefinite
 
 
 class LeadingVectors(Reply):
     """Approximate leading eigenpairs of the site's matrix: k (N + 1) floats.
 
-    Reveals the directions over the rows along which the site's columns vary most, and how much they do; of a site with
-    no more than k columns, who knows k + 1 rows of its table has the others. With a warm start a round shows k more
-    directions of whoever sends them: then no more columns than k times the rounds are enough.
+    Reveals the directions over the rows along which the site's columns vary most, and how much they do. If a site has
+    no more than k columns, a reader with k + 1 rows of its table has the others. With a warm start a round shows k more
+    directions of the sender: then no more columns than k times the rounds are enough.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "k"), Orthonormal()]
@@ -96,7 +96,7 @@ class LeadingVectors(Reply):
 
 
 class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
-    """What the requests say that ask for local power iterations."""
+    """Base of requests for local power iterations."""
 
     seeded: ClassVar = True
     largest: ClassVar = {"k": "n_components"}
@@ -113,22 +113,22 @@ class IterateLocally(LocalIterations[LeadingVectors]):
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle also the number of components."""
+        """Return also the number of components."""
         return super().known_dimensions() | {"k": self.n_components}
 
     def check_reply(self, reply: LeadingVectors) -> None:
-        """Check also that no eigenvalue is below 0, where none can be."""
+        """Check also that no eigenvalue is below 0, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.semidefinite and reply.values.min() < -ROUNDING * abs(reply.values).max():
             raise ValueError(f"values must be at least 0 but for rounding, not {reply.values.min():.6g}")
 
 
 class Product(Summed):
-    """The site's matrix times a block of vectors: N b floats.
+    """Site's matrix times a block of vectors: N b floats.
 
-    Reveals combinations of the site's columns, summed over them; after as many independent vectors as the site has
-    columns, which components times rounds come to, the whole matrix of inner products (of another kernel than a linear
-    one after N), by which who knows d_m + 1 rows of the table has the others.
+    Reveals combinations of the site's columns, summed over them. As many independent vectors as the site has columns
+    (N, if the kernel is not linear), counted as components times rounds, give the whole matrix of inner products, and
+    with it a reader with d_m + 1 rows of the table has the others.
     """
 
     product: Annotated[FloatArray, Shape("N", "b")]
@@ -141,7 +141,7 @@ class Multiply(LocalTable[Product]):
     block: Annotated[FloatArray, Shape("N", "b")]
 
     def check_reply(self, reply: Product) -> None:
-        """Check also that the product is that of a symmetric matrix without eigenvalues below 0, where it has none."""
+        """Check also that the matrix is symmetric and, unless the kernel is indefinite, has no eigenvalue below 0."""
         super().check_reply(reply)
         form, rounding = (
             transposed_product(self.block, reply.product),
@@ -154,22 +154,22 @@ class Multiply(LocalTable[Product]):
 
 
 class Finished(Reply):
-    """With a kernel whose width may fit nothing, the mean of its values between different rows of the site: 1 float.
+    """Mean of the kernel's values between different rows of the site, if the width may be unfit: 1 float.
 
-    Reveals how alike the site's rows are, all together; without such a kernel nothing.
+    Reveals how alike the site's rows are, all together; without an RBF, Laplacian or sigmoid kernel nothing.
     """
 
     kernel_mean: Annotated[float | None, Shape(), Within(-1, 1)] = None
 
 
 class Finish(LocalTable[Finished]):
-    """Hands the result over, so that the site can compute its own projected features, which stay there."""
+    """Sends the result; the site computes its own projected features, which stay there."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
 
 
 class CapturedVariance(Summed):
-    """How much of the site's variance the components keep: k + 1 floats.
+    """Variance of the site along each component, and in total: k + 1 floats.
 
     Reveals the site's total variance, and its share along each component.
     """
@@ -179,32 +179,30 @@ class CapturedVariance(Summed):
 
 
 class VarianceRequest(LocalTable[CapturedVariance]):
-    """Asks how much of the site's variance some directions keep."""
+    """Base of requests for the site's variance along some directions."""
 
     once: ClassVar = True
 
     def check_reply(self, reply: CapturedVariance) -> None:
-        """Check also that no more is kept than there is, which an indefinite kernel does not promise."""
+        """Check also that the kept variance is at most the total, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.semidefinite:
             check_share(reply.captured, reply.total, reply.rounding)
 
 
 class MeasureVariance(VarianceRequest):
-    """Asks how much of the site's variance the components keep."""
+    """Asks for the site's variance along each component."""
 
     probes: ClassVar = ("directions",)
     directions: Annotated[FloatArray, Shape("N", "k")]
 
 
 class DirectionProducts(Summed):
-    """The site's share of the new rows' products with the directions, and of these' variances: k (n_new + 1) floats.
+    """Site's share of the new rows' products with the directions, and of these' variances: k (n_new + 1) floats.
 
     Reveals of each new row the combinations, by the directions, of its similarities to the training rows, and the
-    site's variance along each direction.
-
-    `products` (n_new, k): ``K_m(new, training) U``, centred as in training. `captured` (k,): ``u^T K_m u`` for each
-    direction, which says how long it is in feature space.
+    site's variance along each direction. `products` (n_new, k): ``K_m(new, training) U``, centred as in training.
+    `captured` (k,): ``u^T K_m u`` for each direction, its squared length in feature space.
     """
 
     products: Annotated[FloatArray, Shape("n_new", "k")]
@@ -220,20 +218,17 @@ class ProjectOntoDirections(LocalTable[DirectionProducts]):
 
 
 def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
-    """Return means of shape (1, d) or (n, 1); of equal numbers that number, so that nothing is left of them."""
+    """Return means of shape (1, d) or (n, 1); the mean of equal numbers is exactly that number."""
     first, means = X.take([0], axis=axis), X.mean(axis=axis, keepdims=True)
-    perhaps = np.flatnonzero(first == X.take([-1], axis=axis))
-    equal = perhaps[(X.take(perhaps, axis=1 - axis) == first.take(perhaps, axis=1 - axis)).all(axis=axis)]
+    candidates = np.flatnonzero(first == X.take([-1], axis=axis))
+    equal = candidates[(X.take(candidates, axis=1 - axis) == first.take(candidates, axis=1 - axis)).all(axis=axis)]
     means.flat[equal] = first.flat[equal]
     return np.asarray(means)
 
 
 @dataclass(frozen=True)
 class KernelMatrix(State):
-    """Of the site's columns.
-
-    `K` (N, N): centred where that was asked. `column_means` (N,): those it had before it was centred.
-    """
+    """Kernel matrix of the site's columns. `K` (N, N): centred if asked. `column_means` (N,): those before centring."""
 
     K: FloatArray
     column_means: FloatArray | None = None
@@ -241,26 +236,22 @@ class KernelMatrix(State):
 
 @dataclass(frozen=True)
 class UpdatedMatrix(State):
-    """The site's matrix as equation 14 has left it, ``basis core basis^T``.
-
-    `basis` (N, k): orthonormal columns. `core` (k, k).
-    """
+    """Site's matrix after equation 14, ``basis core basis^T``: orthonormal `basis` (N, k), and `core` (k, k)."""
 
     basis: FloatArray
     core: FloatArray
 
     def matrix(self) -> LowRank:
-        """Return the matrix, which is never formed."""
+        """Return the matrix in factored form."""
         return LowRank(self.core, partial(transposed_product, self.basis), partial(tall_product, self.basis))
 
 
 class VFedPCAClient(NewRowsClient):
-    """Answers with local power iterations, or with products for the exact method; for new rows, with their products.
+    """Client of VFedPCA: local power iterations, products for the exact method, and products of new rows.
 
-    Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
+    Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix
     updated by equation 14, whose rank is k: the updated table itself is never formed. Without a kernel a simulated site
-    has the centred table, too, of up to 64 MiB; others centre it for each request, and rows of larger ones are centred
-    a block at a time.
+    keeps the centred table, too, up to 64 MiB; others centre it for each request, larger ones block by block.
     """
 
     answers: ClassVar[Answers] = (
@@ -284,7 +275,7 @@ class VFedPCAClient(NewRowsClient):
         product = self._local(ask)(ask.block)
         least = ROUNDED * self._total(ask) if ask.kernel is None else CANCELLED * self._squared_lengths(ask, ask.kernel)
         if frobenius_norm(product) <= least * float(np.linalg.norm(ask.block)):
-            product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
+            product = np.zeros_like(product)  # rounding of zero is no product of a semidefinite matrix
         return Product(product=product)
 
     def finish(self, ask: Finish) -> Finished:
@@ -301,7 +292,7 @@ class VFedPCAClient(NewRowsClient):
         return self._captured(ask, ask.directions)
 
     def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
-        """Compute the new rows' products, centred by the training rows; with a kernel (n_new, N) is formed."""
+        """Compute the new rows' products, centred by the training rows; a kernel's (n_new, N) array is formed."""
         U, new = ask.directions, self._centred(ask, self._new_rows())
         if ask.kernel is None:
             products = new @ self._transposed_product(ask, U)
@@ -318,13 +309,13 @@ class VFedPCAClient(NewRowsClient):
         return CapturedVariance(captured=captured, total=self._total(ask))
 
     def _total(self, ask: LocalTable[ReplyT]) -> float:
-        """Return the trace of the site's matrix as it was before any update."""
+        """Return the trace of the site's matrix before any update."""
         if ask.kernel is None:
             return self.once(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _is_nothing(self, ask: LocalTable[ReplyT]) -> bool:
-        """Tell whether squares of the table's numbers, below 1e-154, are too small for all digits of a float."""
+        """Return whether squares of the table's numbers, below 1e-154, are too small for all digits of a float."""
         return bool(self._total(ask) < np.finfo(np.float64).tiny)
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
@@ -336,11 +327,11 @@ class VFedPCAClient(NewRowsClient):
             start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
         scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
-        # what rounding has left below 0 of an eigenvalue that cannot be is 0
+        # rounding below 0 of a semidefinite matrix's eigenvalue is 0
         return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
     def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the table's rows as the method reads them: a small table whole, as kept, a large one in blocks."""
+        """Yield the table's rows, centred: a small table whole, from the cache, a large one in blocks."""
         if ask.kernel is not None:  # once or twice in a run
             yield slice(None), self._centred(ask, self.X)
             return
@@ -370,11 +361,10 @@ class VFedPCAClient(NewRowsClient):
         return total
 
     def _squares(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        """Return the squared lengths of the table's rows."""
         return np.concatenate([squared_norms(X) for _, X in self._blocks(ask)])
 
     def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:
-        """Return the table or new rows, whose columns are centred by the table's means, and rows by their own."""
+        """Centre the table or new rows: columns by the table's means, rows by their own."""
         if ask.center == "columns" and ask.kernel is None:
             return rows - self.once("column means", lambda: _means(self.X, 0))
         return rows - _means(rows, 1) if ask.center == "rows" else rows
@@ -385,12 +375,12 @@ class VFedPCAClient(NewRowsClient):
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
                 if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
-                    K[:] = 0.0  # but for rounding, which must have no vote
+                    K[:] = 0.0  # only rounding, which must not count in the merge
             KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
 
     def _kernel_mean(self, ask: LocalTable[ReplyT]) -> float | None:
-        """Return the mean of the kernel's values between different rows, before centring, where it may be too large."""
+        """Return the mean of the kernel's values between different rows before centring; None if any width fits."""
         if ask.kernel is None or not saturates(ask.kernel):
             return None
         n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
@@ -403,7 +393,7 @@ class VFedPCAClient(NewRowsClient):
         return float(kernel.diag(self._centred(ask, self.X)).sum())
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
-        """Return the product with the site's matrix as it was before any update."""
+        """Return the product with the site's matrix before any update."""
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: symmetric_product(K, V)
@@ -412,7 +402,7 @@ class VFedPCAClient(NewRowsClient):
         return lambda V: self._product(ask, self._transposed_product(ask, V))
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
-        """Return the site's matrix as equation 14 has left it, in the form with which iterations take least."""
+        """Return the site's matrix, updated by equation 14, in the form that is cheapest for iterations."""
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
         if (
@@ -425,18 +415,18 @@ class VFedPCAClient(NewRowsClient):
         return self._local(ask)
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
-        """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
+        """Update the matrix K = X X^T by equation 14.
 
-        For one direction the factor is the projector on M; for several, that on their span takes its place, since
-        powers of M M^T would wear the smaller components away. Written in K alone, so that it serves kernels too, the
-        new matrix is ``(K U) (U^T K U)^+ (K U)^T``, of rank k.
+        The equation is ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``. For one direction the factor is the projector
+        on M. For several it is the projector on their span, since powers of M M^T would shrink the smaller components.
+        In K alone, so that it serves kernels too, the new matrix is ``(K U) (U^T K U)^+ (K U)^T``, of rank k.
         """
         if ask.update == "inplace" and UpdatedMatrix.known(self.memory):
             KU = UpdatedMatrix.load(self.memory).matrix().product(U)
         else:
             KU = self._local(ask)(U)
         inner = transposed_product(U, KU)
-        # in the order that it has where memory was moved: another one gives other last bits
+        # C order, as after a move of the memory: another order gives other last bits
         basis = np.ascontiguousarray(orthonormal_basis(KU))
         R = transposed_product(basis, KU)
         core = R @ pinvh((inner + inner.T) / 2) @ R.T

@@ -1,4 +1,4 @@
-"""What the coordinator runs: one file per paper."""
+"""Strategies of all methods, the coordinator's side: one file per paper."""
 
 from typing import TYPE_CHECKING
 

@@ -3,18 +3,18 @@
 Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022:
 algorithm 1, assumption 2, theorem 2.
 
-Where this departs from the paper:
+Departures from the paper:
 
 * The start is the local solution, with signs that agree along the graph; from a random start the method fails.
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
-* Where the directions do not settle, the multipliers are left out from then on, which the model records.
+* If the directions do not settle, the multipliers are left out from then on, which the model records.
 * Theorem 2, that the augmented Lagrangian decreases, is false as stated, also uncentred and far above assumption 2's
   bound: the Lagrangian is recorded, not relied on. Its proof fails where lemma 3 has ||a||^2 - ||b||^2 <= ||a - b||^2,
   where lemma 4 bounds the change of the multipliers by that of their sum, and where equation 15 takes the larger end of
   (rho |O_j| - l) l for the least curvature, which is that of (rho |O_j| - 2 l) l. docs/theorems.md says what holds.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
-* The coordinator, which Flower has, forwards sealed letters. It sees what replies carry beside them: each node's bound
-  on rho, how like its start is to its neighbours', its part of the augmented Lagrangian and the angle it turned by.
+* The coordinator, which Flower has, forwards sealed letters. It sees the figures in replies: each node's bound on rho,
+  its start's cosines with its neighbours', its part of the augmented Lagrangian and the angle it turned by.
 """
 
 import itertools
@@ -50,20 +50,24 @@ from strategies.nodes import JudgesNodes, agreed_signs
 log = logging.getLogger(__name__)
 
 SETTLING, TURNING = 3, 0.02
-"""After so many iterations in a row in which the directions turn no less than before, by more radians than these, the
-multipliers are left out."""
+"""Iterations in a row, and radians, for leaving the multipliers out.
+
+They are left out after so many iterations whose turns do not shrink and exceed the angle.
+"""
 
 WIDELY = 0.2
-"""They are left out of the last `SETTLING` iterations, too, where the directions still turn by more radians than these:
-multipliers may have led them away from where they were before, and without they return."""
+"""Turn in radians at which multipliers are left out of the last `SETTLING` iterations, too.
+
+They may have led the directions away; without multipliers the directions return.
+"""
 
 
 @value_object()
 class ADMMKPCA(JudgesNodes):
-    """The leading kernel principal components, at every node as the best combination of its own rows.
+    """Kernel PCA at the nodes of a graph: each has the leading components as combinations of its own rows.
 
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
-    sends them what z is on their rows, and moves its direction towards all estimates that it receives.
+    sends them z's projections on their rows, and moves its direction towards all estimates that it receives.
 
     Parameters
     ----------
@@ -74,40 +78,39 @@ class ADMMKPCA(JudgesNodes):
     graph : str or table
         See `fedkernel.peers.graph`.
     neighbors : int, optional
-        Of every node of a ring; by default 4, or as many as there are.
+        Number of neighbours of every node of a ring; by default 4, or as many as there are.
     rho : float, optional
         The penalty; by default assumption 2's bound, the largest over the nodes.
     schedule : {"constant", "paper"}
         "paper": 100 for a node's own estimate; for its neighbours' 10, 50 and 100, a third of the iterations each.
     iterations : int
-        At most, for each component.
+        Largest number for each component.
     tol : float
-        Ends a component where no direction turns by more than so many radians.
+        A component ends once no direction turns by more than so many radians.
     exchange : {"rows", "features"}
-        What neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
+        Data that neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
     n_features : int
-        Of these features.
+        Number of these features.
     frequencies : {"independent", "orthogonal", "structured"}
         Of an RBF kernel's features, as for `FKKMeans`.
     noise : float
-        Standard deviation of normal noise on what is exchanged. Each node draws it from its operating system, so that
+        Standard deviation of normal noise on the exchanged data. Each node draws it from its operating system, so that
         nobody else can, and two runs of one seed differ.
     center : bool
         Centre every kernel block by its own means.
     share_rows : bool
-        Whether nodes may send their rows to their neighbours.
+        Nodes may send their rows to their neighbours.
     record : bool
-        Whether nodes keep their direction of every iteration of the first component.
+        Nodes keep their direction of every iteration of the first component.
 
     Notes
     -----
     Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
     iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
-    iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once; with
-    an RBF or Laplacian kernel each node sends it 1 float, by which the result says whether the width fits.
-    Memory: a node the square of the rows in its cell.
+    iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once. With
+    an RBF or Laplacian kernel each node sends it 1 float, for the finding on the width. Memory: a cell's rows squared.
 
-    The history's figures are component and t, and of the iteration before lagrangian (the nodes' sum, which need not
+    The history has the figures component and t, and of the iteration before lagrangian (the nodes' sum, which need not
     fall: see the module) and turned (the largest angle).
     """
 
@@ -135,7 +138,7 @@ class ADMMKPCA(JudgesNodes):
     places: ClassVar[tuple[str, ...]] = ("central", "isolated", "pooled")
     tags: ClassVar = Tags(
         "alpha",
-        order=False,  # neighbours are who comes before and after
+        order=False,  # a client's number decides its neighbours
         pooled=False,
         signs=True,
         rotations=True,
@@ -146,7 +149,6 @@ class ADMMKPCA(JudgesNodes):
     )
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         if self.exchange == "features" and isinstance(self.kernel, Linear):
             raise InputError("exchange = 'features' has no meaning with a linear kernel, whose features are the rows")
         if self.rho is not None and self.schedule == "paper":
@@ -190,7 +192,7 @@ class ADMMKPCA(JudgesNodes):
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
         edges = sum(map(len, peers))
-        # a number a row, on every edge
+        # one number per row on every edge
         on_edges = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))
         up = on_edges * width + (more + 1) * (on_edges + M + edges + T * (3 * on_edges + 2 * M)) + more * on_edges
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
@@ -207,7 +209,7 @@ class ADMMKPCA(JudgesNodes):
         cell = {"cell_m": 1 + max(map(len, peers))}
         iterations = []
         for (own, others), alike in itertools.groupby(self._penalties(0.0)):
-            rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else it follows from the data
+            rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else from the data
             update = ask(UpdateConsensus, cell, **rho), ask(UpdateDirection, **rho)
             iterations.append(repeated(len(list(alike)), *update))
         start = once(StartLocally, features=features, kernel=kernel, **self._start_fields())
@@ -219,7 +221,7 @@ class ADMMKPCA(JudgesNodes):
         return *keys_plan(peers), sharing, start, *component, *further * (self.n_components - 1), last
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
-        """Algorithm 1, for one component after the other."""
+        """Run algorithm 1 for one component after the other."""
         peers, kernel = self.peers(len(run.members)), self.kernel.settled(run.columns)
         features, mail = self._features(kernel, run.seed), Mail(len(peers))
         yield from agree_keys(peers)
@@ -231,7 +233,7 @@ class ADMMKPCA(JudgesNodes):
         courses = []
         for component in range(1, self.n_components + 1):
             if component > 1:
-                # The component found is taken off, and the local solutions of what is left are the start
+                # The last component is taken off, and the local solutions of the rest are the start
                 yield from mail.to_all(ShareDirection())
                 started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
@@ -257,14 +259,13 @@ class ADMMKPCA(JudgesNodes):
     ) -> Protocol[tuple[list[float], int]]:
         """Iterate to the end of one component, from starts with such signs in each cell.
 
-        Return the augmented Lagrangian before each update, and the iteration from which on there are no multipliers (0:
-        none).
+        Return the augmented Lagrangian before each update, and the first iteration without multipliers (0: none).
         """
         lagrangians, turns, without = list[float](), list[float](), 0
         for t, (own, others) in enumerate(penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
             values: dict[str, float] = {"component": component, "t": t}
-            # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
+            # Equations 10 and 11; the first iteration has starts, whose signs are made to agree
             if t == 1:
                 requests = {j: UpdateConsensus(signs=own_signs, **rho) for j, own_signs in enumerate(signs)}
                 yield from mail.to_each(requests, **values)
@@ -285,7 +286,7 @@ class ADMMKPCA(JudgesNodes):
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:
-    """Tell whether multipliers are to be left out of what iterations are left, for `SETTLING` or for `WIDELY`."""
+    """Return whether the remaining iterations go without multipliers, by `SETTLING` or by `WIDELY`."""
     if 0 < left <= SETTLING and turns[-1] > WIDELY:
         return True
     last = turns[-SETTLING - 1 :]

@@ -1,4 +1,4 @@
-"""How many clusters there are, where that is left to a run."""
+"""Choice of the number of clusters by a run."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from fedkernel.models import RESTARTS, Choice, Embedding, KernelKMeans, training
 from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
 
 AUTO_CLUSTERS = 10
-"""Where the number of clusters is chosen: the most, by default."""
+"""Default upper limit of a chosen number of clusters."""
 
 WEAK = 0.25
-"""A mean silhouette below which Kaufman and Rousseeuw see no structure (Finding Groups in Data, 1990)."""
+"""Mean silhouette below which Kaufman and Rousseeuw see no structure (Finding Groups in Data, 1990)."""
 
 NumberOfClusters = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostClusters = Annotated[int, Field(ge=2)] | None
 
 
 class Clustered(NamedTuple):
-    """Centres (k, s), the weighted points that they are of, and how their number was chosen, if it was."""
+    """Centres (k, s), their weighted points, and the choice of their number, if there was one."""
 
     centers: FloatArray
     coreset: WeightedPoints
@@ -34,26 +34,27 @@ class Clustered(NamedTuple):
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
-    """Divide weighted points into 2, 3, ..., `most` clusters, and return the division to take.
+    """Divide weighted points into 2, 3, ..., `most` clusters, and return the best division.
 
-    That is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
+    It is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
-    and Regression Trees, 1984). A silhouette needs at least two clusters: that there is none at all it cannot say, but
-    is then small; below `WEAK` the choice says so, and where it is the most that was allowed.
-
-    ``rng`` returns the generator that k-means starts with: the same for every number of clusters.
+    and Regression Trees, 1984). A silhouette needs at least two clusters, so it cannot find that there is none at all,
+    but is then small. The choice reports a silhouette below `WEAK`, and a number that is the limit. ``rng`` returns the
+    generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
-    worth = {len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette}
-    largest = max(worth.values(), default=Silhouette(-1.0, 0.0))
+    silhouettes = {
+        len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette
+    }
+    largest = max(silhouettes.values(), default=Silhouette(-1.0, 0.0))
     enough = largest.mean - largest.error
     sufficient = [division for division in divisions if division.silhouette and division.silhouette.mean >= enough]
     best = (sufficient or divisions)[0]
     k, value = len(best.centers), best.silhouette
-    listed = ", ".join(f"{number}: {worth[number].mean:.3f}" for number in sorted(worth))
+    listed = ", ".join(f"{number}: {silhouettes[number].mean:.3f}" for number in sorted(silhouettes))
     near = "the largest mean silhouette"
     if value != largest:
         near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"
@@ -66,7 +67,7 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
 
 
 def settled_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> KernelKMeans:
-    """Return a central model with as many clusters as its training rows have best, where they are to be chosen."""
+    """Return a central model with the best number of clusters of its training rows, if it is to be chosen."""
     if n_clusters != "auto":
         return model
     rows = training_of(model)

@@ -1,4 +1,4 @@
-"""How many components there are, where that is left to a run."""
+"""Choice of the number of components by a run."""
 
 import dataclasses
 from typing import Annotated, Literal, TypeVar
@@ -11,23 +11,23 @@ from fedkernel.models import Choice, KernelPCA, LandmarkPCA
 from fedkernel.numerics import above_rounding, falls
 
 AUTO_COMPONENTS = 10
-"""Where the number of components is chosen: the most, by default."""
+"""Default upper limit of a chosen number of components."""
 
 NumberOfComponents = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostComponents = Annotated[int, Field(ge=1)] | None
 
 FAINT = 1.5
-"""A fall of eigenvalues below which a choice says that no number stands out."""
+"""Fall of eigenvalues below which a choice reports that no number stands out."""
 
 AMONG_PEERS = '"auto" is not for peers, of whom nobody sees eigenvalues; give a number, or let DKPCA or DisKPCA choose'
 BY_EIGENGAP = '"auto" is eigengap = true here, with a number, the most'
-"""What `no_choice` says of them, and of `FKKMeans`."""
+"""Error texts of `no_choice` for peers, and for `FKKMeans`."""
 
 Components = TypeVar("Components", KernelPCA, LandmarkPCA)
 
 
 def no_choice(sentence: str) -> BeforeValidator:
-    """Return what refuses "auto" in a sentence where a number is needed."""
+    """Return a validator that refuses "auto", with a sentence, for a field that needs a number."""
 
     def check(number: object) -> object:
         if number == "auto":
@@ -45,13 +45,13 @@ class ChoosesComponents:
 
     @property
     def most_components(self) -> int:
-        """k, the most of it where it is chosen."""
+        """Number of components k, or its upper limit if it is chosen."""
         if self.n_components == "auto":
             return AUTO_COMPONENTS if self.max_components is None else self.max_components
         return self.n_components
 
     def check_components(self, limit: int | None = None, what: str = "the number of rows, ") -> None:
-        """Raise InputError if there is a most beside a number, or more components than the number of something."""
+        """Raise InputError if both a number and its limit are set, or if more components than `limit` are."""
         if self.n_components != "auto" and self.max_components is not None:
             raise InputError(f'max_components = {self.max_components} has a meaning only with n_components = "auto"')
         if limit is not None:
@@ -59,7 +59,7 @@ class ChoosesComponents:
             check_at_most(name, self.most_components, limit, what)
 
     def comparable(self, reference: Components, model: Components) -> Components:
-        """Return of a reference's components, which are the most that there may be, as many as a model has chosen."""
+        """Return the reference with as many of its components as the model has chosen."""
         chosen = self.n_components == "auto" and model.n_components < reference.n_components
         return reference.first(model.n_components) if chosen else reference
 
@@ -69,14 +69,14 @@ def chosen(
 ) -> Components:
     """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.falls`).
 
-    A spectrum that is not centred falls the most after the direction of the mean, which says nothing of how the rows
-    differ: the gap is that of the centred one. The model has one component more than are before that gap where the
-    mean's own direction, orthogonal to theirs, stands out as they do. Of eigenvalues, that is how many are above the
+    A spectrum that is not centred falls the most after the direction of the mean, which says nothing of the rows'
+    differences: the gap is that of the centred one. The model has one component more than are before that gap if the
+    mean's own direction, orthogonal to theirs, stands out as they do. Their number is that of the eigenvalues above the
     middle of the gap: taking the mean off is of rank 1, so that at most one more is.
 
-    The model is of one component more than the most, where there are so many, and of a matrix with so many `rows`;
-    ``centred`` are as many of its eigenvalues once it is centred, None: it is. By ``omitted``, what clients left out,
-    eigenvalues may be larger.
+    The model has one component more than the most, if there are so many, and is of a matrix with so many `rows`;
+    ``centred`` are as many of its eigenvalues once it is centred, None: it is. By ``omitted``, the sum that clients
+    left out, eigenvalues may be larger.
     """
     values = model.eigenvalues_ if centred is None else centred
     ratios = falls(values, most, rows, omitted)

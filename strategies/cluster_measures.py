@@ -1,4 +1,4 @@
-"""What clusters are worth, by sums over the clients and on the coreset, and whether they coincide with sites."""
+"""Measures of clusters, by sums over the clients and on the coreset, and their coincidence with sites."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,13 @@ from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_
 from fedkernel.strategy import Measures
 
 LIKE_SITES = 0.5
-"""Normalised mutual information of clusters and sites from which a result says that they coincide."""
+"""Normalised mutual information of clusters and sites above which a result warns that they coincide."""
 
 AT_ONE_SITE, BEYOND, ENOUGH = 0.9, 1.5, 20
-"""Share of a cluster that one site holds, how many times the site's share of all rows that must be, and the rows that
-must be known of the cluster, to be named."""
+"""Thresholds for a warning about a cluster at one site.
+
+They are the share of the cluster there, its ratio to the site's share of all rows, and the cluster's known rows.
+"""
 
 
 def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
@@ -24,14 +26,10 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
 
     Up: M (s + 3) floats, which are summed, and M (k + 1); down none.
 
-    Returns
-    -------
-    Measures
-        ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
-        ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes
-        that the clients tell. Left out is what means nothing, as a silhouette, or the sites, of one cluster. Nothing
-        but the silhouette is estimated from the coreset, whose points lie nearer to centres that were found from them
-        than all rows do.
+    Returns ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
+    ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes that
+    the clients send. Figures without a meaning are left out, such as a silhouette, or the sites, of one cluster. Only
+    the silhouette is estimated from the coreset, whose points lie nearer to centres found from them than all rows do.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
     replies = yield from to_all(CountClusters())
@@ -41,7 +39,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     figures["calinski_harabasz"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
     if model.coreset_ is not None:
         labels, _ = assign(model.coreset_.points, model.centers_)
-        figures["silhouette"] = None if (worth := silhouette(model.coreset_, labels)) is None else worth.mean
+        figures["silhouette"] = None if (score := silhouette(model.coreset_, labels)) is None else score.mean
     sizes = np.array([reply.sizes for reply in replies])
     figures["site_nmi"] = site_agreement(sizes) if np.count_nonzero(sizes.sum(axis=0)) > 1 else None
     figures["smallest_cluster"] = float(sizes.sum(axis=0).min())
@@ -55,15 +53,15 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
 
 
 def measuring_plan(kernel: AnyKernel) -> Plan:
-    """Return what `measure_clusters` asks."""
+    """Return the plan of `measure_clusters`."""
     return once(MeasureClusters, kernel=any_width(kernel)), once(CountClusters, step=CountClusters().step)
 
 
 def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
-    """Return in words which clusters coincide with sites.
+    """Return warnings about clusters that coincide with sites.
 
-    Those of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all rows; and all of
-    them where the normalised mutual information of clusters and sites is 0.5 or more.
+    They name clusters of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all
+    rows; and all clusters if the normalised mutual information of clusters and sites is 0.5 or more.
     """
     warnings = []
     rows = np.array([member.rows for member in members], dtype=np.float64)

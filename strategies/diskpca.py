@@ -1,20 +1,20 @@
 """disKPCA: kernel PCA of horizontally partitioned data in the span of rows chosen by leverage and distance.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016: algorithms 1 (disLS), 2 (RepSample), 3 (disLR) and 4; theorem 1.
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
+2016: algorithms 1 (disLS), 2 (RepSample), 3 (disLR) and 4; theorem 1.
 
-Where this departs from the paper:
+Departures from the paper:
 
-* The master's QR factorisation of the sketched points is an eigendecomposition of their product, which tells which
-  directions of the embedding are there at all: only these, r <= t, are scored.
+* The master's QR factorisation of the sketched points is an eigendecomposition of their product, which finds the
+  directions that the embedding has: only these, r <= t, are scored.
 * A client with fewer than two rows for each column of a sketch sends products instead, which are exact: a sketch would
   be its rows, one by one.
 * By default `point_sketch_size` and `projection_size` are "exact": products in place of sketches. The paper's sketches,
   p = 250 and w = |Y|, have ten times and twice the floats, and errors.
-* Draws are without replacement: a row that is drawn twice would be one landmark. How many each client draws follows
-  from its sum alone, as in the paper; what a client has no rows left for falls to the others, by their sums.
+* Draws are without replacement: a row that is drawn twice would be one landmark. The number that each client draws
+  follows from its sum alone, as in the paper; if it has too few rows, the rest falls to the others, by their sums.
 * A row is sent once by its owner and then to the other clients, not back.
-* Where as many landmarks are asked for as there are rows, every row is one, and nothing is drawn.
+* If as many landmarks are asked for as there are rows, every row is one, and nothing is drawn.
 """
 
 import dataclasses
@@ -35,36 +35,36 @@ from strategies.landmarks import EACH, LandmarkStrategy, ProjectionSize, SketchS
 from strategies.representative_rows import leverage_plan, points_plan, representative_points, score_by_leverage
 
 EMBEDDED = 50
-"""t, at most, where it is not named."""
+"""Largest default of the embedding's size t."""
 
 
 @value_object()
 class DisKPCA(LandmarkStrategy):
-    """The leading kernel principal components, not centred, as combinations of a few rows of the clients' data.
+    """Kernel PCA, not centred: the leading components as combinations of a few rows of the clients' data.
 
-    A small embedding of all rows tells which rows have leverage; some are drawn by it, and more by how far they are
-    from the span of those. In the span of all that were drawn the components are found by one more sketch.
+    A small embedding of all rows gives their leverage scores. Some rows are drawn by leverage, and more by their
+    distance from the span of those. The components in the span of all drawn rows are found by one more sketch.
 
-    Rows of the data leave the clients as they are: `share_rows` must say that they may.
+    Rows of the data leave the clients unchanged: `share_rows` must allow that.
 
     Parameters
     ----------
     n_components : int or "auto"
-        k; "auto": of 1 to ``max_components``, by default 10, where the eigenvalues in the landmarks' span fall the
-        most once the rows' mean is taken off, as for `DKPCA`: for that, clients send the sums of their kernel values
-        against the landmarks, |Y| floats more, and get the chosen ones only. The components themselves are not
-        centred: where the mean has a direction of its own, there is one more. The result's ``findings`` say why.
+        k; "auto": of 1 to ``max_components``, by default 10, the number before the largest fall of the eigenvalues in
+        the landmarks' span, centred, as for `DKPCA`. For that, clients send the sums of their kernel values against the
+        landmarks, |Y| floats more, and get the chosen components only. The components themselves are not centred: if
+        the mean has a direction of its own, there is one more. The result's ``findings`` give the reason.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_adaptive : int, optional
-        Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one. By default as
-        many as make |Y| 10 k, of the most where k is chosen, but no more than a tenth of any client's rows, nor so many
-        that more floats than the whole table go up; at least k + 1 in all. Where |Y| is less than 10 k, or more than a
+        Rows drawn by distance; with n_leverage the number of landmarks |Y|, if so many rows have a distance. By default
+        as many as make |Y| 10 k, of the most if k is chosen, but no more than a tenth of any client's rows, nor so many
+        that more floats than the whole table go up; at least k + 1 in all. If |Y| is less than 10 k, or more than a
         tenth of a client's rows leave, the result's ``findings`` say so. The paper's are 50 to 400.
     n_leverage : int, optional
         Rows drawn by leverage; by default k log k, rounded up, and at least k; of few landmarks half at most.
     embedding_size : int, optional
-        t, coordinates of the embedding; by default 50, the paper's, or where n_adaptive is not named as many from 2 k
-        on as the whole table's floats leave beside the landmarks.
+        t, coordinates of the embedding; by default 50, the paper's, or without n_adaptive as many from 2 k on as the
+        whole table's floats leave beside the landmarks.
     point_sketch_size : int or "exact"
         p, columns that stand for a client's embedded rows, 250 in the paper; "exact": their products.
     projection_size : int, "landmarks" or "exact"
@@ -75,22 +75,22 @@ class DisKPCA(LandmarkStrategy):
     frequencies : {"independent", "orthogonal", "structured"}
         Of an RBF kernel's random features, as for `FKKMeans`.
     share_rows : bool
-        Whether rows may be sent, without which the method cannot run.
+        Rows may be sent; the method cannot run without.
     dtype : {"float64", "float32"}
-        What clients compute the embedding, kernel values and coordinates in. With float32 cosines are some twenty
+        Precision of the embedding, kernel values and coordinates at the clients. With float32 cosines are some twenty
         times faster, and rows should be scaled to be of the order of the kernel's width.
     tol : float, optional
-        Of the basis of the landmarks' span: directions whose squared length is below so much of the largest are left
-        out; by default the root of the machine epsilon of `dtype`. Where k is chosen, falls below that are not seen.
+        Of the basis of the landmarks' span: directions whose squared length is below this share of the largest are left
+        out; by default the root of the machine epsilon of `dtype`. A choice of k does not see falls below that.
     embed : bool
-        Whether clients compute the coordinates of their rows, (n_m, k), at the end.
+        Clients compute the coordinates of their rows, (n_m, k), at the end.
 
     Notes
     -----
-    Costs, with M clients and rows of d floats (of sparse ones the entries that are not zero): 7 rounds. Floats:
-    M t (t + 1) / 2 up and M t r down, r <= t, for the scores; M d for each landmark, once up and down to all others;
-    M |Y| (|Y| + 1) / 2 up and M |Y| k down for the components; 2 M sums up. With sketches M t p and M |Y| w in place of
-    products. Nothing grows with the rows' number.
+    Costs, with M clients and rows of d floats (of sparse ones the entries that are not zero): 7 rounds. Floats: M t (t
+    + 1) / 2 up and M t r down, r <= t, for the scores; M d for each landmark, once up and down to all others; M |Y|
+    (|Y| + 1) / 2 up and M |Y| k down for the components; 2 M sums up. With sketches M t p and M |Y| w in place of
+    products. No cost grows with the number of rows.
 
     Time: a client computes m random features of each row once, and kernel values against the landmarks twice or, to
     embed its rows, three times. Memory: a client a block of 2048 rows, their embedding and kernel values, d m for the
@@ -120,7 +120,6 @@ class DisKPCA(LandmarkStrategy):
     }
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self.check_components(self.n_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
         if not isinstance(self.kernel, Linear) and self.n_random_features < (self.embedding_size or 1):
             raise InputError(
@@ -138,12 +137,12 @@ class DisKPCA(LandmarkStrategy):
 
     @property
     def named_landmarks(self) -> int | None:
-        """|Y|, where it is named; rows in the span of the first draw are not drawn by distance."""
+        """Number of landmarks |Y|, if set; rows in the span of the first draw are not drawn by distance."""
         return None if self.n_adaptive is None else self._by_leverage + self.n_adaptive
 
     @property
     def fewest_landmarks(self) -> int:
-        """|Y|, at least, where it is not named."""
+        """Least number of landmarks |Y|, unless set."""
         return max(super().fewest_landmarks, self.n_leverage or 0)
 
     def _draws(self, landmarks: int) -> dict[str, int]:
@@ -153,7 +152,7 @@ class DisKPCA(LandmarkStrategy):
         return {"by_leverage": first, "by_distance": max(0, landmarks - first)}
 
     def _embedded(self, cohort: Sequence[Member] | None, landmarks: int) -> int:
-        """Return t, with so many landmarks; None: of any clients, at most."""
+        """Return t for so many landmarks; with None in place of clients the largest."""
         if self.embedding_size is not None:
             return self.embedding_size
         most = EMBEDDED if isinstance(self.kernel, Linear) else min(EMBEDDED, self.n_random_features)
@@ -169,7 +168,7 @@ class DisKPCA(LandmarkStrategy):
         return sketched_floats(cohort, t, self.point_sketch_size) + len(cohort) * (1 if self.n_adaptive == 0 else 2)
 
     def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats of scores, rows and what is computed of them."""
+        """Return the floats of scores, rows and products or sketches."""
         t = min(2 * self.most_components, EMBEDDED) if self.embedding_size is None else self.embedding_size
         return self._scored(cohort, t) + self.span_floats(cohort, landmarks, self.projection_size)
 
@@ -177,7 +176,7 @@ class DisKPCA(LandmarkStrategy):
         return SubspaceEmbedding(kernel, size, self.n_random_features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; where all rows are landmarks, nothing is scored."""
+        """Return the costs above; if all rows are landmarks, nothing is scored."""
         span = self.span_forecast(cohort, self.projection_size)
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         landmarks = self.allotment(cohort).number
@@ -192,7 +191,7 @@ class DisKPCA(LandmarkStrategy):
         return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return scores, draws and components; where there are no more rows than landmarks, all are drawn instead."""
+        """Return scores, draws and components; with no more rows than landmarks, all are drawn instead."""
         step, rows = self._step(self.kernel), self.n_landmarks
         t = self._embedded(None, rows)
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed, t))
@@ -204,7 +203,7 @@ class DisKPCA(LandmarkStrategy):
         return *instead(everyone, (*scores, *points)), *self._low_rank_plan(step)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
-        """Algorithm 4."""
+        """Run algorithm 4."""
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         if allotment.number >= run.rows:
             last = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))

@@ -3,10 +3,10 @@
 Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Kernels, IEEE Signal Processing Letters
 2021: algorithm 1, equations 2 to 4, theorem 1.
 
-Where this departs from the letter: kernels beyond linear and RBF; eigenvalues are returned along with the vectors;
-the adaptive threshold is relative to each client's largest eigenvalue, as in the letter's experiments; with
-``upload="inner products"`` clients of an RBF kernel send what a linear one's do, and the coordinator makes the kernel
-matrix of distances: exact once all of a part's rank is sent, d_m pairs, where the letter's needs all N.
+Departures from the letter: kernels beyond linear and RBF; eigenvalues are returned along with the vectors; the adaptive
+threshold is relative to each client's largest eigenvalue, as in the letter's experiments; with ``upload="inner
+products"`` clients of an RBF kernel send the same as with a linear one, and the coordinator computes the kernel matrix
+from distances: exact once all of a part's rank is sent, d_m pairs, while the letter's form needs all N.
 """
 
 import dataclasses
@@ -50,12 +50,12 @@ EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
 
 LEAST = 1e-9
-"""Eigenvalues below so much of the largest may be rounding, of which no finding tells."""
+"""Share of the largest eigenvalue below which others may be rounding, and give no finding."""
 
 
 @value_object()
 class DKPCA(SolvesKernelMatrix):
-    """One round: every client uploads the leading eigenpairs of its part of the kernel matrix.
+    """Kernel PCA in one round: every client uploads the leading eigenpairs of its part of the kernel matrix.
 
     The coordinator rebuilds an approximate kernel matrix from them, as a sum (linear), a sum and then the kernel's map
     (polynomial, sigmoid) or an elementwise product (RBF, Laplacian), and takes its leading eigenvectors.
@@ -63,38 +63,37 @@ class DKPCA(SolvesKernelMatrix):
     Parameters
     ----------
     n_components : int or "auto"
-        D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, where the rebuilt
-        matrix's eigenvalues, once it is centred, fall the most by the ratio of neighbours, whatever the clients left
-        out of their spectra; and one more where the mean has a direction of its own, if the result is not to be
-        centred. Clients are asked nothing more. Takes another (N, N) array where the matrix is formed. The result's
-        ``findings`` say why.
+        D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, the number before the
+        largest fall, by the ratio of neighbours, of the centred rebuilt matrix's eigenvalues, whatever the clients left
+        out of their spectra; and one more if the mean has a direction of its own and the result is not centred. Clients
+        send nothing more. It takes another (N, N) array if the matrix is formed. The result's ``findings`` give the
+        reason.
     kernel : Kernel
-        Its gamma must be a number (no client knows how many columns there are in all).
+        Its gamma must be a number (no client knows the number of all columns).
     local_components : int, "adaptive" or None
-        D_m, eigenpairs each client uploads, at most the rank of its part; "adaptive": as many as have an eigenvalue
-        above ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1, or the most.
+        D_m, eigenpairs each client uploads, at most the rank of its part; "adaptive": all with an eigenvalue above
+        ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1, or the most.
     epsilon : float, optional
         Threshold for "adaptive"; by default 0.04, or 0.0005 for RBF and Laplacian kernels.
     center : bool
         Centre the rebuilt kernel matrix in feature space. This happens at the coordinator, after the clients'
         truncation: with a non-linear kernel, one client alone then need not agree exactly with central kernel PCA.
     upload : {"kernel", "inner products"}
-        What the clients decompose. "kernel": their parts of the kernel matrix, as the letter has it. "inner products",
-        for RBF kernels: their centred columns' inner products, of which the coordinator makes the distances and the
-        kernel matrix. With D_m = d_m that is exact, for this width and, by `KernelPCA.with_kernel`, any other. **It
-        gives as much away as a linear kernel**: with D_m >= d_m, who knows d_m + 1 rows of a client can compute all
-        others exactly, and no guard of widths stands before it.
+        Matrices that the clients decompose. "kernel": their parts of the kernel matrix, as in the letter. "inner
+        products", for RBF kernels: their centred columns' inner products, from which the coordinator computes the
+        distances and the kernel matrix. With D_m = d_m that is exact, for this width and, by `KernelPCA.with_kernel`,
+        any other. **It reveals as much as a linear kernel**: with D_m >= d_m, a reader with d_m + 1 rows of a client
+        can compute all others exactly, and no guard of widths applies.
     certificate : bool
-        Let each client say the largest eigenvalue that it leaves out, one float more, from which the coordinator,
-        without data, bounds the error: the model's ``certificate_``, see `certified`. For linear, RBF and Laplacian
-        kernels with ``upload="kernel"``.
+        Each client sends the largest eigenvalue that it leaves out, one float more. From these the coordinator, without
+        data, bounds the error: the model's ``certificate_``, see `certified`. For linear, RBF and Laplacian kernels
+        with ``upload="kernel"``.
 
     Notes
     -----
     Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
     needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
-    a linear kernel as long as sum_m D_m < N, and else an (N, N) array, two where LAPACK solves. At N = 10000 such an
-    array takes 0.8 GB.
+    a linear kernel as long as sum_m D_m < N, and else an (N, N) array (0.8 GB at N = 10000), two if LAPACK solves.
 
     New rows are projected by one round more, by the exact kernel between them and the training rows; if the model is
     centred, with the means of the kernel matrix the coordinator rebuilt. With a linear kernel N k floats go down to
@@ -118,7 +117,6 @@ class DKPCA(SolvesKernelMatrix):
     tags: ClassVar = Tags("eigenvectors_", orthonormal=True, signs=True, rotations=True, alone=True)
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self.check_components()
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
@@ -151,12 +149,12 @@ class DKPCA(SolvesKernelMatrix):
         return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the one request."""
+        """Return the single request."""
         kind, fields = self._asked()
         return (once(kind, **fields),)
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
-        """Algorithm 1."""
+        """Run algorithm 1."""
         # Step 1: every client uploads the leading eigenpairs of its part of the kernel matrix
         kind, fields = self._asked()
         uploads = yield from to_all(kind(**fields))
@@ -181,13 +179,13 @@ class DKPCA(SolvesKernelMatrix):
         return FindLocalEigenpairs, {"kernel": self.kernel, "omitted": self.certificate, **fields}
 
     def _left_out(self, uploads: Sequence[LocalSpectrum | LocalProducts], members: Sequence[Member]) -> float:
-        """Return the sum of the largest eigenvalues that clients have not sent, or what it is at most.
+        """Return the sum of the largest eigenvalues that clients have not sent, or an upper bound.
 
-        The norm of what the rebuilt matrix lacks is no larger, as for `certified`. Of inner products of which the
-        kernel is a map, it is their share of all clients' largest eigenvalues, and the matrix is taken to lack such.
+        The norm of the rebuilt matrix's error is no larger, as for `certified`. For a kernel that maps inner products,
+        it is their share of all clients' largest eigenvalues, and taken as the matrix's share.
         """
         total, threshold = 0.0, self._asked()[1].get("epsilon", 1.0)
-        if len(uploads) < len(members):  # clients were lost, and which the replies do not say
+        if len(uploads) < len(members):  # clients were lost; the replies do not name them
             members = [max(members, key=lambda member: member.columns)] * len(uploads)
         for up, member in zip(uploads, members, strict=True):
             rank = member.rows if self._elementwise else min(member.rows, member.columns)
@@ -202,12 +200,12 @@ class DKPCA(SolvesKernelMatrix):
             F = np.hstack([up.vectors * np.sqrt(np.maximum(up.values, 0)) for up in uploads])
             if self.kernel.vertical == "sum":
                 return self._solve_factor(F, omitted)
-            # F's rows are as far apart as the clients' rows are, up to the truncation.
+            # Distances of F's rows are those of the clients' rows, up to the truncation.
             return dataclasses.replace(self._solve_gram(self.kernel.gram(F), omitted), coordinates_=F)
         return self._solve_gram(self._rebuilt(uploads), omitted)
 
     def _rebuilt(self, uploads: Sequence[LocalSpectrum | LocalProducts]) -> FloatArray:
-        """Return the kernel matrix by equation 3 or its like; of the clients' parts memory has some rows only."""
+        """Return the kernel matrix by equation 3 or its like; memory holds the clients' parts for some rows only."""
         scaled = [up.vectors * up.values for up in uploads]
 
         def upper(rows: slice, columns: slice) -> FloatArray:
@@ -227,7 +225,7 @@ class DKPCA(SolvesKernelMatrix):
             total = yield from to_sum(ProjectNewRows(vectors=model.eigenvectors_))
             products = total.products
             if model.column_means_ is not None:
-                # V is orthogonal to the ones, so of the centring only the column means remain.
+                # V is orthogonal to the ones: only the column means remain of the centring.
                 products = products - model.column_means_ @ model.eigenvectors_
             return model.scale(products)
         rows = yield from to_all(ComputeKernelRows(kernel=model.kernel))

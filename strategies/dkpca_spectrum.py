@@ -1,4 +1,4 @@
-"""Eigenpairs of the kernel matrix that DKPCA rebuilds, or of the pooled one, and how sure they are."""
+"""Eigenpairs of the kernel matrix that DKPCA rebuilds, or of the pooled one, with bounds of their error."""
 
 import dataclasses
 from abc import abstractmethod
@@ -26,9 +26,7 @@ def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     at most, by Schur's theorem, one factor after the other. So lambda_D(K) >= lambda_D(K^), and with V, of K, and the
     complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
     Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
-
-    ``values`` are the leading eigenvalues of K^, of one more than D where there are so many, and ``omitted`` is R, but
-    for rounding.
+    ``values``: the D + 1 leading eigenvalues of K^, or all if fewer. ``omitted``: R without rounding.
     """
     if rows == D:
         return 0.0
@@ -37,13 +35,13 @@ def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
 
 
 def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
-    """Return a number over lambda_D - lambda_{D + 1}; infinity where these are the same but for rounding."""
+    """Divide a number by lambda_D - lambda_{D + 1}; infinity if these differ by rounding alone."""
     gap = float(values[D - 1] - values[D])
     return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
 
 
 class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
-    """Base of `DKPCA` that solves what the coordinator rebuilds, or `central` pools, and judges the result."""
+    """Base of `DKPCA` that finds eigenpairs of the rebuilt or the pooled kernel matrix, and measures the result."""
 
     kernel: Kernel
     local_components: int | Literal["adaptive"] | None
@@ -53,17 +51,17 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
 
     @property
     def _bounded(self) -> bool:
-        """Whether what the rebuilt matrix lacks is no larger than what clients leave out, all together."""
+        """True if the norm of the rebuilt matrix's error is at most the sum of the clients' omitted eigenvalues."""
         return self._elementwise or self.kernel.vertical == "sum"
 
     @property
     def _elementwise(self) -> bool:
-        """Whether clients decompose kernel matrices of full rank, whose elementwise product the kernel matrix is."""
+        """True if the kernel matrix is the elementwise product of full-rank matrices that the clients decompose."""
         return self.upload == "kernel" and self.kernel.vertical == "product"
 
     @abstractmethod
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
-        """Return what clients are asked for: the class and its fields."""
+        """Return the class and the fields of the request to the clients."""
 
     def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
         column_means, mean, centred, wanted = None, 0.0, None, self._wanted(len(F), omitted)
@@ -90,34 +88,34 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         return self.n_components == "auto" and omitted is not None
 
     def _wanted(self, rows: int, omitted: float | None) -> int:
-        """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
+        """Return the number of eigenpairs needed, one more for a certificate or a choice."""
         most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
         return min(most + 1, rows) if next_too else most
 
-    def _certified(self, found: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
-        """Return as many of the leading components as are wanted, or chosen, with what is certified of them."""
-        most, rows = self.most_components, len(found.eigenvectors_)
+    def _certified(self, full_model: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
+        """Return the leading components, as many as set or chosen, with the certificate."""
+        most, rows = self.most_components, len(full_model.eigenvectors_)
         if not self._chooses(omitted):
-            model = found.first(most)
+            model = full_model.first(most)
         else:
-            share = 1.0 if self._bounded else float((found.eigenvalues_ if centred is None else centred)[0])
-            model = chosen(found, most, rows, centred, share * (omitted or 0.0))
+            share = 1.0 if self._bounded else float((full_model.eigenvalues_ if centred is None else centred)[0])
+            model = chosen(full_model, most, rows, centred, share * (omitted or 0.0))
         if omitted is None or not self.certificate:
             return model
-        bound = certified(found.eigenvalues_, model.n_components, rows, omitted)
+        bound = certified(full_model.eigenvalues_, model.n_components, rows, omitted)
         return dataclasses.replace(model, certificate_=bound)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return kernel PCA of all columns in one place; with "auto" of the most components that there may be."""
+        """Return kernel PCA of all columns in one place; with "auto" with the largest allowed number of components."""
         X = np.hstack(list(shards))
         check_at_most("n_components", self.most_components, X.shape[0])
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
+        """Return the certificate, if there is one, and the variance of the kernel matrix that the components keep.
 
         With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
-        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
+        kernels without a request: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
         keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
         """
         figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
@@ -131,14 +129,14 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         return figures
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, which with other kernels than a linear one there is not."""
+        """Return the request for the variance, empty for other kernels than a linear one."""
         measure = once(MeasureKept, {"k": self.most_components}, center=self.center)
         return (measure,) if self.kernel.vertical == "sum" else ()
 
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
-        """Return the certificate, what a run sent and, against a reference, the errors and theorem 1's bound."""
+        """Return the certificate, the eigenpairs sent and, against a reference, the errors and theorem 1's bound."""
         figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
         if result.history:
             kind, _ = self._asked()
@@ -147,7 +145,7 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
             figures["local_components"] = sent / (len(shards[0]) + 1)
         if reference is None:
             return figures
-        if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
+        if self.n_components == "auto":  # compare the chosen number only
             D, own = result.model.n_components, self.local_components or self.most_components
             fields = {"n_components": D, "max_components": None, "local_components": own}
             settled = dataclasses.replace(self, **fields)  # type: ignore[type-var]
@@ -160,8 +158,8 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.
 
         The bound is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, with N in place
-        of N - D for product kernels; it needs all data and is for experiments. None where the theorem says nothing
-        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite where the gap is zero.
+        of N - D for product kernels; it needs all data and is for experiments. None if the theorem does not apply
+        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite if the gap is zero.
         """
         if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
             return None

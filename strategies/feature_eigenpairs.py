@@ -1,6 +1,6 @@
-"""The eigenpairs of an iteration of FK k-means, as sub-protocols: by Lanczos with and without CEM, or from the matrix.
+"""Sub-protocols for the eigenpairs of an FK k-means iteration: Lanczos with and without CEM, or the whole matrix.
 
-Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 and 4.2 and appendix B; theorem 4.
+Source: the paper of `strategies.fk_kmeans`, sections 4.1 and 4.2 and appendix B; theorem 4.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,9 @@ Solver = Literal["gram", "lanczos"]
 
 @dataclass(frozen=True)
 class IterationStep:
-    """Iteration t: the weights w_t of the columns [A_t, B_t], the map that makes B_t, and which eigenpairs are wanted.
+    """Parameters of iteration t: the weights w_t of the columns [A_t, B_t], the map to B_t, and the wanted eigenpairs.
 
-    ``wanted`` is how many of the largest, or the threshold they must exceed; ``tol`` when Lanczos ends; ``precision``
-    that of the features.
+    ``wanted``: number of the largest, or their threshold; ``tol``: of Lanczos; ``precision``: of the features.
     """
 
     features: RandomFeatures
@@ -42,16 +41,16 @@ class IterationStep:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What the run's history says of each round."""
+        """Figures of each round for the run's history."""
         return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """What every request of the iteration says of its features."""
+        """Common fields of the iteration's requests, about its features."""
         return {"features": self.features, "t": self.t, "precision": self.precision}
 
     def rounding(self, values: FloatArray, wire: Precision) -> float:
-        """Return what eigenvalues may be that are 0 but for rounding, also on the wire."""
+        """Return the largest eigenvalue that rounding makes of 0, also on the wire."""
         coarsest = "float32" if "float32" in (self.precision, wire) else "float64"
         return len(self.weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
 
@@ -59,7 +58,7 @@ class IterationStep:
 def eigenpairs(
     run: Run, step: IterationStep, B: FloatArray | None, solver: Solver
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Return the eigenvalues l and vectors v of W^T W, and of W W^T the vectors u, where the coordinator has B."""
+    """Return eigenvalues l and vectors v of W^T W, and with the coordinator's B the vectors u of W W^T."""
     if B is not None:
         (values, U), V = yield from of_rows(run, step, B)
         return values, V, U
@@ -68,7 +67,7 @@ def eigenpairs(
 
 
 def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before: int, p: int) -> Step:
-    """Return what an iteration asks, of p columns at most after so many before; without a solver, by R_t."""
+    """Return the plan of an iteration with at most p columns after so many before; without a solver, by R_t."""
     if solver is None:
         return repeated(p + 1, ask(SumFeatures, **fields), ask(CombineFeatures, {"D": D}, **fields))
     moved = {"p_before": before, "r": p - D}
@@ -104,20 +103,19 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
     """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
 
     With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
-    computes. v = W^T u / sqrt(l), where each u is a combination of the vectors c, so that A^T u is one of the
-    sums A^T c that have come.
+    computes. v = W^T u / sqrt(l); as each u combines the vectors c, A^T u combines the sums A^T c that have come.
     """
     basis: list[FloatArray] = []
     sums: list[FloatArray] = []
 
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
-        # Steps 1 to 3: every client sums its features up
+        # Steps 1 to 3: every client sums its features
         parts = enumerate(divided(run, c[:, 0]))
         requests = {client: SumFeatures(**step.drawn, vector=part) for client, part in parts}
         total = yield from to_sum(requests, **step.figures, lanczos_step=number)
         basis.append(c)
         sums.append(total.sums)
-        # Steps 4 and 5: and combines them
+        # Steps 4 and 5: every client combines them
         ask = CombineFeatures(**step.drawn, vector=total.sums)
         combined = yield from to_all(ask, **step.figures, lanczos_step=number)
         AAc = np.concatenate([reply.values for reply in combined])[:, None]
@@ -130,9 +128,8 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
 
 
 def _search(run: Run, size: int, step: IterationStep) -> Search:
-    """Look for a number of leading eigenpairs, or for all above a threshold."""
     start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
-    most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
+    most = min(size, len(step.weights) + 1)  # W's rank, and the start
     if isinstance(step.wanted, int):
         return block_krylov(start, min(step.wanted, size), tol=step.tol, max_steps=most)
     return block_krylov_above(start, step.wanted, tol=step.tol, max_steps=most)

@@ -3,18 +3,18 @@
 Source: A Communication Efficient Federated Kernel k-Means (2021): algorithm 1 (DSPGD with CEM), section 4.1 (DSPGD
 without), appendix B (distributed Lanczos), theorem 2 (communication).
 
-Where this departs from the paper:
+Departures from the paper:
 
 * The distributed Lanczos algorithm orthogonalises against all earlier vectors, twice, and ends by a test of residuals
-  that an eigenvalue just above the threshold does not escape; the paper does not say when to end.
-* ``solver="gram"``, the default: theorem 4 says that the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs
-  one round per iteration instead of some thirty, and about as many floats.
+  that an eigenvalue just above the threshold does not escape; the paper gives no end.
+* ``solver="gram"``, the default: by theorem 4 the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs one
+  round per iteration instead of some thirty, and about as many floats.
 * Clients multiply with [A_t, B_t] and the coordinator applies the weights of W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t].
-* Iterations end early where the estimate of the kernel matrix is as good as ``accuracy`` says, by its own moves; the
-  paper makes T of them, chosen by hand.
-* s is 2 k by default, by which clusters agree better with classes than by the paper's k dimensions; the penalty is the
+* Iterations end once the estimate of the kernel matrix reaches ``accuracy``, by its own moves; the paper makes T of
+  them, chosen by hand.
+* s is 2 k by default, which makes clusters agree better with classes than the paper's k dimensions; the penalty is the
   (s + 2)-th eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
-* Without CEM the vectors A_t^T u, by which new rows are labelled, follow from what was uploaded already.
+* Without CEM the vectors A_t^T u, for labelling new rows, follow from the uploads already made.
 """
 
 import itertools
@@ -50,39 +50,39 @@ log = logging.getLogger(__name__)
 
 @value_object()
 class FKKMeans(SizedFeatures):
-    """Stochastic proximal gradient steps find the kernel matrix's leading eigenpairs; distributed k-means follows.
+    """Kernel k-means: stochastic proximal gradient steps embed the rows, and distributed k-means clusters them.
 
-    Iteration t draws new random features A_t of all rows and, with B_t what the iterations before have left, takes the
-    eigenpairs (l, v) of W_t^T W_t, W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t], eta = 1/t, with l > eta lambda. With
-    u = W_t v / sqrt(l), the columns of B_{t+1} are sqrt(l - eta lambda) u, and at last the rows' coordinates are
-    H = sqrt(l + (1 - eta) lambda) u for the s largest l. The rows' features and coordinates stay with the clients.
+    Iteration t draws new random features A_t of all rows. With B_t, the columns from the iterations before, it takes
+    the eigenpairs (l, v) of W_t^T W_t, W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t], eta = 1/t, with l > eta lambda. With u
+    = W_t v / sqrt(l), the columns of B_{t+1} are sqrt(l - eta lambda) u, and at last the rows' coordinates are H =
+    sqrt(l + (1 - eta) lambda) u for the s largest l. The rows' features and coordinates stay with the clients.
 
     Parameters
     ----------
     n_clusters : int or "auto"
-        k; "auto": of 2 to ``max_clusters``, the fewest whose mean silhouette on the coreset is the largest, but for
-        its standard error, which asks the clients nothing more; by default of 2 to 10, and no more than the root of the
-        fewest rows of a client. The result's ``findings`` say why.
+        k; "auto": of 2 to ``max_clusters``, the fewest clusters whose mean silhouette on the coreset is within one
+        standard error of the largest; clients send nothing more. The default ``max_clusters`` is 10, and no more than
+        the root of the fewest rows of a client. The result's ``findings`` give the reason.
     n_components : int, optional
-        s, dimensions of the embedding; by default 2 k, of ``max_clusters`` where k is chosen, or as many from k on as
-        ``n_features`` and the rows leave; the paper's is k. By theorem 3 the error of k-means falls as k / s. Of a
-        penalty that is given, no more are found than there are eigenvalues above it.
+        s, dimensions of the embedding; by default 2 k, of ``max_clusters`` if k is chosen, or as many from k on as
+        ``n_features`` and the rows allow; the paper's is k. By theorem 3 the error of k-means falls as k / s. With a
+        given penalty, no more are found than there are eigenvalues above it.
     n_features : int, optional
-        D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the paper's, or
-        2.5 s where that is more; see ``iterations``.
+        D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the paper's, or 2.5
+        s if that is more; see ``iterations``.
     iterations : int, optional
-        T, the most; by default 20. Where neither it nor ``n_features`` is given, and the smallest table is too small
-        for both, as many of each as no more than half as many numbers leave a site for as its table has entries
-        (`fedkernel.protocol.TABLE_SHARE`): of a small table features are drawn once. The result's ``findings`` say
-        where they are few. With either, nothing of that holds.
+        T, the most; by default 20. If neither it nor ``n_features`` is given, and the smallest table is too small for
+        both defaults, D and T are those with which at most half as many numbers leave a site as its table has entries
+        (`fedkernel.protocol.TABLE_SHARE`): of a small table features are drawn once. The result's ``findings`` say if
+        features are few. If either is given, there is no such limit.
     kernel : RBF or Laplacian
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums over the
         clients' rows (d + 1 floats up and d down, each).
     penalty : float, optional
         lambda; by default the (s + 2)-th eigenvalue of the first iteration, which for s = k is the paper's.
     solver : {"gram", "lanczos"}
-        How the eigenpairs are found: from the matrix itself, or by the paper's distributed Lanczos algorithm, which
-        uploads fewer floats where D is more than about 4 s, but takes some 3 s rounds for one of gram's.
+        Search for the eigenpairs: from the matrix itself, or by the paper's distributed Lanczos algorithm, which
+        uploads fewer floats if D is more than about 4 s, but takes some 3 s rounds for one of gram's.
     cem : bool
         The paper's communication efficient mechanism. False: Lanczos on R_t = W_t W_t^T, of size N, for either solver.
     coreset_size : int, optional
@@ -91,23 +91,23 @@ class FKKMeans(SizedFeatures):
     features : {"pairs", "cosine"}
         Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     frequencies : {"independent", "orthogonal", "structured"}
-        Of an RBF kernel's features: the paper's, or orthogonal ones, of which as many come nearer to the kernel, or
-        structured ones, which are as near and of hundreds of columns faster (`fedkernel.numerics.RandomFeatures`,
-        docs/features.md).
+        Of an RBF kernel's features: the paper's; orthogonal ones, which approximate the kernel better at the same
+        number; or structured ones, which are as good and for hundreds of columns faster
+        (`fedkernel.numerics.RandomFeatures`, docs/features.md).
     tol : float
-        Residuals, relative to the largest eigenvalue, at which Lanczos ends.
+        Lanczos ends at these residuals, relative to the largest eigenvalue.
     accuracy : float
         Iterations end once ||K_t - K_s||_F^2 is about this share of ||K_t||_F^2, K_t = H H^T being the estimate of the
-        best kernel matrix of rank s, or at T; 0 means T. How far K_t is off, the coordinator tells from how far the
-        iterations have moved their estimate (see Notes): no float is sent for it.
+        best kernel matrix of rank s, or at T; 0 means T. The coordinator estimates the error of K_t from the moves of
+        the iterations (see Notes): no float is sent for it.
     eigengap : bool
-        Take n_components, which must be more than k, as the most: s from k on is where the first iteration's
-        eigenvalues fall the most, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
+        Take n_components, which must be more than k, as the most: s, at least k, is the number before the largest fall
+        of the first iteration's eigenvalues, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
     dtype : {"float64", "float32"}
-        What clients compute random features in; sums over the rows, and what is sent, are float64. With float32, sites
-        take two thirds of the time, and coordinates are off by some 1e-7 of the largest. But features are functions of
-        x / width, of which float32 keeps seven digits: where entries are 10^4 times as large as the kernel's width, as
-        of seconds since 1970, no two digits of them are right, so that it must be asked for.
+        Precision of random features at the clients; sums over the rows, and all that is sent, are float64. With
+        float32, sites take two thirds of the time, and coordinates are off by some 1e-7 of the largest. But features
+        are functions of x / width, of which float32 keeps seven digits: if entries are 10^4 times as large as the
+        kernel's width, such as seconds since 1970, no two digits are right. So it is not the default.
 
     Notes
     -----
@@ -119,21 +119,21 @@ class FKKMeans(SizedFeatures):
 
     A step with a block of b vectors would take fewer rounds and more floats: on digits and MNIST 0.65 of the rounds and
     1.3 times the floats with b = 2, 0.45 and 1.8 times with b = 4. Up to D = 200 gram has about as few floats as b = 2
-    then, in one round per iteration. To start from the last iteration's eigenvectors saves a step in twenty at most.
+    then, in one round per iteration. A start from the last iteration's eigenvectors saves a step in twenty at most.
     With 5 D features in each of T / 5 iterations gram takes less than half of the rounds, and three times the floats.
 
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
-    client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
-    N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time; a client keeps them until the
-    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice, and without
-    CEM twice per product. With float32 it keeps its rows in that, too, where they take no more.
+    client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
+    + r_t). Features are computed from their seed, some thousand rows at a time. A client keeps them until the next
+    iteration if they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice, and without CEM twice
+    per product. With float32 it keeps its rows in that, too, within the same limit.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
-    follow from the eigenvectors v alone, as Z_j's eigenvalues are known and B_j^T W_j v = l v there. On digits,
-    wine and breast cancer, runs ended with 0.1 to 3.4 times the squared error that was asked for, after 0.15 to 1 times
-    1 / (D accuracy) iterations, 20 by default, or after 2 (``python benchmarks/accuracy.py``): that many are what
-    independent frequencies take.
+    follow from the eigenvectors v alone, as Z_j's eigenvalues are known and B_j^T W_j v = l v there. On digits, wine
+    and breast cancer, runs ended with 0.1 to 3.4 times the squared error that was asked for, after 0.15 to 1 times 1 /
+    (D accuracy) iterations, 20 by default, or after 2 (``python benchmarks/accuracy.py``); independent frequencies take
+    that many.
 
     The history's figures are t, rank (r_t) and lanczos_step.
     """
@@ -159,7 +159,6 @@ class FKKMeans(SizedFeatures):
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {}}
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
         self.check_clusters()
         if self.eigengap and self.dimensions <= self.most_clusters:
@@ -176,12 +175,12 @@ class FKKMeans(SizedFeatures):
         return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return T iterations at most, the coordinates and the k-means.
+        """Return the plan: at most T iterations, the coordinates and the k-means.
 
-        How many columns an iteration has, and how many products its search takes, the data decide: runs take about what
-        `forecast` says. What they cannot exceed is larger, and grows with t: after the first iteration B_t has s + 1
-        columns where the penalty follows from that, and then each time D more; a search takes as many products as there
-        are columns, and without CEM one more.
+        The data decide an iteration's columns and its search's products: runs take about the numbers of `forecast`. The
+        upper bounds here are larger, and grow with t: after the first iteration B_t has s + 1 columns if the penalty
+        follows from it, and then each time D more; a search takes as many products as there are columns, and without
+        CEM one more.
         """
         D, T, most = self._most_drawn, self._most_iterations, self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
@@ -198,7 +197,7 @@ class FKKMeans(SizedFeatures):
         return (*iterations, embed, *self.clusters_plan(self.dimensions))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
-        """Algorithm 1."""
+        """Run algorithm 1."""
         own, members, numbers = self._sized(run.members)
         features = own._features(self.kernel.settled(run.columns), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates

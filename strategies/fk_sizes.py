@@ -1,4 +1,4 @@
-"""How many features FK k-means draws how often, by the tables' sizes, and what its iterations take."""
+"""Numbers of features and iterations of FK k-means, by the tables' sizes, and forecasts of its costs."""
 
 import math
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from fedkernel.run import Result
 from strategies.kmeans import CORESET, SHARE, KMeansStrategy
 
 MOST_ITERATIONS = 20
-"""T by default, at most."""
+"""Default of T, the largest number of iterations."""
 
 FEW = 4
-"""Random features in all for each dimension of the embedding, below which the result says that they are few."""
+"""Random features in all for each dimension of the embedding, below which a finding reports few."""
 
 
 def few_features(drawn: int, members: Sequence[Member]) -> str:
-    """Return the sentence of a run with few random features in all."""
+    """Return the finding of a run with few random features in all."""
     smallest = min(members, key=lambda member: member.entries)
     why = f"since {smallest.called} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
     return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
@@ -43,7 +43,7 @@ class SizedFeatures(KMeansStrategy):
 
     @property
     def dimensions(self) -> int:
-        """Dimensions of the embedding: s."""
+        """Dimensions s of the embedding."""
         k = self.most_clusters
         if self.n_components is not None or self.n_features is None or self.penalty is not None:
             return self.n_components or 2 * k
@@ -51,17 +51,16 @@ class SizedFeatures(KMeansStrategy):
 
     @property
     def _number(self) -> int:
-        """Of the first iteration's eigenvalues, the one that is the penalty."""
+        """Number of the first iteration's eigenvalue that is the penalty."""
         return self.dimensions + 2
 
     @property
     def _drawn(self) -> int:
-        """D: how many features an iteration draws."""
         return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
 
     @property
     def _most_drawn(self) -> int:
-        """The most features that an iteration may draw: of a small table, once, more than of a large one each time."""
+        """Largest number of features of an iteration: a small table has a single draw, a larger one."""
         return self._drawn if self._is_sized else max(self._drawn, 6 * (self.dimensions + 1))
 
     @property
@@ -70,24 +69,24 @@ class SizedFeatures(KMeansStrategy):
 
     @property
     def _is_sized(self) -> bool:
-        """Whether D and T do not follow from the tables."""
+        """True if D and T are set, not derived from the tables."""
         return self.n_features is not None or self.iterations is not None or not self.cem
 
     @property
     def _usual(self) -> tuple[int, int]:
-        """About r_t and Q, of what runs have taken; see `forecast`."""
+        """Typical r_t and Q of past runs; see `forecast`."""
         r = min(self._drawn, 3 * (self.dimensions + 1) // 2)
         return r, 2 * r + 5
 
     def _numbers(self, p: int) -> int:
-        """Return how many numbers leave a site in an iteration with p columns: of Lanczos, about."""
+        """Return the number of floats that leave a site in an iteration with p columns, for Lanczos an estimate."""
         return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._usual[1])
 
     def _sized(self, cohort: Sequence[Member]) -> tuple[Self, list[Member], float]:
-        """Return the strategy with D and T, members with rows to be sampled, and what iterations leave a site at most.
+        """Return the strategy with D and T, members with their sample sizes, and a site's budget of the iterations.
 
-        Of half as many numbers as the smallest table has entries, what the width, the centres and the measurement take
-        is laid aside; the coreset has a quarter of what is left at most, and the products the rest.
+        The budget of a site is half as many numbers as the smallest table has entries. The width, the centres and the
+        measurement are taken off first; the coreset has at most a quarter of the rest, and the products what remains.
         """
         if self._is_sized:
             return self, list(cohort), math.inf
@@ -96,7 +95,9 @@ class SizedFeatures(KMeansStrategy):
         members, left = list(cohort), []
         for place, member in enumerate(cohort):
             most = most_numbers(member.entries) - (member.left or columns + 2) - beside
-            sampled = min(member.rows, self.coreset_size or CORESET)  # whatever sites allow, or D would hang on that
+            sampled = min(
+                member.rows, self.coreset_size or CORESET
+            )  # whatever sites allow, so that D does not depend on it
             if self.coreset_size is None:
                 sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
@@ -107,10 +108,10 @@ class SizedFeatures(KMeansStrategy):
         return own, members, min(left)
 
     def _most_features(self, numbers: int) -> tuple[int, int]:
-        """Return D and T: the usual ones, or of those that take no more than so many numbers the largest D sqrt(T).
+        """Return D and T: the usual ones, or within so many numbers those of the largest D sqrt(T).
 
-        By D T, features in all, many small draws would win, of which each finds its eigenpairs badly: digits, breast
-        cancer and satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
+        The largest D T, features in all, would be many small draws, each with bad eigenpairs: digits, breast cancer and
+        satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
         """
         r, usual = self._usual[0], self._drawn
         if self._numbers(usual) + (MOST_ITERATIONS - 1) * self._numbers(usual + r) <= numbers:
@@ -127,12 +128,11 @@ class SizedFeatures(KMeansStrategy):
         return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return about what the costs above come to, of 1 / (D accuracy) iterations.
+        """Estimate the costs above for 1 / (D accuracy) iterations.
 
-        That is with r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1 to
-        2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given, and
-        more on rows without clusters. There, where no few eigenvectors make up the kernel matrix, all T iterations may
-        be made, too.
+        The estimate has r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1
+        to 2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given,
+        and more on rows without clusters, where no few eigenvectors make up the kernel matrix: up to all T iterations.
         """
         own, members, _ = self._sized(cohort)
         M, n, D, T = len(members), [member.rows for member in members], own._drawn, own._most_iterations
@@ -153,19 +153,17 @@ class SizedFeatures(KMeansStrategy):
         return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
 
     def _kept(self, rows: int) -> int:
-        """Return how many bytes of a client's features are kept from one iteration to the next."""
+        """Return the bytes of a client's features that are kept from one iteration to the next."""
         drawn = np.dtype(self.dtype).itemsize * rows * self._drawn
         return drawn if drawn <= KEPT else 0
 
     def _most_columns(self) -> list[int]:
-        """Return how many columns each iteration has at most."""
         most = [self._most_drawn]
         for t in range(2, self._most_iterations + 1):
             most.append(most[0] + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
         return most
 
     def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
-        """Tell whether the estimate of the kernel matrix is as good as ``accuracy`` demands."""
         if not self.accuracy or not moves:
             return False
         return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))

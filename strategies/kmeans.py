@@ -1,7 +1,7 @@
-"""Distributed k-means as a sub-protocol, and what the strategies share that cluster by it.
+"""Distributed k-means as a sub-protocol, and the base of the strategies that cluster by it.
 
-Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013,
-algorithm 1; the local solutions and the last one are scikit-learn's k-means.
+Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
+1; the local solutions and the last one are scikit-learn's k-means.
 """
 
 import math
@@ -34,7 +34,7 @@ from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.stability import compare_clusters
 
 CORESET, SHARE = 1000, 0.25
-"""By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
+"""Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""
 
 
 def distributed_kmeans(
@@ -42,21 +42,21 @@ def distributed_kmeans(
 ) -> Protocol[Clustered]:
     """Cluster the rows that the clients have embedded; a sub-protocol.
 
-    Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
-    down k s to each client. Memory: the coordinator the coreset, a client its embedded rows.
+    Three rounds. Up: M floats, then (C + M k)(s + 1); a client with no more rows than samples sends just these. Down k
+    s to each client. Memory: the coordinator the coreset, a client its embedded rows.
 
-    What a client does not let be sampled of its rows (`Member.sampled`), others sample instead. Without a size C is
-    1000, and no more than a quarter of any client's rows, as sites with guards let. Where it may `choose`, there are
-    from 2 to k clusters, as `best_division` finds, which asks the clients nothing more. The labels stay there.
+    If a client's limit (`Member.sampled`) is too low, others sample the rest. The default of C is 1000, and no more
+    than a quarter of any client's rows, the default of sites' guards. With `choose`, there are from 2 to k clusters, by
+    `best_division`, without more requests. The labels stay at the clients.
     """
-    # Round 1: every client clusters its own rows and replies how well that went
+    # Round 1: every client clusters its own rows and replies the cost
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
     size, most = shares(run.members, coreset_size)
     counts = allot(np.array([reply.cost for reply in solved]), size, most)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
-    # Round 3: the centres of the weighted union, by which the clients label their rows
+    # Round 3: the clients label their rows by the centres of the weighted union
     weights = np.concatenate([reply.weights for reply in coresets])
     coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
     if choose:
@@ -69,7 +69,7 @@ def distributed_kmeans(
 
 
 def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return how many points all clients sample together, and how many each does at most."""
+    """Return the number of points that all clients sample together, and each client's largest number."""
     own = [int(SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
     least = zip(own, cohort, strict=True)
     most = np.array([share if member.sampled is None else member.sampled for share, member in least])
@@ -78,7 +78,7 @@ def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt
 
 @value_object()
 class Nystroem(Rival[KernelKMeans]):
-    """All data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
+    """Kernel k-means of all data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
 
     Source: the federated kernel k-means paper's SK; see `fedkernel.models.nystroem_kernel_kmeans`.
     """
@@ -86,7 +86,7 @@ class Nystroem(Rival[KernelKMeans]):
     n_landmarks: Annotated[int, Field(ge=1, strict=True)] = 500
 
     def check(self, strategy: "KMeansStrategy", rows: int) -> None:
-        """Check that landmarks are as many as the components that are named, or the clusters, and at most all rows."""
+        """Check that there are at least as many landmarks as components, or clusters, and at most all rows."""
         check_landmarks(self.n_landmarks, strategy.n_components or strategy.most_clusters, rows)
 
     def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:
@@ -108,28 +108,28 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
     coreset_size: int | None
 
     def check_clusters(self) -> None:
-        """Raise InputError if there is a most beside a number of clusters."""
+        """Raise InputError if both a number and a largest number of clusters are set."""
         if self.n_clusters != "auto" and self.max_clusters is not None:
             raise InputError(f'max_clusters = {self.max_clusters} has a meaning only with n_clusters = "auto"')
 
     @property
     def most_clusters(self) -> int:
-        """How many clusters there are, at most where their number is chosen."""
+        """Number of clusters, or its upper limit if it is chosen."""
         if self.n_clusters == "auto":
             return AUTO_CLUSTERS if self.max_clusters is None else self.max_clusters
         return self.n_clusters
 
     def most_among(self, cohort: Sequence[Member]) -> int:
-        """Return `most_clusters` of such clients: by default of a choice no more than the root of the fewest rows.
+        """Return `most_clusters` of such clients: the default limit is the root of the fewest rows.
 
-        Each client finds as many centres of its own; of a handful of rows each, these would be rows more than clusters.
+        Each client finds as many centres of its own; of a handful of rows these would be rows, not clusters.
         """
         if self.n_clusters == "auto" and self.max_clusters is None:
             return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
         return self.most_clusters
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that every client has rows for the clusters, and that sites let the coreset be sampled."""
+        """Check also that every client has rows for the clusters, and that sites allow the coreset's size."""
         super().check_cohort(cohort)
         for member in cohort:
             rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
@@ -148,7 +148,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return distributed_kmeans(run, k, self.coreset_size, choose=choose)
 
     def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
-        """Return what that takes at most, of rows of so many coordinates."""
+        """Return an upper bound of the clustering's costs, with so many coordinates a row."""
         M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
         size, most = shares(cohort, self.coreset_size)
         points = min(size, sum(rows) - M if self.coreset_size is not None else int(most.sum())) + M * k
@@ -156,7 +156,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return Forecast(3, M + points * (dimensions + 1), M * k * dimensions, memory, "at most")
 
     def clusters_plan(self, dimensions: int) -> Plan:
-        """Return what that asks; where the number is chosen, at most."""
+        """Return the clustering's plan, with upper bounds if the number of clusters is chosen."""
         k = self.most_clusters
         return (
             once(SolveLocally, n_clusters=AtMost(k) if self.n_clusters == "auto" else k),
@@ -165,7 +165,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         )
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
+        """Measure the clusters on all rows and on the coreset. Two rounds, s + k + 4 floats from each client."""
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
@@ -173,9 +173,9 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return compare_clusters(run, earlier, self.most_clusters)
 
     def comparison_plan(self, earlier: str) -> Plan:
-        """Return the request for what the clusters of both runs share."""
-        asked = CompareClusters(run=earlier, n_clusters=self.most_clusters)
-        return (once(CompareClusters, **dict(asked)),)
+        """Return the request for the rows that clusters of both runs share."""
+        request = CompareClusters(run=earlier, n_clusters=self.most_clusters)
+        return (once(CompareClusters, **dict(request)),)
 
 
 class KMeansStrategy(ClusteringStrategy):
@@ -194,10 +194,10 @@ class KMeansStrategy(ClusteringStrategy):
     @property
     @abstractmethod
     def dimensions(self) -> int:
-        """Dimensions of the central counterpart's embedding, or the most of them where the eigengap chooses."""
+        """Dimensions of the central counterpart's embedding, or their upper limit if the eigengap chooses."""
 
     def dimensions_of(self, rows: int) -> int:
-        """Return the dimensions of so many rows, no more than these; InputError where more are named."""
+        """Return the dimensions for so many rows, no more than these; InputError if more are set."""
         if self.n_components is not None:
             check_at_most("n_components", self.n_components, rows)
         return min(self.dimensions, rows)
@@ -210,7 +210,7 @@ class KMeansStrategy(ClusteringStrategy):
         super().check_cohort(cohort)
 
     def for_site(self, rows: int) -> Self:
-        """Check that a site has rows enough to embed them by themselves."""
+        """Check that a site has enough rows for an embedding of its own."""
         name, most = ("n_components", self.n_components) if self.n_components else ("n_clusters", self.most_clusters)
         check_at_most(name, most, rows, why=", since each client clusters its own")
         return self
@@ -220,7 +220,7 @@ class KMeansStrategy(ClusteringStrategy):
         return measuring_plan(self.kernel)
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
-        """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
+        """Let the clients label their new rows: one round, T D s + k s floats down, none up."""
         if not isinstance(chain := model.embedding, FeatureChain):
             raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
         fields = {"features": chain.features, "coefficients": chain.coefficients}
@@ -235,23 +235,15 @@ class KMeansStrategy(ClusteringStrategy):
         deadline: float = 3600.0,
         prepare: Prepare | None = None,
     ) -> list[npt.NDArray[np.int64]]:
-        """Label new rows at the simulated sites that hold them, without their leaving the site.
+        """Label new rows at the simulated sites that hold them; the rows stay there.
 
-        Who has the model and the rows in one place needs no protocol: ``model.predict(X)``.
+        With the model and the rows in one place no protocol is needed: ``model.predict(X)``.
 
-        Parameters
-        ----------
-        model : KernelKMeans
-            From `fit`.
-        shards : sequence of array-like, each (n_m, d)
-        new_shards : sequence of array-like, each (n_new_m, d)
-        prepare : Prepare, optional
-            As for `fit`, where tables are raw; no new row may be dropped.
+        - `model`: from `fit`.
+        - `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d).
+        - `prepare`: as for `fit`, if tables are raw; no new row may be dropped.
 
-        Returns
-        -------
-        list of ndarray, each of shape (n_new_m,)
-            What the sites keep as ``new_labels``.
+        Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
         """
         settings = RunSettings(clients=len(shards), deadline=deadline, prepare=prepare)
         _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)
@@ -268,11 +260,11 @@ class KMeansStrategy(ClusteringStrategy):
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return recover error and agreement of the clusters, against what `central` returns."""
+        """Return recover error and agreement of the clusters, against the result of `central`."""
         return {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
 
     def judge_alone(
         self, models: Sequence[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return nothing: clusters of some of the rows have no like among those of all."""
+        """Return nothing, since clusters of some rows have no counterpart among those of all."""
         return {}

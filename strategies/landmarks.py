@@ -1,7 +1,6 @@
-"""Kernel PCA in the span of some rows: the low-rank step that disKPCA and its rivals share, and their base.
+"""Kernel PCA in the span of some rows: the low-rank step of disKPCA and its rivals, and their base class.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016, algorithm 3 (disLR).
+Source: the paper of `strategies.diskpca`, algorithm 3 (disLR).
 """
 
 import dataclasses
@@ -73,30 +72,30 @@ from strategies.choosing_components import ChoosesComponents, chosen
 log = logging.getLogger(__name__)
 
 SketchSize = Annotated[int, Field(ge=1)] | Literal["exact"]
-"""Columns of a sketch; "exact": no sketch, the products of what would be sketched."""
+"""Columns of a sketch; "exact": no sketch, but products."""
 
 ProjectionSize = SketchSize | Literal["landmarks"]
-"""The same; "landmarks": as many columns as there are landmarks."""
+"""Columns of a sketch as in `SketchSize`; "landmarks": as many as there are landmarks."""
 
 EACH = 10
-"""Landmarks for each component, by default and at most: at 10 and 20 the error is some 4% and 1% above the least."""
+"""Landmarks for each component, by default: at 10 and 20 the error is some 4% and 1% above the least."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows that clients disclosed, in the order of the clients, and how many each did."""
+    """Rows that clients disclosed, in the order of the clients, and each client's number of them."""
 
     rows: Rows
     counts: tuple[int, ...]
 
     @classmethod
     def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
-        """Put the replies of some of the clients together; of none, in no rows of the kind of others.
+        """Stack the rows of some clients' replies; without replies the result has no rows, of the kind of `like`.
 
-        Refuse rows of which other clients' products would be too large for what they send, or be of nothing else.
+        Rows are refused if other clients' products with them would be too large to send, or lost to rounding.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
-        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # of entries, dense or sparse
+        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # absolute entries, dense or sparse
         largest = {client: float(own.max()) for client, own in sizes.items()}
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
@@ -117,7 +116,7 @@ class Drawn:
         return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
 
     def unknown_to(self, client: int) -> tuple[Rows, int]:
-        """Return the rows of the other clients, and how many of them stand before this client's own."""
+        """Return the rows of the other clients, and the number of them before this client's own."""
         first = sum(self.counts[:client])
         last = first + self.counts[client]
         others = np.r_[0:first, last : self.rows.shape[0]]
@@ -126,7 +125,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Allotment:
-    """How many landmarks |Y| there are, the rows (M,) that each client draws at most, and why they are few, if so."""
+    """Number of landmarks |Y|, the most rows (M,) that each client draws, and the findings if they are few."""
 
     number: int
     most: Positions
@@ -135,33 +134,30 @@ class Allotment:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What the steps of the low-rank approximation have in common.
-
-    Directions whose squared length is below ``tol`` of the largest are left out of the basis of a span.
-    """
+    """Common parameters of the low-rank steps; a span's basis omits squared lengths below ``tol`` of the largest."""
 
     kernel: AnyKernel
     precision: Precision
     tol: float
 
     def handed_out(self, drawn: Drawn, client: int) -> dict[str, Any]:
-        """Return the fields of a request that hands a client the rows it does not know."""
+        """Return the fields of a request that sends a client the other clients' rows."""
         others, before = drawn.unknown_to(client)
         return {**CarriesRows.of(others), "before": before, **vars(self)}
 
     def components(self, model: LandmarkPCA, *, embed: bool) -> TakeComponents:
-        """Return the request that hands out a model's components."""
+        """Return the request that sends a model's components."""
         return TakeComponents(
             coefficients=model.coefficients_, kernel=self.kernel, precision=self.precision, embed=embed
         )
 
     def planned(self) -> dict[str, Any]:
-        """Return what is settled before a run."""
+        """Return the fields that are settled before a run."""
         return vars(self) | {"kernel": any_width(self.kernel)}
 
     def plan(self, kind: type[LandmarkRequest[Any]], rows: int, **fields: Any) -> Step:
-        """Return the step of a request that hands out so many rows at most."""
-        sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and of sparse ones where each starts
+        """Return the step of a request that sends at most so many rows."""
+        sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and the starts of sparse ones
         return once(kind, sizes, before=AtMost(rows), **self.planned(), **fields)
 
 
@@ -179,16 +175,16 @@ def low_rank(
     """Find the leading components within the landmarks' span; a sub-protocol (algorithm 3, disLR).
 
     Two rounds. Up: M |Y| (|Y| + 1) / 2 floats, or of sketches |Y| w from each client with 2 w rows or more; down: the
-    last landmarks, each to all clients but its own, and M |Y| k. Where k is chosen, M |Y| up besides: the sums of the
-    kernel values, by which the coordinator takes the rows' mean off. Memory: the coordinator (|Y|, |Y|) arrays; a
-    client |Y| floats per row of a block.
+    last landmarks, each to all clients but its own, and M |Y| k. If k is chosen, M |Y| up besides: the sums of the
+    kernel values, for centring by the coordinator. Memory: the coordinator (|Y|, |Y|) arrays; a client |Y| floats per
+    row of a block.
 
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
 
     ``columns`` is w; "exact": clients send the products k(Y, X_m) k(X_m, Y). ``last`` are the last rows of `landmarks`,
-    which not all clients were given yet. Fewer than k components are found where the landmarks span fewer dimensions;
-    where they `choose`, as many as A's eigenvalues say, once centred (`chosen`).
+    which clients know only of their own. If the landmarks span fewer than k dimensions, fewer components are found.
+    With `choose`, their number follows from A's centred eigenvalues (`chosen`).
     """
     # Step 1: every client sketches its kernel values
     handed = {client: step.handed_out(last, client) for client in range(len(last.counts))}
@@ -228,7 +224,7 @@ def low_rank(
 def low_rank_plan(
     step: LowRank, rows: int, *, n_components: int, choose: bool, columns: ProjectionSize, embed: bool
 ) -> Plan:
-    """Return what `low_rank` asks, with so many landmarks at most."""
+    """Return the plan of `low_rank`, with at most so many landmarks."""
     if columns == "exact":
         values = step.plan(MultiplyKernel, rows, sums=choose)
     else:
@@ -238,13 +234,13 @@ def low_rank_plan(
 
 
 def components_plan(step: LowRank, rows: int, n_components: int, *, embed: bool) -> Step:
-    """Return the step that hands out components, with so many landmarks at most."""
+    """Return the step that sends components, with at most so many landmarks."""
     kernel = any_width(step.kernel)
     return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=kernel, precision=step.precision, embed=embed)
 
 
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
-    """Return how many floats the clients' sketches are together, of `size` numbers a row."""
+    """Return the number of floats of the clients' sketches together, with `size` numbers a row."""
     products = size * (size + 1) // 2
     return sum(
         size * columns if columns != "exact" and is_sketched(member.rows, columns) else products for member in cohort
@@ -252,10 +248,7 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
 
 
 def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[Drawn]:
-    """Have the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
-
-    Up: |Y| d floats, of sparse rows the entries that are not zero.
-    """
+    """Let the clients disclose rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
     samples, most = allotment.number, allotment.most
     counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
@@ -264,7 +257,7 @@ def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Gener
 
 
 class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
-    """Base of the strategies that find components in the span of rows which the clients disclose."""
+    """Base of the strategies that find components in the span of rows that the clients disclose."""
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
     hands_out: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
@@ -279,34 +272,34 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     tol: float | None
     share_rows: bool
     naming: ClassVar[str]
-    """The parameter by which more landmarks are named."""
+    """Parameter that sets the number of landmarks."""
     embed: bool
 
     @property
     @abstractmethod
     def named_landmarks(self) -> int | None:
-        """How many rows the clients will disclose at most, where that is named."""
+        """Most rows that the clients will disclose, if the user sets it, or None."""
 
     @property
     def n_landmarks(self) -> int:
-        """|Y|, at most; see `allotment`."""
+        """Largest number of landmarks |Y|; see `allotment`."""
         named = self.named_landmarks
         return max(EACH * self.most_components, self.fewest_landmarks) if named is None else named
 
     @property
     def fewest_landmarks(self) -> int:
-        """|Y|, at least, where it is not named: one more than components, of which the last is then told from none."""
+        """Least number of landmarks |Y|, unless set: one more than components, so that the last is told from none."""
         return self.most_components + 1
 
     @abstractmethod
     def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return how many floats go up with so many landmarks, at least."""
+        """Return a lower bound of the floats that go up with so many landmarks."""
 
     def allotment(self, cohort: Sequence[Member]) -> Allotment:
-        """Return how many landmarks there are of such clients: as many as are named, from any of their rows.
+        """Return the number of landmarks for such clients: the set number, from any rows, or the default.
 
-        By default `EACH` times the components, but no more than a tenth of each client's rows, and not so many that
-        more floats than the whole table go up; and in any case `fewest_landmarks`, of the clients by their rows.
+        The default is `EACH` times the components, but no more than a tenth of each client's rows, and not so many that
+        more floats than the whole table go up; and at least `fewest_landmarks`, shared out by the clients' rows.
         """
         rows = np.array([member.rows for member in cohort])
         N, k, named = int(rows.sum()), self.most_components, self.named_landmarks
@@ -326,7 +319,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         return Allotment(number, most, (f"{few}; fewer n_components need fewer, and {self.naming} asks for more",))
 
     def budget(self, cohort: Sequence[Member]) -> int:
-        """Return the floats that may go up: those of the whole table, but for what a width by rule takes."""
+        """Return the floats that may go up: those of the whole table, less those of a width by rule."""
         return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
@@ -342,16 +335,15 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
             )
 
     def span_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
-        """Return the floats up of landmarks, and of kernel values sketched to so many columns; 0: there are none."""
+        """Return the floats up of landmarks, and of kernel values sketched to so many columns (0: none)."""
         sketched = sketched_floats(cohort, landmarks, landmarks if columns == "landmarks" else columns)
         sums = len(cohort) * landmarks if columns != 0 and self.n_components == "auto" else 0
         return landmarks * cohort[0].columns + sketched + sums
 
     def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
-        """Return what it takes to disclose the landmarks and to find components in their span, but for the draws.
+        """Forecast the costs of disclosing the landmarks and of finding components in their span, without the draws.
 
-        At most: rows may be sparse, or in the span of a few, which then may have fewer dimensions than are asked for.
-        ``columns`` are those of the sketch; 0: there is none.
+        Upper bounds: rows may be sparse, or span fewer dimensions. ``columns``: of the sketch; 0: there is none.
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         Y, k = self.allotment(cohort).number, self.most_components
@@ -377,25 +369,22 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         return low_rank_plan(step, self.n_landmarks, **self._low_rank_fields())
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for what is captured."""
+        """Return the request for the captured squared lengths."""
         return (once(MeasureCaptured, kernel=any_width(self.kernel)),)
 
     def evaluation(self, run: Run, model: LandmarkPCA) -> Protocol[dict[str, float]]:
-        """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""
+        """Measure the share of the clients' rows that the components capture: one round, 2 floats from each."""
         measured = yield from to_sum(MeasureCaptured(kernel=model.kernel))
         total, captured = measured.sums
         return kept_variance(float(captured), float(total), run.rows)
 
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
-        """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array.
-
-        With "auto" of the most components that there may be.
-        """
+        """Return uncentred kernel PCA of all rows in one place, by an (N, N) array; "auto": the most components."""
         X = stack_rows(list(shards))
         return kernel_pca(X, self.kernel.settled(X.shape[1]), self.most_components)
 
     def for_site(self, rows: int) -> Self:
-        """Return this with no more components than the site has rows."""
+        """Return the strategy with no more components than the site has rows."""
         k = min(self.most_components, rows)
         return dataclasses.replace(self, n_components=k, max_components=None)  # type: ignore[type-var]
 

@@ -1,8 +1,4 @@
-"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, whose leading vectors VFedPCA and its like find.
-
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752.
-"""
+"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, for VFedPCA and its variants."""
 
 import math
 from abc import abstractmethod
@@ -31,23 +27,23 @@ from strategies.choosing_components import ChoosesComponents
 from strategies.new_rows import ProjectsNewRows
 
 DEFAULT_ROUNDS, MOST_ROUNDS = 10, 1000
-"""Of the paper's merges, and of products at most."""
+"""Default of T for the paper's merges, and largest number of products."""
 
 M = TypeVar("M")
 
 
 def mean_of_clients(replies: Sequence[Finished]) -> float | None:
-    """Return what stands for the mean of the kernel's values between rows on all columns, of the clients' own ones.
+    """Estimate the mean of the kernel's values between rows on all columns from the clients' means.
 
-    The values of a product kernel are products of theirs, and so is about their mean. But the method adds kernel
-    matrices up: they are too narrow only where each client's is.
+    The values of a product kernel are products of the clients', and so, about, is their mean. But the method adds
+    kernel matrices up: they are too narrow only if each client's is.
     """
     means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
     return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
 
 
 class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
-    """Base of strategies that look for the leading vectors of that sum, or merge those of the clients' matrices."""
+    """Base of strategies that find the leading vectors of the sum, or merge those of the clients' matrices."""
 
     partition: ClassVar[Literal["vertical"]] = "vertical"
 
@@ -63,11 +59,11 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
     @property
     @abstractmethod
     def most_components(self) -> int:
-        """k, the most of it where it is chosen."""
+        """Number of components k, or its upper limit if it is chosen."""
 
     @property
     def most_rounds(self) -> int:
-        """T, or with "exact" how many products there are at most in a search."""
+        """Number of rounds T, or with "exact" the largest number of products in a search."""
         return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
 
     def _table_fields(self) -> dict[str, Any]:
@@ -82,13 +78,12 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return f"{ended}: the components may be far from the leading ones; allow more rounds, or a larger tol"
 
     def _means(self, cohort: Sequence[Member]) -> int:
-        """Return how many floats tell whether the width fits."""
         return len(cohort) if saturates(self.kernel) else 0
 
     def _local_memory(self, cohort: Sequence[Member]) -> int:
-        """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
+        """Return an upper bound of the bytes of local iterations: the kernel matrix or the centred table, and vectors.
 
-        Of a table above `KEPT` bytes one block of rows is centred at a time. A tall one's Gram matrix is decomposed.
+        Tables above `KEPT` bytes are centred a block of rows at a time. A tall table's Gram matrix is decomposed.
         """
         N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
         table = FLOAT * N * widest
@@ -98,10 +93,7 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:  # type: ignore[override]
-        """Return PCA, or with a kernel AKPCA, of all columns in one place, centred as the clients centre theirs.
-
-        With "auto" of the most components that there may be.
-        """
+        """Return PCA or AKPCA of all columns in one place, with the clients' centring; "auto": the most components."""
         if self.kernel is None:
             pairs = leading_eigenpairs_of_factor(np.hstack([self._centred(X) for X in shards]), self.most_components)
             return KernelPCA(pairs.values, pairs.vectors, Linear())
@@ -123,9 +115,9 @@ class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], Pr
     """Base of `VFedPCA` that measures and judges the eigenvectors, which the coordinator has."""
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return how much of the clients' total variance the components keep: one round, k + 1 floats from each client.
+        """Return the share of the clients' total variance that the components keep: one round.
 
-        Down N k to each. With a kernel the variance is that of the clients' kernel matrices, added up.
+        Up: k + 1 floats from each client; down N k to each. A kernel's variance is that of the summed kernel matrices.
         """
         variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))

@@ -1,4 +1,4 @@
-"""Rows that came since training, whose columns are at several sites: their coordinates along a model's components."""
+"""Projection of new rows, whose columns are at several sites, along a model's components."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from fedkernel.strategy import KernelStrategy
 
 
 class ProjectsNewRows(KernelStrategy[KernelPCA]):
-    """Base of strategies of vertical partitions whose sites project new rows together, by one round that they write."""
+    """Base of strategies of vertical partitions whose sites project new rows together, in one round."""
 
     @abstractmethod
     def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
-        """Return a protocol of one round whose result are the new rows' coordinates, (n_new, k)."""
+        """Return a protocol of one round with the new rows' coordinates, (n_new, k), as its result."""
 
     @abstractmethod
     def _projected_by(self) -> tuple[Step, int]:
-        """Return what that round asks, and k, how many components there are at most."""
+        """Return that round's request, and the largest number of components k."""
 
     def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Project the rows that are new at the clients: one round, (n_new, k) coordinates. No column leaves a client.
+        """Project the new rows at the clients: one round, (n_new, k) coordinates. No column leaves a client.
 
-        With `to_sites`, one round more tells each client the coordinates, n_new k floats down.
+        With `to_sites`, one round more sends each client the coordinates, n_new k floats down.
         """
         coordinates = yield from self._projected(model)
         if to_sites:
@@ -34,7 +34,7 @@ class ProjectsNewRows(KernelStrategy[KernelPCA]):
         return coordinates
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
-        """Return the one request, and the one that tells the coordinates."""
+        """Return the request, and with `to_sites` the one that sends the coordinates."""
         asks, components = self._projected_by()
         return (asks, once(TakeCoordinates, {"k": components})) if to_sites else (asks,)
 
@@ -48,21 +48,13 @@ class ProjectsNewRows(KernelStrategy[KernelPCA]):
         deadline: float = 3600.0,
         prepare: Prepare | None = None,
     ) -> FloatArray:
-        """Project new rows, whose columns are split between the simulated sites as those of the training rows.
+        """Project new rows, whose columns are split between the simulated sites like those of the training rows.
 
-        Parameters
-        ----------
-        model : KernelPCA
-            From `fit` on the same shards.
-        shards : sequence of ndarray, each (N, d_m)
-        new_shards : sequence of ndarray, each (n_new, d_m)
-        prepare : Prepare, optional
-            As for `fit`, where tables are raw; new rows must have as few empty cells as it allows, and none is dropped.
+        - `model`: from `fit` on the same shards.
+        - `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m).
+        - `prepare`: as for `fit`, if tables are raw; more empty cells than it allows are refused, no row is dropped.
 
-        Returns
-        -------
-        ndarray of shape (n_new, k)
-            In the space of the model's `embedding`; each method says by which kernel, and in which scale.
+        Returns (n_new, k) in the space of the model's `embedding`; each method documents the kernel and the scale.
         """
         settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
         return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]

@@ -1,4 +1,4 @@
-"""Nodes of ADMMKPCA: how the signs of what they start from agree, and how good the components are that they keep."""
+"""Signs of the ADMMKPCA nodes' starts, and measures of the components that the nodes keep."""
 
 import itertools
 from abc import abstractmethod
@@ -19,10 +19,10 @@ from fedkernel.strategy import KernelStrategy
 
 
 def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
-    """Return for each node by what starts in its cell are to be multiplied, to agree along the graph: one round.
+    """Return each node's signs for the starts in its cell, so that all agree along the graph: one round.
 
-    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
-    nothing, does not stand between others that are alike.
+    They agree along the tree of the most similar starts: a start nearly orthogonal to the others, whose sign is
+    arbitrary, does not stand between others that are alike.
     """
     replies = yield from mail.to_all(CompareStarts())
     for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
@@ -39,7 +39,7 @@ def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[Floa
 
 
 class JudgesNodes(KernelStrategy[PeerComponents]):
-    """Base of `ADMMKPCA` that measures and judges what the nodes have, which the coordinator does not see."""
+    """Base of `ADMMKPCA` that measures and judges the nodes' components, which the coordinator does not see."""
 
     n_components: int
     kernel: Embeddable
@@ -50,10 +50,10 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         """Return the features that nodes exchange; None: rows."""
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.
+        """Return the share of the nodes' own rows that their components keep: one round, 2 floats each.
 
-        The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
-        noise; eigenvalues that the method cuts off count for nothing.
+        The rows are those of the method: normalised, centred in feature space if the method centres, with their noise;
+        eigenvalues that the method cuts off count for nothing.
         """
         variances = yield from to_sum(MeasureKept())
         return kept_variance(variances.captured, variances.total, run.rows)
@@ -63,16 +63,10 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return (once(MeasureKept),)
 
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
-        """Return a node's components as a model, which projects rows that are new there.
+        """Return a node's components as a model, for projecting new rows there.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-            The node's own.
-        alpha : ndarray of shape (n, k)
-            What the node has kept of the run: ``result.outputs[j]["alpha"]`` where it was simulated.
-        seed : int
-            The run's.
+        `rows` (n, d): the node's own. `alpha` (n, k): its output of the run, ``result.outputs[j]["alpha"]`` of a
+        simulated node. `seed`: the run's.
         """
         X = check_matrix(rows, "rows")
         if alpha.ndim != 2 or len(alpha) != len(X):
@@ -86,11 +80,10 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
+        """Return the similarity of the nodes' components to the reference's, and figures to compare it with.
 
-        Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
-        neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
-        outputs.
+        Means over the nodes: of their own result, of what they find alone, of the part on their rows of the components
+        of their and their neighbours' pooled rows, and of the best combination of their rows. Simulated nodes only.
         """
         if reference is None:
             return {}
@@ -109,7 +102,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return {name: float(np.mean(values)) for name, values in similarities.items()}
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
+        """Return the mean similarity of the models' parts on each node's own rows, the first rows of its model."""
         if reference is None:
             return {}
         truth = Directions(np.vstack(list(shards)), reference)
@@ -117,7 +110,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
+        """Return the nodes' mean similarity after each iteration of the first component, if they recorded these."""
         tables = [np.asarray(shard) for shard in shards]
         steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
         if len(steps) < len(tables):

@@ -1,4 +1,4 @@
-"""Ways that letters take between the peers of PeerVFedPCA, what they take, and what the peers end with."""
+"""Routes of letters between the peers of PeerVFedPCA, their costs, and measures of the results."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
 
     @property
     def most_components(self) -> int:
-        """K."""
+        """Number of components k."""
         return self.n_components
 
     def peers(self, clients: int) -> list[tuple[int, ...]]:
@@ -32,14 +32,14 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return neighbours(self.graph, clients)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above, of "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
+        """Return the costs above, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
         takes = self._searching if self.merge == "exact" else self._merging
         return key_agreement(graph) + takes(cohort, graph) + Forecast(0, self._means(cohort))
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
-        # The vectors that are multiplied are independent: the first block, and the span of all columns
+        # Multiplied vectors are independent: the first block, and the span of all columns
         most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
         products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
         floats = 2 * (len(cohort) - 1) * N * k * products
@@ -56,7 +56,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
-        """Return the clients by their distance from the tree's root, and the fields of all that each is asked in it."""
+        """Return the clients by their distance from the tree's root, and each one's common request fields."""
         levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
         for edges in spanning_tree(graph, root=levels[0][0]):
             levels.append([child for _, child in edges])
@@ -66,14 +66,14 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return levels, place
 
     def _hops(self, graph: Neighbours) -> int:
-        """Return how many rounds the letters of one of the paper's merges take."""
+        """Return the number of rounds that the letters of one of the paper's merges take."""
         return max(1, int(distances(graph).max())) if self.relay else 1
 
     def _crossings(self, graph: Neighbours) -> int:
-        """Return how often a client's vectors cross an edge in one merge with relays.
+        """Count the crossings of edges by clients' vectors in one merge with relays.
 
-        Each client writes to a neighbour the vectors from a distance in the round after they came, unless that
-        neighbour has written them: it is nearer to where they are from.
+        Each client forwards to a neighbour the vectors of a distance in the round after they came, unless that
+        neighbour, nearer to their origin, has written them.
         """
         edges, hops = distances(graph), self._hops(graph)
         return sum(
@@ -87,14 +87,14 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
 
     @property
     def _agrees(self) -> bool:
-        """Whether all clients end with the same vectors, whatever their number."""
+        """True if all clients, of any number, end with the same vectors."""
         return self.merge == "exact" or self.relay or self.graph.kind == "full"
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own columns' variance the vectors that all have ended with keep, of all together.
+        """Return the share of all columns' variance that the clients' common vectors keep.
 
-        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. Where clients
-        end with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
+        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. If clients end
+        with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
         would add up to more than any one set of vectors keeps.
         """
         if not self._agrees:
@@ -105,21 +105,18 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, where there is one."""
+        """Return the request for the variance, if it is measured."""
         return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
-
-        Needs the simulated clients' outputs.
-        """
+        """Return the simulated clients' mean errors and distances from the reference's vectors, and the worst error."""
         if reference is None:
             return {}
         vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
         return over_clients([compare_vectors(V, reference) for V in vectors])
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the same of what the clients find alone."""
+        """Return errors and distances of the vectors that the clients find alone."""
         return (
             {} if reference is None else over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
         )

@@ -1,4 +1,4 @@
-"""VFedPCA and VFedAKPCA without a server: clients add products up along a tree, or merge their neighbours' vectors.
+"""VFedPCA and VFedAKPCA without a server: sums along a tree, or merges of the neighbours' vectors.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
 Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`. The
@@ -35,50 +35,50 @@ from strategies.vfedpca import VFedPCA
 
 @value_object()
 class PeerVFedPCA(SumsAlongGraph):
-    """Clients find the leading subspace of all columns, or merge local vectors with their neighbours', T times.
+    """PCA without a server: clients sum products along a tree, or merge vectors with their neighbours' T times.
 
     Parameters
     ----------
     graph : str or table
         See `fedkernel.peers.graph`.
     kernel : Kernel, optional
-        Of each client's columns, which makes it VFedAKPCA; by default VFedPCA.
+        Kernel of each client's columns, for VFedAKPCA; by default VFedPCA.
     n_components, local_iterations, update, warm_start, weight_scaling, center
         As for `VFedPCA`.
     merge : {"exact", "eigenvalue", "average"}
         "exact": block Lanczos on the sum of all clients' matrices, whose products with a block of vectors are summed
-        along a spanning tree. On any connected graph all clients have the pooled PCA's subspace, with a kernel that of
-        the sum of their kernels, with the same bits; local iterations, updates, warm starts and weights have no meaning
-        then. "eigenvalue", "average": algorithm 5 with the merges of `VFedPCA`: each client merges its neighbours'
-        vectors with its own. On a graph that is not full clients end with different vectors, farther from the pooled
-        PCA's than on a full one, however large T is.
+        along a spanning tree. On any connected graph all clients end with the pooled PCA's subspace (with a kernel:
+        that of the sum of their kernels), with the same bits; local iterations, updates, warm starts and weights have
+        no meaning. "eigenvalue", "average": algorithm 5 with the merges of `VFedPCA`: each client merges its
+        neighbours' vectors with its own. On a graph that is not full clients end with different vectors, farther from
+        the pooled PCA's than on a full one, however large T is.
     rounds : int, optional
-        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000); where they end before, the
-        result has a finding.
+        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). If they end before the
+        search converges, the result has a finding.
     relay : bool
-        With the paper's merges, neighbours write each other also what others wrote to them, until every client has the
-        vectors of all, as section 3.9 has it: the result is the full graph's, bit by bit. Keys are agreed on with
-        neighbours only, and each of these passes on what it can read, which is what it merges itself.
+        With the paper's merges, neighbours forward also the vectors of others, until every client has those of all, as
+        in section 3.9: the result is the full graph's, bit by bit. Keys are agreed on with neighbours only. Each of
+        these can read the vectors that it forwards, which are those that it merges itself.
     tol : float
-        For "exact": the estimated sine of the largest angle to the true subspace at which it stops.
+        For "exact": the search stops at this estimated sine of the largest angle to the true subspace.
 
     Notes
     -----
     "exact", with M clients and P products: 2 (M - 1) N k floats in each. Sums go up the shallowest tree to its root, at
-    the graph's centre, which takes the search's step and hands the next block down, in the end the result: what is
-    decided by rounding is decided once. With a tree of depth h 2 rounds for the keys, then 2 h P + 1 (one client: P).
-    Memory: a client O(N (d_m + k)), the root O(N (d_m + k P)). A leaf's parent sees the leaf's own products, other
-    parents those of a subtree's sum; all see the blocks, and only the root the pooled products. The coordinator, which
-    sees no letter but says who is where in the tree, learns how many products there were and if the search converged.
+    the graph's centre. The root takes the search's step and sends the next block down, in the end the result: a
+    decision that depends on rounding is made once. With a tree of depth h 2 rounds for the keys, then 2 h P + 1 (one
+    client: P). Memory: a client O(N (d_m + k)), the root O(N (d_m + k P)). A leaf's parent sees the leaf's own
+    products, other parents those of a subtree's sum; all see the blocks, and only the root the pooled products. The
+    coordinator sees no letter, but sets each client's place in the tree; it learns the number of products and whether
+    the search converged.
 
     The paper's merges: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T
     rounds. The coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)). With `relay`
-    each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors of each of M
-    clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more where two ways
-    are equally long. Memory: a client O(N (d_m + k T + k M)).
+    each of the T rounds becomes as many as there are edges between the clients farthest apart, and the vectors of each
+    of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more if two
+    ways are equally long. Memory: a client O(N (d_m + k T + k M)).
 
-    With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float besides, by which the result says
-    whether the width fits.
+    With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float, for the finding on the width.
     """
 
     n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
@@ -100,7 +100,6 @@ class PeerVFedPCA(SumsAlongGraph):
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning with this merge."""
         if self.merge == "exact" and self.relay:
             raise InputError('relay = true has no meaning with merge = "exact", whose sums are of all clients')
 
@@ -111,13 +110,13 @@ class PeerVFedPCA(SumsAlongGraph):
         self.peers(len(cohort))
 
     def _requests(self, graph: Neighbours) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fields of what is asked for the paper's merges: to iterate, but for ``first``, and to finish."""
+        """Return the request fields of the paper's merges: to iterate, except ``first``, and to finish."""
         merging: dict[str, Any] = {**self._table_fields(), "rule": self.merge}
         merging |= {"weight_scaling": self.weight_scaling, "relayed": len(graph) if self.relay else None}
         return {**merging, **self._iteration_fields()}, merging
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the keys; the products, or T iterations, of which only the first reads nothing; and the end."""
+        """Return the keys, the products or T iterations, and the end; the first iteration reads no letters."""
         graph = self.peers(clients)
         if self.merge == "exact":
             place = self._measured_fields()
@@ -136,13 +135,13 @@ class PeerVFedPCA(SumsAlongGraph):
         return (*keys_plan(graph), *steps, once(FinishAmongPeers, **finish))
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
-        """Algorithm 5, or block Lanczos on sums along a tree."""
+        """Run algorithm 5, or block Lanczos on sums along a tree."""
         mail, graph = Mail(len(run.members)), self.peers(len(run.members))
         yield from agree_keys(graph)
         if self.merge == "exact":
             return (yield from self._search(mail, graph))
         iterate, finish = self._requests(graph)
-        # t is that of the vectors that are sent, and of their merge, which the next round's begins with
+        # t numbers the vectors sent, and their merge, which begins the next round
         for t in range(self.most_rounds):
             yield from mail.to_all(IterateAmongPeers(first=t == 0, **iterate), t=t)
             for _ in range(self._hops(graph) - 1):
@@ -179,7 +178,7 @@ class PeerVFedPCA(SumsAlongGraph):
         return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings, kernel_mean_=mean)
 
     def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Refuse: the vectors are at the clients, and a later run knows nothing of what an earlier one left there."""
+        """Refuse, since the vectors are at the clients, and a later run has no access to an earlier one's."""
         raise InputError(
             f"{type(self).__name__} cannot project new rows: each client keeps directions of its own, which no "
             "coordinator has; allowed: VFedPCA and VFedAKPCA, with one"

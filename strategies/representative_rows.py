@@ -1,7 +1,6 @@
-"""Rows of the clients that represent all: scored by leverage, and drawn by that and by distance; sub-protocols.
+"""Sub-protocols that score the clients' rows by leverage, and draw rows by leverage and by distance.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016: algorithms 1 (disLS) and 2 (RepSample).
+Source: the paper of `strategies.diskpca`, algorithms 1 (disLS) and 2 (RepSample).
 """
 
 from collections.abc import Mapping
@@ -19,23 +18,23 @@ from strategies.landmarks import Drawn, LowRank, SketchSize
 def score_by_leverage(
     run: Run, embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize
 ) -> Protocol[FloatArray]:
-    """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
+    """Let the clients score their rows by leverage; a sub-protocol (algorithm 1, disLS).
 
     Two rounds. Up: M t (t + 1) / 2 floats, or of sketches t p from each client with 2 p rows or more, and M sums; down:
-    M t r, where r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: of the others
-    the clients, who sum the scores of a block of rows by its products, could not tell the scores from rounding errors.
+    M t r, where r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: along the
+    others the scores, which clients sum per block of rows by its products, would be rounding errors.
 
     Returns the sums of the clients' scores, (M,); the scores stay with the clients. ``columns`` is p; with "exact"
     clients send the products of their embedded rows.
     """
-    # Step 1: every client embeds its rows and sketches the points that they become
+    # Step 1: every client embeds its rows and sketches the embedded points
     if columns == "exact":
         total = yield from to_sum(MultiplyPoints(embedding=embedding, precision=precision))
         product = total.product
     else:
         sketched = yield from to_all(SketchPoints(embedding=embedding, columns=columns, precision=precision))
         product = sum_in_order([reply.product for reply in sketched])
-    # Step 2: U Z, of which Z makes the sketched points an orthonormal basis
+    # Step 2: U Z; Z turns the sketched points into an orthonormal basis
     Z = whitening(product, run.tolerance(float(np.finfo(precision).eps ** 0.75)))
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
@@ -43,7 +42,7 @@ def score_by_leverage(
 
 
 def leverage_plan(embedding: Mapping[str, Any], t: int, precision: Precision, columns: SketchSize) -> Plan:
-    """Return what `score_by_leverage` asks, with an embedding as JSON has it, to t coordinates at most."""
+    """Return the plan of `score_by_leverage`, with an embedding as JSON, to at most t coordinates."""
     common: dict[str, Any] = {"embedding": embedding, "precision": precision}
     points = once(MultiplyPoints, **common) if columns == "exact" else once(SketchPoints, **common, columns=columns)
     return points, once(ScoreRows, {"t": t, "r": t})
@@ -62,11 +61,9 @@ def representative_points(
     """Draw rows by leverage, and more by their distance to the span of those; a sub-protocol (algorithm 2, RepSample).
 
     Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
-    once up from its owner, and once down to each of the other clients; besides, M sums up.
-
-    Of ``totals``, the sums of the clients' scores, and `sizes`, the most rows that each draws, follows with the
-    generator how many each draws: different rows, where so many have a weight. Returns the rows of both draws, and
-    those of the last one, which only their owners have yet.
+    once up from its owner, and once down to each of the other clients; besides, M sums up. ``totals``, the sums of the
+    clients' scores, `sizes`, the most rows that each draws, and the generator settle each client's number of rows:
+    different rows, if so many have a weight. Returns the rows of both draws, and of the last, known to owners only.
     """
     # Step 1: P, by leverage
     draws = {
@@ -79,7 +76,7 @@ def representative_points(
     first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals), step.kernel)
     if by_distance == 0:
         return first.rows, first
-    # Step 2: everyone gets P, and replies how far its rows are from the span
+    # Step 2: every client gets P, and replies its rows' distance from the span
     handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])
@@ -94,7 +91,7 @@ def representative_points(
 
 
 def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int, by_distance: int) -> Plan:
-    """Return what `representative_points` asks, with an embedding as JSON has it."""
+    """Return the plan of `representative_points`, with an embedding as JSON."""
     most = AtMost(by_leverage)
     first = once(DrawByLeverage, samples=most, embedding=embedding, precision=step.precision)
     if by_distance == 0:
@@ -104,9 +101,9 @@ def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int
 
 
 def _shared_out(samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Draw how many of some samples each client makes, in proportion to the totals; clients with none are left out.
+    """Draw each client's number of samples, in proportion to the totals; leave out clients with none.
 
-    None makes more than it has rows: the rest falls to those that have some, again in proportion.
+    No client gets more than its rows: the rest falls to the others, again in proportion.
     """
     counts, most = np.zeros(len(totals), dtype=np.int64), np.where(totals > 0, rows, 0)
     while missing := min(samples, most.sum()) - counts.sum():

@@ -21,14 +21,14 @@ from strategies.kmeans import KMeansStrategy
 
 @value_object()
 class RFKKMeans(KMeansStrategy):
-    """Clients compute random features of their rows, and distributed k-means clusters these.
+    """Distributed k-means of random features that clients compute of their rows.
 
     Parameters
     ----------
     n_clusters : int or "auto"
         k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
     n_features : int
-        D, also the dimensions of what is clustered.
+        D, also the dimensions of the clustered points.
     kernel, coreset_size, features, frequencies, max_clusters
         As for `FKKMeans`.
 
@@ -50,13 +50,12 @@ class RFKKMeans(KMeansStrategy):
     tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
         self.check_clusters()
 
     @property
     def dimensions(self) -> int:
-        """Dimensions of the central counterpart's embedding: k."""
+        """Dimensions k of the central counterpart's embedding."""
         return self.most_clusters
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
@@ -67,13 +66,13 @@ class RFKKMeans(KMeansStrategy):
         return Forecast(1) + self.clusters_forecast(cohort, self.n_features)
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the features, without a map from others, and the k-means."""
+        """Return the features, without an earlier iteration's map, and the k-means."""
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         embed = once(EmbedRows, {"r": 0}, precision="float64", features=features, t=1)
         return (embed, *self.clusters_plan(self.n_features))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
-        """One draw of features, then distributed k-means."""
+        """Run one draw of features, then distributed k-means."""
         features = self._features(self.kernel.settled(run.columns), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
         clustered = yield from self.clusters(run)

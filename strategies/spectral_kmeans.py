@@ -25,7 +25,7 @@ from strategies.uniform_kpca import UniformKPCA
 
 
 def _finder(components: Any) -> str:
-    """Return the name of the class that a table of a configuration means; the other would refuse these fields."""
+    """Return the name of the class that a configuration's table stands for, by its fields."""
     fields = components if isinstance(components, Mapping) else getattr(components, "__dict__", ())
     return "UniformKPCA" if {"n_samples", "solver"} & set(fields) else "DisKPCA"
 
@@ -37,15 +37,14 @@ Components = Annotated[
 
 @value_object()
 class SpectralKMeans(ClusteringStrategy):
-    """Clusters of the rows' coordinates on kernel principal components.
+    """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
     Parameters
     ----------
     n_clusters : int or "auto"
         The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
     components : DisKPCA or UniformKPCA
-        What finds the components; in a table of a configuration, its parameters, where `n_samples` or `solver` tells
-        that it is UniformKPCA.
+        Strategy of the components; in a configuration a table, in which `n_samples` or `solver` selects UniformKPCA.
     coreset_size : int, optional
         C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
         its rows at most.
@@ -73,7 +72,6 @@ class SpectralKMeans(ClusteringStrategy):
     tags: ClassVar = dataclasses.replace(DisKPCA.tags, error="recover_error")
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self.check_clusters()
         if self.components.n_components == "auto":
             raise InputError(
@@ -82,7 +80,7 @@ class SpectralKMeans(ClusteringStrategy):
             )
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also what the components demand."""
+        """Check also the components' conditions."""
         self.components.check_cohort(cohort)
         super().check_cohort(cohort)
 
@@ -97,11 +95,11 @@ class SpectralKMeans(ClusteringStrategy):
 
     @property
     def _embedding(self) -> DisKPCA | UniformKPCA:
-        """The components; the clients cluster their coordinates, so they compute them whatever `embed` says."""
+        """Components with ``embed``, since the clients cluster the coordinates."""
         return dataclasses.replace(self.components, embed=True)
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
-        """Components first, clusters then."""
+        """Run the components' protocol, then the clustering."""
         spanned = yield from self._embedding.protocol(run)
         clustered = yield from self.clusters(run)
         findings, mean = spanned.findings_, spanned.kernel_mean_
@@ -122,10 +120,7 @@ class SpectralKMeans(ClusteringStrategy):
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return the mean squared distance of rows to their centres in feature space.
-
-        And recover error and agreement of the clusters, against what `central` returns.
-        """
+        """Return rows' mean squared distance to their centres; with a reference, recover error and agreement too."""
         compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
         sums = [kmeans_objective(result.model, shard) for shard in shards]
         return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
@@ -133,5 +128,5 @@ class SpectralKMeans(ClusteringStrategy):
     def judge_alone(
         self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return the mean of the objectives over all rows: clusters of some of them have no like in the reference."""
+        """Return the objective's mean over all rows; clusters of some rows have no counterpart in the reference."""
         return super().judge_alone(models, shards)

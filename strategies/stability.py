@@ -1,4 +1,4 @@
-"""How far the clusters of a run are those of an earlier one with another seed, by what the sites kept of that."""
+"""Agreement of a run's clusters with those of an earlier run with another seed, which the sites kept."""
 
 import numpy as np
 
@@ -9,17 +9,15 @@ from fedkernel.protocol import Protocol, Run, to_sum
 from fedkernel.strategy import Measures
 
 VAGUE = 0.1
-"""An error of the index from which a result says how little it tells."""
+"""Error of the index above which a result warns of it."""
 
 
 def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measures]:
     """Compare the clusters of all rows with those of an earlier run; a sub-protocol, of one round, at the end.
 
     Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
-    5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`.
-
-    ``n_clusters`` is the most that either run has. ``stability`` is the adjusted Rand index, ``stability_error`` how
-    far off that is at most.
+    5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`. ``n_clusters``
+    is the most that either run has. ``stability`` is the adjusted Rand index, ``stability_error`` its largest error.
     """
     shared = yield from to_sum(CompareClusters(run=earlier, n_clusters=n_clusters))
     missing = run.rows - float(shared.sizes.sum())

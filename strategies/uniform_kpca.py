@@ -1,7 +1,7 @@
-"""Kernel PCA in the span of rows drawn uniformly: the two rivals of the disKPCA paper.
+"""Kernel PCA in the span of rows drawn uniformly, the two rivals of the disKPCA paper.
 
-Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
-KDD 2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
+2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from strategies.landmarks import LandmarkStrategy, ProjectionSize, components_pl
 
 @value_object()
 class UniformKPCA(LandmarkStrategy):
-    """Components in the span of rows that are drawn from all clients' rows alike, without replacement.
+    """Kernel PCA in the span of rows drawn uniformly from all clients' rows, without replacement.
 
-    Rows of the data leave the clients as they are: `share_rows` must say that they may.
+    Rows of the data leave the clients unchanged: `share_rows` must allow that.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ class UniformKPCA(LandmarkStrategy):
         k; "auto": of 1 to ``max_components``, as for `DisKPCA`; with "batch" by the drawn rows' eigenvalues alone.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_samples : int, optional
-        |Y|, rows drawn; all of them where there are no more. By default 10 k, fewer of small tables, as for `DisKPCA`;
-        the paper's are 200 and more.
+        |Y|, rows drawn; all of them if there are no more. By default 10 k, fewer of small tables, as for `DisKPCA`; the
+        paper's are 200 and more.
     solver : {"disLR", "batch"}
-        The components that are best for all rows, by disKPCA's last step; or those of the drawn rows alone.
+        "disLR": the best components for all rows, by disKPCA's last step. "batch": those of the drawn rows alone.
     projection_size, share_rows, dtype, tol, embed
         As for `DisKPCA`.
 
@@ -60,14 +60,13 @@ class UniformKPCA(LandmarkStrategy):
     tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self.check_components(self.n_landmarks, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size != "exact":
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
     @property
     def named_landmarks(self) -> int | None:
-        """|Y|, where it is named."""
+        """Number of landmarks |Y|, if the user sets it, or None."""
         return self.n_samples
 
     @property
@@ -75,7 +74,7 @@ class UniformKPCA(LandmarkStrategy):
         return 0 if self.solver == "batch" else self.projection_size
 
     def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats of rows and, with "disLR", of what is computed of them."""
+        """Return the floats of rows and, with "disLR", of products or sketches."""
         return self.span_floats(cohort, landmarks, self._columns)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
@@ -83,7 +82,7 @@ class UniformKPCA(LandmarkStrategy):
         return Forecast(1) + self.span_forecast(cohort, self._columns)
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the draw, and what the solver asks."""
+        """Return the draw, and the solver's requests."""
         step, rows, k = self._step(self.kernel), self.n_landmarks, self.most_components
         draw = once(DrawUniformly, samples=AtMost(rows))
         if self.solver == "disLR":
@@ -91,7 +90,7 @@ class UniformKPCA(LandmarkStrategy):
         return draw, step.plan(TakeLandmarks, rows), components_plan(step, rows, k, embed=self.embed)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
-        """Draw rows, and solve."""
+        """Draw rows, and find the components by the solver."""
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":

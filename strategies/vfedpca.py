@@ -1,9 +1,9 @@
 """VFedPCA and VFedAKPCA: iterative PCA and kernel PCA of vertically partitioned data, with a coordinator.
 
-Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 to 4, equations 10 and 13 to 15.
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on Feature-wise
+Distributed Data, arXiv 2203.01752: algorithms 2 to 4, equations 10 and 13 to 15.
 
-Where this departs from the paper:
+Departures from the paper:
 
 * ``merge="exact"``, the default: one message of the same size per round, and the true eigenvectors.
 * Signs of eigenvectors are arbitrary, and a mean of vectors with arbitrary signs cancels: each is aligned with that of
@@ -11,8 +11,8 @@ Where this departs from the paper:
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
 * More than one component: local orthogonal iteration, a merge of subspaces (`clients.merging.merged`), and in equation
   14 the projector on all of ``X^T u``, which for one component is the paper's factor.
-* Equation 14 is applied to the table as it was in each round by default; the paper's (``update="inplace"``) is applied
-  to the table as the last one has left it, and moves nothing after the first.
+* Equation 14 is applied to the original table in each round by default; the paper's (``update="inplace"``) is applied
+  to the last round's table, and moves nothing after the first.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
 """
 
@@ -59,61 +59,60 @@ from strategies.local_matrices import MeasuresPooledVariance, mean_of_clients
 
 
 def _apart(columns: FloatArray) -> FloatArray:
-    """Return columns less their means."""
     return np.asarray(columns - columns.mean(axis=0))
 
 
 @value_object()
 class VFedPCA(MeasuresPooledVariance):
-    """Clients multiply vectors with their matrices, or upload leading vectors of their own, which are merged, T times.
+    """PCA of vertically partitioned data: products with the clients' matrices, or T merges of their leading vectors.
 
     Parameters
     ----------
     n_components : int or "auto"
-        k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, where the pooled
-        matrix's eigenvalues, once it is centred, fall the most, as for `DKPCA`; the result's ``findings`` say why. The
-        vectors that are multiplied are as many as the most; only the chosen ones go to the clients. With ``center``
-        other than "columns" a first search is on the centred matrix, and a second one on that itself. The paper's
-        merges know no eigenvalues of the pooled matrix: theirs are those that the clients' own vectors show.
+        k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, the number before the
+        largest fall of the eigenvalues of the centred pooled matrix, as for `DKPCA`; the result's ``findings`` give the
+        reason. The products are with as many vectors as the most; only the chosen ones go to the clients. With
+        ``center`` other than "columns" there are two searches: on the centred matrix, then on the matrix itself. "auto"
+        is not for the paper's merges, which know no eigenvalues of the pooled matrix, only the clients' own.
     merge : {"exact", "eigenvalue", "average"}
         "exact": clients multiply their matrix with a block of vectors and the coordinator adds the products up: block
         Lanczos on the pooled matrix, which converges to the pooled PCA's subspace. The paper's: "eigenvalue", weights
         proportional to the clients' eigenvalues (equation 13), and "average", equal weights (VFedAvgPCA) and none for
         clients without variance.
     local_iterations : int
-        l, power iterations of a client per round; with "exact" in its first, which finds where the search starts.
+        l, power iterations of a client per round; with "exact" in the first round only, to find a start for the search.
     rounds : int, optional
-        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). A search that they end
-        before it has converged says so in the result's ``findings``.
+        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). If they end before the
+        search converges, the result's ``findings`` say so.
     update : {"original", "inplace"}
-        With the paper's merges "original": equation 14 on the untouched table in every round. With "eigenvalue" and
-        k > 1 the pooled PCA of tables that are divided by the root of their number of columns is its fixed point.
-        "inplace": equation 14 as it stands, after which the local matrix has rank k and nothing moves any more.
+        For the paper's merges. "original": equation 14 on the original table in every round. With "eigenvalue" and k >
+        1 its fixed point is the pooled PCA of tables that are divided by the root of their number of columns.
+        "inplace": equation 14 as printed, after which the local matrix has rank k and nothing moves any more.
     warm_start : bool
-        With the paper's merges: start the local iterations at the merged vectors, not at random ones (algorithm 3).
+        For the paper's merges: start the local iterations at the merged vectors, not at random ones (algorithm 3).
     weight_scaling : bool
-        With the paper's merges: raise the weights of the half of clients with the largest eigenvalues and lower the
+        For the paper's merges: raise the weights of the half of clients with the largest eigenvalues and lower the
         others (equation 15).
     center : {"columns", "rows", "none"}
-        What is subtracted from a client's table: column means (PCA), or each row's mean over the client's columns.
+        Means subtracted from a client's table: of each column (PCA), or of each row over the client's columns.
     tol : float
-        For "exact": the estimated sine of the largest angle to the true subspace at which it stops.
+        For "exact": the search stops at this estimated sine of the largest angle to the true subspace.
 
     Notes
     -----
-    Costs, with M clients, for the paper's merges: T + 1 rounds (the last hands the result over); up T M k (N + 1)
-    floats, down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a
-    client O(N (d_m + k)), beside a table above 64 MiB O(N k), the coordinator O(M N k), exact O(R N k).
+    Costs, with M clients, for the paper's merges: T + 1 rounds (the last sends the result); up T M k (N + 1) floats,
+    down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a client O(N
+    (d_m + k)), beside a table above 64 MiB O(N k), the coordinator O(M N k), exact O(R N k).
 
-    The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges as much of the sum
-    of ``X_m X_m^T / d_m`` along each vector as the clients' last eigenpairs show, since nothing else is sent.
+    With "exact" the model's eigenvalues are those of the pooled ``X X^T``. With the paper's merges they are the part of
+    the sum of ``X_m X_m^T / d_m`` along each vector that the clients' last eigenpairs show, since nothing else is sent.
 
     New rows are projected by one round more, up M k (n_new + 1) floats, down M k N. Their coordinate along a vector u
     is ``sum_m K_m(new, training) u sqrt(lambda) / rho``, K_m being the clients' matrices, centred as in training, and
-    ``rho = u^T (sum_m K_m) u``. With "exact" rho is lambda: it is the pooled PCA's coordinate, and training rows have
-    those of `embedding`. What the paper's merges find are no eigenvectors of that sum, and their lambda is of another
-    scale; it is taken all the same, for the rows are to be compared with `embedding`: of the training rows' projected
-    coordinates the part along u is the embedding's, and the rest tells how far u is from an eigenvector.
+    ``rho = u^T (sum_m K_m) u``. With "exact" rho is lambda: this is the pooled PCA's coordinate, and training rows have
+    those of `embedding`. The vectors of the paper's merges are no eigenvectors of that sum, and their lambda is of
+    another scale. The formula uses it all the same, so that rows compare with `embedding`: the part of the training
+    rows' projected coordinates along u is the embedding's, and the rest measures how far u is from an eigenvector.
     """
 
     n_components: NumberOfComponents = 1
@@ -138,7 +137,6 @@ class VFedPCA(MeasuresPooledVariance):
     )
 
     def __post_init__(self) -> None:
-        """Check what one field demands of another."""
         self.check_components()
         if self.n_components == "auto" and self.merge != "exact":
             raise InputError(
@@ -167,7 +165,7 @@ class VFedPCA(MeasuresPooledVariance):
         if self.merge != "exact":
             T = self.most_rounds
             return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory)
-        # the vectors that are multiplied are independent, and in about the span of all columns
+        # multiplied vectors are independent, and in about the span of all columns
         most = N if self.rounds or self.kernel else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = self._searches * M * N * min(steps * k, most)
@@ -186,7 +184,7 @@ class VFedPCA(MeasuresPooledVariance):
         return repeated(1, iterate), products, finish
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
-        """Algorithm 2, or the exact iteration."""
+        """Run algorithm 2, or the exact iteration."""
         model = yield from self._exact(run) if self.merge == "exact" else self._merging()
         # The last broadcast: clients compute their projected features, which stay with them
         replies = yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
@@ -195,7 +193,7 @@ class VFedPCA(MeasuresPooledVariance):
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[Eigenpairs] = []
         local = self._iteration_fields()
-        # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
+        # t counts replies: clients found the vectors of t = 0 independently
         for t in range(self.most_rounds):
             # Local training: update by the last merged vectors, then power iteration
             uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
@@ -211,17 +209,17 @@ class VFedPCA(MeasuresPooledVariance):
         return merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
     def _exact(self, run: Run) -> Protocol[KernelPCA]:
-        # A start that costs one round and is close already: the paper's first merge
+        # A start that costs one round and is already close: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         merge = self._merge(uploads)
-        # without the vectors that fill it up where all clients together have a smaller rank than k
+        # without the vectors that fill it up if the clients' common rank is below k
         start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most, centred = self.n_components == "auto", self.most_components, None
         limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
         searches = []
         if self._searches > 1:
-            # The number is that of the centred matrix, from whose vectors and the mean's the search for pairs goes on
+            # The number is the centred matrix's; the search for pairs starts from its vectors and the mean's
             drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
             search = block_krylov_gap(_apart(drawn), most, **limits)
             searches.append((yield from distributed(search, self._centred_product)))
@@ -239,7 +237,7 @@ class VFedPCA(MeasuresPooledVariance):
 
     @property
     def _searches(self) -> int:
-        """How many searches there are: two where the number is chosen on a matrix that is not the model's."""
+        """Number of searches: two if the number of components is chosen on another matrix than the model's."""
         return 2 if self.n_components == "auto" and self.center != "columns" else 1
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
@@ -247,7 +245,7 @@ class VFedPCA(MeasuresPooledVariance):
         return total.product
 
     def _centred_product(self, block: FloatArray, step: int) -> Protocol[FloatArray]:
-        """Multiply the centred matrix: what rounding leaves of the constant vector in a block is taken off, too."""
+        """Multiply the centred matrix, with rounding along the constant vector removed from the block, too."""
         return _apart((yield from self._multiply(_apart(block), step)))
 
     def _projected_by(self) -> tuple[Step, int]:
@@ -258,7 +256,7 @@ class VFedPCA(MeasuresPooledVariance):
         kernel = None if self.kernel is None else model.kernel  # a width by rule is settled in the model
         request = ProjectOntoDirections(kernel=kernel, center=self.center, directions=model.eigenvectors_)
         total = yield from to_sum(request)
-        # as `KernelPCA.scale` has it, a component without variance is 0: in the model, or of the training rows
+        # as in `KernelPCA.scale`, a component without variance is 0, in the model or on the training rows
         figures = np.array([model.eigenvalues_, total.captured])
         floors = EPS * len(model.eigenvectors_) * np.abs(figures).max(axis=1, keepdims=True)
         eigenvalues, captured = np.where((figures > floors).all(axis=0), figures, [[0.0], [1.0]])
@@ -272,18 +270,18 @@ class VFedAKPCA(VFedPCA):
     Parameters are those of `VFedPCA` and
 
     kernel : Kernel
-        Applied to each client's columns. A width by rule, by default the mean distance, is that of all columns, so that
-        what varies more counts for more, and the sum of the clients' kernels is about the kernel of all columns where
-        these are many. ``width="columns"`` is 1 / d_m, of each client's own.
+        Kernel of each client's columns. A width by rule, by default the mean distance, is that of all columns: columns
+        that vary more count for more, and the sum of the clients' kernels is about the kernel of all columns if these
+        are many. ``width="columns"`` is 1 / d_m, of each client's own.
 
     Notes
     -----
     ``center="columns"`` centres in feature space, ``"rows"`` the table. With ``merge="exact"`` the result is exact for
-    the sum of the clients' kernels, a kernel of its own, and not for the kernel of the pooled columns, whose matrix is
-    no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
+    the sum of the clients' kernels, a kernel of its own. It is not exact for the kernel of the pooled columns, whose
+    matrix is no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
 
     Costs beside those of `VFedPCA`: the width's (`fedkernel.kernel_width.widths`), and with RBF, Laplacian and sigmoid
-    kernels 1 float up from each client in the last round, by which the result says whether the width fits.
+    kernels 1 float up from each client in the last round, for the result's finding on the width.
     """
 
     kernel: Kernel = RBF()

@@ -83,7 +83,7 @@ def test_a_plan_says_what_leaves_and_what_that_tells():
     assert (planned.reply, planned.arrays) == ("Totals", {"sums": "d x b"})
     assert planned.reveals == "Reveals the mean row, and nothing else."
     assert PLAN[0].requests[0].fields["kernel"] == {"type": "rbf"}, "its width is left open"
-    assert reveals(Request) == "What may be asked of a site; generic in the reply that answers it."
+    assert reveals(Request) == "Base of requests to a site, generic in the type of the reply."
     with pytest.raises(TypeError, match="AddUp has no parameter weights"):
         ask(AddUp, weights=np.ones((1, 1)))
     with pytest.raises(TypeError, match="AddUp has no dimension c"):

@@ -1,4 +1,4 @@
-"""Kernel widths by rule where sites hold the rows: the sub-protocol that settles them before a strategy's begins."""
+"""Sub-protocol that settles kernel widths given by a rule, before a strategy's own protocol begins."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,8 @@
-"""What a site does, and all that can leave it, where a kernel's width is settled by rule before a run's own protocol.
+"""Client for the rules of kernel widths: requests and replies before a run's own protocol.
 
-Whatever the pair, this client answers: a run's plan has its requests first, and a site holds them to that plan, to its
-policy and to its guards as it holds all others. Each is answered once in a run. What is drawn here depends on the size
-of the table only, and not on the run's seed, which a coordinator could try, and which would have other rows drawn in
-each of a study's runs.
+This client answers whatever the method is: a run's plan has its requests first, and a site checks them against that
+plan, its policy and its guards like all others. Each is answered once in a run. Its draws depend on the size of the
+table only, and not on the run's seed: a coordinator could try seeds, and each of a study's runs would draw other rows.
 """
 
 from collections.abc import Iterator
@@ -19,44 +18,44 @@ from fedkernel.numerics import Moments, deviations, moments_of_blocks
 from fedkernel.protocol import ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
 PAIRS = 5000
-"""Pairs of rows whose distances are measured, at most."""
+"""Largest number of pairs of rows whose distances are measured."""
 
 GROUP = 10
-"""Rows that a group has at least."""
+"""Fewest rows of a group."""
 
 GROUPED, ENTRIES = 2000, 20_000_000
-"""Rows that are put into groups, at most, and their entries."""
+"""Largest number of rows that are put into groups, and of their entries."""
 
 
 class ColumnSums(Summed):
-    """The sum of the site's rows: d floats. Reveals the site's mean row."""
+    """Sum of the site's rows: d floats. Reveals the site's mean row."""
 
     sums: Annotated[FloatArray, Shape("d"), Within(-ENTRY, ENTRY)]
 
 
 class SumColumns(Request[ColumnSums]):
-    """Asks for what the mean of all rows follows from."""
+    """Asks for the sums of the columns, for the mean of all rows."""
 
     once: ClassVar = True
 
 
 Power = Literal[1, 2]
-"""Of the differences that are summed: 1, sums of differences, as a Laplacian has them; 2, squared distances."""
+"""Power of the summed differences: 1, absolute values, as a Laplacian has them; 2, squared distances."""
 
 
 class Squares(Summed):
-    """The sum of the rows' squared distances to a point, or of their sums of differences from it: 1 float.
+    """Sum of the rows' squared distances, or of their absolute differences, from a point: 1 float.
 
-    Reveals how far apart they are, all together.
+    Reveals how far apart the rows are, all together.
     """
 
     squares: Annotated[float, Shape(), Within()]
 
 
 class MeasureSquares(Request[Squares]):
-    """Asks for the squared distances to the mean of all rows or, without one, to the site's own of its columns.
+    """Asks for the sum of squared distances to the mean of all rows or, without one, to the site's own.
 
-    Or for sums of differences from it, where `power` is 1.
+    With `power` 1 it asks for the sum of absolute differences from it.
     """
 
     once: ClassVar = True
@@ -65,19 +64,19 @@ class MeasureSquares(Request[Squares]):
 
 
 class EntrySum(Summed):
-    """The sum of all entries of the site's table: 1 float. Reveals their mean."""
+    """Sum of all entries of the site's table: 1 float. Reveals the mean of the entries."""
 
     total: Annotated[float, Shape(), Within(-ENTRY, ENTRY)]
 
 
 class SumEntries(Request[EntrySum]):
-    """Asks for what the mean of all entries follows from."""
+    """Asks for the sum of all entries, for their mean."""
 
     once: ClassVar = True
 
 
 class EntrySquares(Summed):
-    """The sum of all entries' squared distances to a number: 1 float. Reveals how large they are, all together."""
+    """Sum of all entries' squared distances to a number: 1 float. Reveals how large the entries are, all together."""
 
     squares: Annotated[float, Shape(), Within()]
 
@@ -90,36 +89,36 @@ class MeasureEntries(Request[EntrySquares]):
 
 
 class PairSquares(Summed):
-    """The squared distances, on the site's columns, of P pairs of rows: P floats, n / 2 or 5000 at most.
+    """Squared distances, on the site's columns, of P pairs of rows: P floats, n / 2 or 5000 at most.
 
-    Reveals of each row, which is in one pair at most, how far it is from one other; in the sum over the sites on all
-    columns together, but a coordinator that looks at a site's own reply sees it there: of a site with one column, the
-    entry of a row that it knows gives another's, but for a sign. No row is in two pairs, since from all distances the
-    table itself would follow, up to a rotation; but where rows are aligned by ids, whose order is another in each run,
-    so are the pairs, and each run shows one distance more of each row.
+    Reveals of each row, which is in one pair at most, how far it is from one other. The sum over the sites covers all
+    columns together, but a coordinator that reads a site's own reply sees its part: of a site with one column, the
+    entry of a known row gives another's, but for a sign. No row is in two pairs, since from all distances the table
+    itself would follow, up to a rotation. If rows are aligned by ids, their order and so the pairs differ from run to
+    run, and each run shows one distance more of each row.
     """
 
     squares: Annotated[FloatArray, Shape("P"), Within()]
 
 
 class MeasurePairs(Request[PairSquares]):
-    """Asks for the partial squared distances of so many pairs of rows, the same at all sites and in all runs."""
+    """Asks for the partial squared distances of pairs of rows, the same at all sites and in all runs."""
 
     once: ClassVar = True
     largest: ClassVar = {"P": "pairs"}
     pairs: Annotated[int, Field(ge=1, le=PAIRS)]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle the number of pairs."""
+        """Return the number of pairs."""
         return {"P": self.pairs}
 
 
 class RowGroups(Reply):
-    """Means and variances of groups of 10 to 19 rows that lie together: 2 G d floats, and G sizes.
+    """Means and variances of groups of 10 to 19 neighbouring rows: 2 G d floats, and G sizes.
 
-    Reveals where the site's rows are, ten at a time, and how far they spread there; the groups are the site's own
-    choice, and the same whenever it is asked about the same table. Where tables are prepared, groups follow from the
-    scales, which a coordinator tells: each run with other ones shows means of other groups.
+    Reveals where the site's rows are, ten at a time, and how far they spread there. The groups are the site's own
+    choice, and the same at every request about the same table. If tables are prepared, groups follow from the
+    coordinator's scales: each run with other scales shows means of other groups.
     """
 
     means: Annotated[FloatArray, Shape("G_m", "d"), Within(-ENTRY, ENTRY)]
@@ -128,21 +127,21 @@ class RowGroups(Reply):
 
 
 class DescribeGroups(Request[RowGroups]):
-    """Asks for groups of rows, from which the distances between the rows of all sites are estimated."""
+    """Asks for groups of rows, for an estimate of the distances between the rows of all sites."""
 
     once: ClassVar = True
     largest: ClassVar = {"G_m": "groups"}
-    groups: Literal[128] = 128  # at most, since of so many rows there are no more: said for who reads a plan
+    groups: Literal[128] = 128  # the most groups of so many rows, for readers of a plan
 
     def check_reply(self, reply: RowGroups) -> None:
-        """Check also that there are no more than asked."""
+        """Check also that there are no more groups than asked for."""
         super().check_reply(reply)
         if len(reply.sizes) > self.groups:
             raise ValueError(f"there are {len(reply.sizes)} groups, but {self.groups} at most were asked")
 
 
 class WidthClient(KernelClient):
-    """Answers what the rules of `fedkernel.kernel_width.widths` ask."""
+    """Client that answers the requests of the rules in `fedkernel.kernel_width.widths`."""
 
     X: Table
     answers: ClassVar[Answers] = (
@@ -156,7 +155,7 @@ class WidthClient(KernelClient):
 
     @staticmethod
     def table(X: TableLike, what: str) -> Table:
-        """Return the rows as a table, which is read block by block."""
+        """Return the rows as a table, for reading block by block."""
         return as_table(X, what)
 
     def _blocks(self) -> Iterator[Rows]:
@@ -166,12 +165,12 @@ class WidthClient(KernelClient):
         return moments_of_blocks(self._blocks(), self.X.shape[1])
 
     def sum_columns(self, ask: SumColumns) -> ColumnSums:
-        """Add the rows up."""
+        """Sum the rows."""
         rows, mean, _ = self._moments()
         return ColumnSums(sums=rows * mean)
 
     def measure_squares(self, ask: MeasureSquares) -> Squares:
-        """Add squared distances up; what rounding leaves of rows that are the same is none."""
+        """Sum squared distances; identical rows give 0, without rounding."""
         rows, mean, scatter = self._moments()
         if ask.mean is not None and len(ask.mean) != len(mean):
             raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {len(mean)} columns")
@@ -185,12 +184,12 @@ class WidthClient(KernelClient):
         return Squares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def sum_entries(self, ask: SumEntries) -> EntrySum:
-        """Add the entries up."""
+        """Sum the entries."""
         rows, mean, _ = self._moments()
         return EntrySum(total=rows * float(mean.sum()))
 
     def measure_entries(self, ask: MeasureEntries) -> EntrySquares:
-        """Add the entries' squared distances up."""
+        """Sum the entries' squared distances."""
         rows, mean, scatter = self._moments()
         return EntrySquares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
@@ -207,7 +206,7 @@ class WidthClient(KernelClient):
         return PairSquares(squares=np.asarray(squares.sum(axis=1), dtype=np.float64).ravel())
 
     def describe_groups(self, ask: DescribeGroups) -> RowGroups:
-        """Cut the rows into groups, or some of them where they are many."""
+        """Cut the rows into groups, or a sample of them if they are many."""
         n, d = self.X.shape
         if self.guards is not None and n < GROUP:
             raise TellableError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
@@ -221,26 +220,24 @@ class WidthClient(KernelClient):
         groups = row_groups(X)
         means = np.vstack([X[group].mean(axis=0) for group in groups])
         variances = np.vstack([X[group].var(axis=0) for group in groups])
-        variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of rows that are the same
+        variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of equal rows
         return RowGroups(means=means, variances=variances, sizes=np.array([len(group) for group in groups]))
 
 
 def grouped_rows(n: int, d: int) -> int:
-    """Return how many of n rows with d columns are put into groups."""
+    """Return the number of rows, of n with d columns, that are put into groups."""
     return min(n, GROUPED, max(2 * GROUP, ENTRIES // d))
 
 
 def count_groups(n: int) -> int:
-    """Return how many groups there are of n rows."""
+    """Return the number of groups of n rows."""
     return 1 if n < 2 * GROUP else count_groups(n // 2) + count_groups(n - n // 2)
 
 
 def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
-    """Cut rows X (n, d) into groups of 10 to 19 that lie together; fewer than 10 rows are one group.
+    """Cut rows X (n, d) into groups of 10 to 19 neighbouring rows; fewer than 10 rows are one group.
 
-    Again and again into halves, by the direction in which they spread the most.
-
-    Returns the rows' positions.
+    It halves them repeatedly, along the direction in which they spread the most. Returns the rows' positions.
     """
     pending, groups = [np.arange(len(X))], []
     while pending:
@@ -249,9 +246,9 @@ def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
             groups.append(rows)
             continue
         Z = X[rows] - X[rows].mean(axis=0)
-        Z /= float(np.abs(Z).max()) or 1.0  # whose squares are in range
+        Z /= float(np.abs(Z).max()) or 1.0  # so that squares are in range
         direction = Z[np.argmax(np.square(Z).sum(axis=1))]
-        for _ in range(10):  # of the power method: about the leading direction is enough
+        for _ in range(10):  # power method: a rough leading direction is enough
             direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
         ordered = rows[np.argsort(Z @ direction, kind="stable")]
         pending += [ordered[len(rows) // 2 :], ordered[: len(rows) // 2]]

@@ -1,7 +1,7 @@
-"""A sub-protocol that settles the width of a kernel by rule, before a strategy's own protocol begins.
+"""Sub-protocol that settles the width of a kernel by rule, before a strategy's own protocol begins.
 
-What the rules are, `fedkernel.numerics.widths` says. What they take, with M clients and d columns (d_m each), and how
-near the number is to that of the pooled rows:
+`fedkernel.numerics.widths` defines the rules. Their cost, with M clients and d columns (d_m each), and their error
+against the pooled rows:
 
 | rule | partition | rounds | floats up | floats down | error |
 |---|---|---|---|---|---|
@@ -19,12 +19,12 @@ independently, so are the pairs' distances, and the share of all distances that 
 and 1/2 + e with probability 1 - p, e = sqrt(ln(2 / p) / (2 P)) (Dvoretzky, Kiefer, Wolfowitz; Massart 1990): of 5000
 pairs 0.019, of 1000 0.043, of 89 0.144, each with 95%.
 
-Horizontal: pairs of rows at different sites cannot be had from rows that stay. Of groups of at least 10 rows that lie
-together their sites tell mean and variances, and the median is that over some 1500 points drawn from these, normal in
-each group. Where 4 sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised, their rows
-at random and sorted by class, from 0.42 to 0.58 of all pooled distances are below it, and it is 0.9 to 1.1 times the
-pooled median: ``pytest tests/test_settling.py -k median_of_rows`` holds it to that. No bound is proven. Many heaps of
-fewer than 10 rows, far apart, would be seen as fewer wide ones.
+Horizontal: rows of different sites form no pairs, since the rows stay. Sites send mean and variances of groups of at
+least 10 neighbouring rows, and the median is over some 1500 points drawn from these, normal in each group. Where 4
+sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised, with rows at random and sorted
+by class, from 0.42 to 0.58 of all pooled distances are below it, and it is 0.9 to 1.1 times the pooled median, as
+``pytest tests/test_settling.py -k median_of_rows`` checks. No bound is proven. Many heaps of fewer than 10 rows, far
+apart, would be taken for fewer wide ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,14 +52,14 @@ from fedkernel.numerics import Kernel, difference_sigma, dimension_sigma, fk_gam
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
 Width: TypeAlias = dict[str, float]
-"""What a rule gives: the sigma or the gamma of an RBF kernel."""
+"""Result of a rule: the sigma or the gamma of an RBF kernel."""
 
 POINTS = 1500
-"""Points that stand for the rows of all groups, and the least where they have many columns."""
+"""Number of points that stand for the rows of all groups; 200 or more for tables with many columns."""
 
 
 def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
-    """Return the kernels with a rule, each with what it is settled as; a rule that several have is measured once."""
+    """Return each kernel with a rule and its settled kernel; a rule that several have is measured once."""
     widths: dict[str, Width] = {}
     for rule in _rules(kernels):
         widths[rule] = yield from _RULES[rule].measure(run, partition)
@@ -67,12 +67,12 @@ def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Pr
 
 
 def width_plan(kernels: Iterable[Kernel], partition: Divided) -> Plan:
-    """Return what `settle_widths` asks."""
+    """Return the plan of `settle_widths`."""
     return tuple(step for rule in _rules(kernels) for step in _RULES[rule].plan(partition))
 
 
 def width_forecast(kernels: Iterable[Kernel], partition: Divided, cohort: Sequence[Member]) -> Forecast:
-    """Return what `settle_widths` takes."""
+    """Forecast the rounds, floats and memory of `settle_widths`."""
     widest = max(member.columns for member in cohort)
     memory = FLOAT * 2 * widest * min(max(member.rows for member in cohort), BLOCK_ROWS)
     forecasts = [_RULES[rule].forecast(partition, cohort) for rule in _rules(kernels)]
@@ -84,12 +84,12 @@ def _rules(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def _columns(cohort: Sequence[Member], partition: Divided) -> int:
-    """Return d."""
+    """Return the number d of all columns."""
     return sum(member.columns for member in cohort) if partition == "vertical" else cohort[0].columns
 
 
 def _rows(run: Run, partition: Divided) -> int:
-    """Return N."""
+    """Return the number N of all rows."""
     return run.members[0].rows if partition == "vertical" else run.rows
 
 
@@ -97,7 +97,7 @@ def _rows(run: Run, partition: Divided) -> int:
 
 
 def _about_mean(run: Run, partition: Divided, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
-    """Return N, the mean of all rows, and what is summed about it; the mean of a site's own columns stays there."""
+    """Return N, the mean of all rows, and the sum about it; a site's own columns' mean stays there."""
     rows = _rows(run, partition)
     if partition == "vertical":
         about_own = yield from to_sum(MeasureSquares(power=power))
@@ -109,12 +109,12 @@ def _about_mean(run: Run, partition: Divided, power: Power) -> Protocol[tuple[in
 
 
 def _mean(run: Run, partition: Divided) -> Protocol[Width]:
-    """From the squares about the mean of all rows."""
+    """Compute the width from the squares about the mean of all rows."""
     return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
 
 
 def _mean_difference(run: Run, partition: Divided) -> Protocol[Width]:
-    """From the sums of differences from the mean of all rows."""
+    """Compute the width from the sums of differences from the mean of all rows."""
     return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
 
 
@@ -132,7 +132,7 @@ def _mean_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
 
 
 def _scale(run: Run, partition: Divided) -> Protocol[Width]:
-    """From the mean of all entries, and the squares about it."""
+    """Compute the width from the mean of all entries, and the squares about it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
     entries = yield from to_sum(SumEntries())
     mean = entries.total / (rows * d)
@@ -152,7 +152,7 @@ def _scale_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
 
 
 def _median(run: Run, partition: Divided) -> Protocol[Width]:
-    """Of pairs of rows whose columns the sites share; or of points that stand for the rows of all sites."""
+    """Compute the median distance of pairs of rows or, if sites hold rows, of points drawn from groups."""
     if partition == "vertical":
         pairs = min(run.members[0].rows // 2, PAIRS)
         if pairs == 0:
@@ -171,18 +171,15 @@ def _median(run: Run, partition: Divided) -> Protocol[Width]:
 
 
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
-    """Return the median distance between points of groups: normal, with their means and variances, (G, d) each.
-
-    `means`, `variances` (G, d). `weights` (G,): the rows that each stands for.
-    """
+    """Return the median distance of points of G normal groups: means and variances (G, d), numbers of rows (G,)."""
     d = means.shape[1]
     count = min(POINTS, max(200, ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
-    which = np.searchsorted(np.cumsum(weights), places)
-    points = np.sqrt(variances[which]) * generator("points of groups", d).standard_normal((count, d))
-    points += means[which]
+    groups = np.searchsorted(np.cumsum(weights), places)
+    points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
+    points += means[groups]
     sigma = float(np.median(pdist(points)))
-    # means and variances are rounded: those of rows that are the same differ by about eps of their length
+    # means and variances are rounded: those of equal rows differ by about eps of their length
     return sigma if sigma > 100 * EPS * float(np.median(np.linalg.norm(points, axis=1))) else 0.0
 
 
@@ -206,13 +203,13 @@ def _median_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
 
 
 def _dimension(run: Run, partition: Divided) -> Protocol[Width]:
-    """From the number of columns, which the clients have told."""
+    """Compute the width from the number of columns, which the clients have introduced."""
     yield from ()
     return {"sigma": dimension_sigma(_columns(run.members, partition))}
 
 
 class _Rule(NamedTuple):
-    """How a rule is carried out, what that asks and takes."""
+    """Functions of a rule: its protocol, plan and forecast."""
 
     measure: Callable[[Run, Divided], Protocol[Width]]
     plan: Callable[[Divided], Plan]

@@ -1,4 +1,4 @@
-"""Raw tables, prepared across sites before a method sees them: by sums, with differences between sites named."""
+"""Preparation of raw tables across sites, by sums, with a report of differences between sites."""
 
 from typing import TYPE_CHECKING
 

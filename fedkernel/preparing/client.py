@@ -1,4 +1,4 @@
-"""What a site runs before a method sees its table: it counts and sums, and takes the preparation that follows."""
+"""Client that answers for a site's raw table until it is prepared: counts, sums, and the preparation."""
 
 import logging
 from collections.abc import Iterator
@@ -35,27 +35,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MedianBins(State):
-    """Thresholds (p, 1, b) that were counted below last to find medians, where guards hold."""
+    """Last thresholds (p, 1, b) of the search for medians, kept by sites with guards."""
 
     edges: FloatArray
 
 
 @dataclass(frozen=True)
 class QuartileBins(State):
-    """Thresholds (p, 3, b) that were counted below last to find quartiles, where guards hold."""
+    """Last thresholds (p, 3, b) of the search for quartiles, kept by sites with guards."""
 
     edges: FloatArray
 
 
 class PrepareClient(KernelClient):
-    """Answers for a raw table, of which nothing but sums leaves, and what its policy allows beside them.
+    """Client of a raw table: only sums leave it, and what its policy allows beside them.
 
     - `X`: the rows that the run works on.
-    - `prepare`: what the run does to it, as the site knows it.
-    - `min_rows`: from how many rows the site answers: where guards hold, from as many values of a column, too.
+    - `prepare`: the run's choices of preparing, as the site knows them.
+    - `min_rows`: fewest rows with which the site answers; with guards, also fewest values of a column.
     - `**more`: as of `KernelClient`.
 
-    `preparation`: once it is settled.
+    `preparation`: set once it is settled.
     """
 
     answers = (
@@ -76,13 +76,13 @@ class PrepareClient(KernelClient):
 
     @staticmethod
     def table(X: Any, what: str) -> Any:
-        """Return a raw table as it is."""
+        """Return a raw table unchanged."""
         if not isinstance(X, RawTable):
             raise TypeError(f"{what} is no RawTable")
         return X
 
     def count_cells(self, ask: CountCells) -> Cells:
-        """Count the cells that hold a value, and add these up; log which columns have none here."""
+        """Count the cells that hold a value, and add these up; log the columns without any here."""
         numbers = self._numbers(ask.names)
         for place in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
             text = "%s: this site (client %d) has no value: each of its cells is filled by those of other sites"
@@ -95,7 +95,7 @@ class PrepareClient(KernelClient):
         return Squares(deviations=_sum(apart), squares=_sum(apart**2))
 
     def compare_columns(self, ask: CompareColumns) -> Differences:
-        """Compare the columns with those of all other sites, and log which differ, not who is off."""
+        """Compare the columns with those of all other sites; log those that differ, not the site at fault."""
         reply = differences(self._numbers(ask.names), ask)
         for place, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
             log.warning("%s", as_seen_from(f"this site (client {self.client})", ask.names[place], mean, spread))
@@ -119,7 +119,7 @@ class PrepareClient(KernelClient):
         return Extremes(least=least, greatest=np.where(missing, -limit, numbers).max(axis=0))
 
     def take_preparation(self, ask: TakePreparation) -> Prepared:
-        """Prepare the table as it is told, from now on."""
+        """Prepare the table as the request says."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
             raise TellableError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
@@ -129,20 +129,16 @@ class PrepareClient(KernelClient):
             return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
 
     def prepare_own(self, ask: PrepareOwn) -> Prepared:
-        """Prepare the table by what it has itself."""
+        """Prepare the table by its own statistics."""
         with self._for_the_log():
             return self._settle(fitted(self.prepare.within(self.X.names), self.X))
 
     def _has_larger(self, bound: float) -> bool:
-        """Tell whether a number of the table is beyond a bound."""
         return any(bool((np.abs(column) > bound).any()) for column in self.X.columns.values() if not is_text(column))
 
     @contextmanager
     def _for_the_log(self) -> Iterator[None]:
-        """Keep texts that say in which row something is for the log of a site that has guards, as they tell about it.
-
-        A coordinator chooses scales, and with the study logarithms and levels, by which a row is the one that is named.
-        """
+        """Keep errors that name a row in the log of a site with guards: a coordinator's scales select that row."""
         try:
             yield
         except InputError as error:
@@ -162,9 +158,9 @@ class PrepareClient(KernelClient):
         return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise TellableError unless thresholds divide, for each quantile, one bin between two of those before them.
+        """Raise TellableError unless thresholds divide, for each quantile, one bin between two of the earlier ones.
 
-        Else so many of them, wherever a coordinator likes, would tell it every value of a small site's columns.
+        Otherwise a coordinator's thresholds could find every value of a small site's columns.
         """
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
@@ -188,7 +184,7 @@ class PrepareClient(KernelClient):
         bins(edges).save(self.memory)
 
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:
-        """Return the columns of numbers in the order that is agreed on."""
+        """Return the columns of numbers in the agreed order."""
         self._check_names(names, self.prepare.numeric(self.X.names))
         ordered: RawTable = self.X.select([*names, *self.prepare.categories])
         with self._for_the_log():
@@ -217,6 +213,5 @@ def _counts(numbers: FloatArray) -> FloatArray:
 
 
 def _sum(numbers: FloatArray) -> FloatArray:
-    """Return the sums of the cells that hold a value."""
     total: FloatArray = np.nansum(numbers, axis=0)
     return total

@@ -1,11 +1,11 @@
-"""Whether a site's columns differ from those of all other sites by more than chance explains.
+"""Tests for columns of a site that differ from all other sites' by more than chance explains.
 
-Two tests for each column, of the site's cells against all others', at a level that is shared out over both tests, all
+Each column has two tests, of the site's cells against all others'. Their level is shared out over both tests, all
 columns and all sites (Bonferroni), so that a run of sites that are alike has a false alarm with probability `LEVEL` at
-most. Means: Welch's t-test. Standard deviations: the logarithm of the variances' ratio, whose variance is
-(k - 1) (1/n + 1/n') for sites with the same kurtosis k, for which the site's own stands, but at least `KURTOSIS`.
-What is found must also matter: means `LEAST_SHIFT` standard deviations of the others apart, or standard deviations that
-differ by a factor of `LEAST_SPREAD`; with many rows everything would differ.
+most. Means: Welch's t-test. Standard deviations: the logarithm of the variances' ratio, whose variance is (k - 1) (1/n
++ 1/n') for sites with the same kurtosis k; k is the site's own, but at least `KURTOSIS`. A finding must also matter,
+since with many rows everything differs: means `LEAST_SHIFT` standard deviations of the others apart, or standard
+deviations that differ by a factor of `LEAST_SPREAD`.
 """
 
 from collections.abc import Sequence
@@ -22,26 +22,29 @@ from fedkernel.protocol import Member
 LEVEL = 1e-6
 LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0
 KURTOSIS = 9.0
-"""That of an exponential distribution; a normal one has 3."""
+"""Kurtosis of an exponential distribution; a normal one has 3."""
 
 FEWEST = 3
-"""Cells that a site, and all others together, must have of a column to be compared."""
+"""Fewest cells of a column, at the site and at all others together, for a comparison."""
 
 MOST = 1e9
-"""What ratios are cut off at, which have no limit where the others' columns are constant."""
+"""Largest ratio; ratios have no limit if the others' columns are constant."""
 
 UNIT = 3.0
-"""By which factor mean and standard deviation are both off where a unit is another; of feet and metres it is 3.3."""
+"""Least factor of mean and standard deviation that suggests another unit; that of feet and metres is 3.3."""
 
 ALIKE = 3.0
-"""By which factor these two may differ then: at 20 rows chance alone makes it 2 and more."""
+"""Largest factor between these two for another unit: at 20 rows chance alone makes it 2 and more."""
 
 BY_FAR = 2 / 3
-"""Of the largest gain; of three sites, one in a unit 18 times smaller, the other two have less than half of it."""
+"""Least share of a column's largest gain that is reported.
+
+Of three sites, one in a unit 18 times smaller, the other two have less than half of the largest gain.
+"""
 
 
 class Column(NamedTuple):
-    """Cells of columns: how many, their mean, the variance of one, each of shape (p,)."""
+    """Moments of columns: number of cells, mean, and variance of a cell, each of shape (p,)."""
 
     counts: FloatArray
     means: FloatArray
@@ -56,10 +59,7 @@ def _column(counts: FloatArray, center: FloatArray, deviations: FloatArray, squa
 
 
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
-    """Return what differs of a site's columns.
-
-    `own` (n, p): NaN where a cell is missing. `ask`: the sums of all sites, this one included.
-    """
+    """Compare a site's columns (n, p), NaN for missing cells, with those of all others, by the sums of all."""
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
     deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
@@ -69,9 +69,9 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
     )
     compared = (here.counts >= FEWEST) & (there.counts >= FEWEST)
     level = LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
-    with np.errstate(all="ignore"):  # where nothing varies, or too little is there: `compared` and `MOST` say what then
+    with np.errstate(all="ignore"):  # constant or short columns: see `compared` and `MOST`
         distance = np.abs(here.means - there.means)
-        # what does not vary is off by rounding
+        # a constant column is off by rounding
         distance[distance <= 1e3 * EPS * np.maximum(np.abs(here.means), np.abs(there.means))] = 0.0
         errors = here.variances / here.counts, there.variances / there.counts
         freedom = sum(errors) ** 2 / (errors[0] ** 2 / (here.counts - 1) + errors[1] ** 2 / (there.counts - 1))
@@ -98,7 +98,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
 
 
 def _gains(whole: Column, here: Column, there: Column) -> FloatArray:
-    """Return what is gained, in nats per cell, where a site's cells and the others' have normal distributions each."""
+    """Return the gain, in nats per cell, of separate normal distributions for a site's cells and the others'."""
     floor = 1e-18 * whole.variances
     total, own, others = (
         column.counts * np.log(np.maximum(column.variances, floor)) for column in (whole, here, there)
@@ -107,16 +107,13 @@ def _gains(whole: Column, here: Column, there: Column) -> FloatArray:
 
 
 def _outline(ratios: FloatArray) -> FloatArray:
-    """Return two digits of numbers, which tell what is the matter and little more."""
+    """Round numbers to two digits, enough to recognise a fault and little more."""
     limited = np.nan_to_num(np.clip(ratios, -MOST, MOST), nan=0.0)
     return np.array([float(f"{ratio:.2g}") for ratio in limited.tolist()])
 
 
 class Finding(NamedTuple):
-    """A column of a site that is not like the others'.
-
-    `ratio`: of the means, or where these are alike of the standard deviations.
-    """
+    """Column of a site that differs from the others', and `ratio`, of means or, if alike, of standard deviations."""
 
     column: str
     client: int
@@ -125,10 +122,10 @@ class Finding(NamedTuple):
 
 
 def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[Differences]) -> list[Finding]:
-    """Return what the sites found, without those whose column differs only since another's is so far off.
+    """Collect the sites' findings, without columns that differ only because of another site's outlying column.
 
-    A site that is far off is among the others of each other site, which then differ from these, too; but much more is
-    gained by setting it apart. So of each column those are named by which `BY_FAR` of the largest gain or more is.
+    A site that is far off is among the others of each other site, which then differ from these, too; but setting it
+    apart gains much more. So a column is reported only with at least `BY_FAR` of its largest gain.
     """
     largest: npt.NDArray[np.float64] = np.zeros(len(names))
     for reply in replies:
@@ -145,14 +142,14 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
 
 
 def as_seen_from(site: str, column: str, mean: float, spread: float) -> str:
-    """Return what a site can say by itself: that it and the others differ, and not which of them is off."""
+    """Return a site's own sentence about a column: that the two sides differ, but not which is at fault."""
     text = f"{column} differs between {site} and the others: mean {mean:g} times, standard deviation {spread:g} times"
     may_be = _beyond(spread, UNIT) and _beyond(abs(mean), UNIT)
     return f"{text}; one of them may be in another unit" if may_be else text
 
 
 def sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:
-    """Return by how much a column of a site is off, and the sentence about it."""
+    """Return the ratio of a site's column to the others', and the sentence about it."""
     if _beyond(spread, UNIT) and (1 / ALIKE <= abs(mean) / spread <= ALIKE):
         return mean, f"{column}: {site}'s mean is {mean:g} times the others': another unit?"
     if not 0 < 1 / LEAST_SPREAD < spread < LEAST_SPREAD:

@@ -1,7 +1,7 @@
-"""What is asked of a site's raw table before a method sees it, and what leaves the site then.
+"""Requests and replies of preparing raw tables.
 
-All of it is about the columns of numbers, p of them, in the order that is agreed on, once clipped and their logarithms
-taken: `Prepare` says of what, and the site knows that from the run that it takes part in, not from a message.
+All of them are about the p columns of numbers, in the agreed order, after clipping and logarithms: `Prepare` names
+these columns, and the site knows it from the run, not from a message.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,17 @@ from fedkernel.protocol import ENTRY, LARGEST, SEMIDEFINITE, Count, Reply, Reque
 Places = npt.NDArray[np.int32]
 
 BINS = 32
-"""Of a histogram: into how many parts one bin of the last is divided."""
+"""Number of bins of a histogram."""
 
 EDGES = BINS + 1
 
 
 class Cells(Summed):
-    """Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats.
+    """Number of values of each column, and their sum.
 
-    Who sees each site's own has the value itself where a column has one there, so a site's guards refuse columns with
-    some values, but fewer than 5.
-
-    `counts`, `sums` (p,).
+    Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats. A
+    reader of each site's own numbers has the value itself if a column has one there, so a site's guards refuse columns
+    with some values, but fewer than 5. `counts`, `sums` (p,).
     """
 
     counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
@@ -44,7 +43,7 @@ class CountCells(Request[Cells]):
     names: tuple[str, ...]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return how many columns there are."""
+        """Return the number of columns."""
         return {"p": len(self.names)}
 
     def check_table(self, reply: Cells, sizes: Mapping[str, int]) -> None:
@@ -54,18 +53,17 @@ class CountCells(Request[Cells]):
 
 
 def check_counts(counts: FloatArray, rows: int) -> None:
-    """Raise ValueError if more cells were counted in a column than there are rows."""
+    """Raise ValueError if a column has more counted cells than there are rows."""
     if (most := float(counts.max(initial=0.0))) > rows:
         raise ValueError(f"counts has {most:.6g} cells in a column, but there are {rows} rows")
 
 
 class Squares(Summed):
-    """Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares.
+    """Sums of the distances of each column's values from a center, and of their squares.
 
-    With the counts these tell mean and standard deviation: 2 p floats. The first sum is about 0: it puts right what
-    rounding has done to the mean.
-
-    `deviations`, `squares` (p,).
+    Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares: 2 p floats.
+    With the counts they give mean and standard deviation. The first sum is about 0: it corrects the rounding of the
+    mean. `deviations`, `squares` (p,).
     """
 
     deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
@@ -81,9 +79,9 @@ class SumSquares(Request[Squares]):
     center: Annotated[FloatArray, Shape("p", empty=True)]
 
     def check_table(self, reply: Squares, sizes: Mapping[str, int]) -> None:
-        """Check also that the distances of so many rows have such squares: (sum x)^2 <= n sum x^2."""
+        """Check also that the sums fit the squares of so many rows: (sum x)^2 <= n sum x^2."""
         super().check_table(reply, sizes)
-        rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # of smaller numbers, squares are lost
+        rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # squares of smaller numbers are lost
         most = np.sqrt(rows * reply.squares) + rows * least
         if (over := np.abs(reply.deviations) > (1 + SEMIDEFINITE) * most).any():
             place = int(over.argmax())
@@ -94,13 +92,12 @@ class SumSquares(Request[Squares]):
 
 
 class Differences(Reply):
-    """Reveals which columns differ from all other sites' by more than chance explains, and of these three ratios.
+    """Columns that differ from all other sites' by more than chance explains, with three ratios each.
 
-    A site whose columns are like the others' sends nothing; else 3 floats for each that is not, of two digits each.
-
-    `columns` (f_m,): their places. `means`, `spreads` (f_m,): mean and standard deviation here, divided by the others'.
-    `gains` (f_m,): how much better two normal distributions fit, one for this site, than one for all: in nats for each
-    cell.
+    Reveals which columns differ from all other sites' by more than chance explains, and of each of these three ratios:
+    3 floats, of two digits each. A site whose columns are like the others' sends none. `columns` (f_m,): their places.
+    `means`, `spreads` (f_m,): mean and standard deviation here, divided by the others'. `gains` (f_m,): nats for each
+    cell by which two normal distributions, one for this site, fit better than one for all.
     """
 
     columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
@@ -110,10 +107,7 @@ class Differences(Reply):
 
 
 class CompareColumns(Request[Differences]):
-    """Tells the sums of all sites, about a center, so that each compares its own columns with those of the others.
-
-    `center`, `counts`, `deviations`, `squares` (p,).
-    """
+    """Sends sums of all sites (p,), about a center; each site compares its own columns with the others'."""
 
     once = True
 
@@ -133,26 +127,25 @@ class CompareColumns(Request[Differences]):
 
 
 class CellsBelow(Summed):
-    """Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats.
+    """Number of each column's values that are at most each threshold.
 
-    Who chooses the thresholds, and sees each site's counts, learns where the column's values are as exactly as the
-    first of them divide its range, and as exactly as 32^9 parts of it do the values in one bin for each quantile: a
-    site's guards let each request divide, for each quantile, one bin of the last.
-
-    `counts` (p, b).
+    Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats. A
+    reader who chooses the thresholds, and sees each site's counts, learns the places of a column's values: all of them
+    as exactly as the first thresholds divide its range, and those in one bin for each quantile as exactly as 32^9 parts
+    of it do. A site's guards let each request divide, for each quantile, one bin of the last. `counts` (p, b).
     """
 
     counts: Annotated[FloatArray, Shape("p", "b", empty=True), Within(whole=True)]
 
 
 class CountBelow(Request[CellsBelow]):
-    """Asks how many values of each column are at most each of its thresholds (p, b)."""
+    """Asks for the number of each column's values that are at most each of its thresholds (p, b)."""
 
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
     def check_reply(self, reply: CellsBelow) -> None:
-        """Check also that no fewer values are below a larger threshold."""
+        """Check also that counts do not fall as thresholds rise."""
         super().check_reply(reply)
         order = np.argsort(self.thresholds, axis=1)
         if (np.diff(np.take_along_axis(reply.counts, order, axis=1), axis=1) < 0).any():
@@ -165,9 +158,10 @@ class CountBelow(Request[CellsBelow]):
 
 
 class Extremes(Reply):
-    """Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
+    """Least and greatest value of each column.
 
-    `least`, `greatest` (p,): the largest number of a message and its negative where the site has no value.
+    Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
+    `least`, `greatest` (p,): the largest number of a message and its negative if the site has no value.
     """
 
     least: Annotated[FloatArray, Shape("p", empty=True)]
@@ -182,7 +176,7 @@ class FindExtremes(Request[Extremes]):
     names: tuple[str, ...]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return how many columns there are."""
+        """Return the number of columns."""
         return {"p": len(self.names)}
 
     def check_reply(self, reply: Extremes) -> None:
@@ -196,20 +190,19 @@ class FindExtremes(Request[Extremes]):
 
 
 class Prepared(Reply):
-    """How many rows and columns a site works with from now on: reveals nothing else."""
+    """Size of the prepared table. Reveals its numbers of rows and columns, and nothing else."""
 
     rows: Size
     columns: Annotated[Size, Field(ge=1)]
 
 
 class TakePreparation(Request[Prepared]):
-    """Tells what the raw table becomes from now on.
+    """Sends the preparation of the raw table.
 
-    A site cannot see whether center and scale are what all sites' sums come to: who chooses the scales on purpose makes
-    one column count and the others not, and learns of that column what the method tells of a table with no other.
-
-    `names`: of all columns, in their order. `flagged`: those that an indicator stands beside. `fill`, `center`, `scale`
-    (p,): see `fedkernel.data.Preparation`.
+    A site cannot check that center and scale follow from all sites' sums. A coordinator that chooses the scales can
+    make one column count alone, and learns of that column what the method reveals of a table with no other. `names`: of
+    all columns, in their order. `flagged`: the columns with an indicator beside them. `fill`, `center`, `scale` (p,):
+    see `fedkernel.data.Preparation`.
     """
 
     once = True
@@ -228,6 +221,6 @@ class TakePreparation(Request[Prepared]):
 
 
 class PrepareOwn(Request[Prepared]):
-    """Asks a site that has columns of its own to prepare them by itself."""
+    """Asks a site that holds columns to prepare them by itself."""
 
     once = True

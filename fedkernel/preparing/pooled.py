@@ -1,4 +1,4 @@
-"""Tables that are all in one place, prepared as the sites of a run prepare theirs: bit for bit."""
+"""Preparation of tables that are all in one place, with the same bits as the sites of a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,11 +13,9 @@ from fedkernel.protocol import Member, Protocol, Run
 
 
 def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Divided) -> list[FloatArray]:
-    """Return what the clients of a run would work with, each of shape (n_m, columns).
+    """Return the prepared tables of all clients of a run, each of shape (n_m, columns).
 
-    Of differences between sites nothing is said: the run itself says it.
-
-    Raises InputError: as of `prepare_tables`.
+    Differences between sites are not reported: the run itself reports them. Raises InputError: as of `prepare_tables`.
     """
     silent = replace(prepare, drift="ignore")
     clients = [PrepareClient(table.raw, client=number, prepare=silent) for number, table in enumerate(tables)]
@@ -30,7 +28,7 @@ def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition:
 
 
 def _carry_out(protocol: Protocol[Any], clients: Sequence[PrepareClient]) -> None:
-    """Let clients answer a protocol's rounds, all of which ask everybody the same."""
+    """Answer a protocol's rounds by clients in this process; every round's request is the same for all."""
     try:
         round_ = next(protocol)
         while True:

@@ -1,4 +1,4 @@
-"""How the sites' raw tables are prepared before a method sees them: a protocol that comes before every pair's own."""
+"""Protocol that prepares the sites' raw tables before a method's own protocol begins."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,19 +49,19 @@ from fedkernel.protocol import (
 )
 
 ROUNDS = 9
-"""How often a histogram is refined at most."""
+"""Largest number of histograms for a quantile, each of one bin of the last."""
 
 RANK = 0.005
-"""By which share of the values a quantile may be off."""
+"""Largest share of the values by which a quantile may be off."""
 
 RESOLUTION = 1e-13
-"""Or by how much in standard deviations: 2.31 / 32^9 is 7e-14."""
+"""Or its largest error in standard deviations: 2.31 / 32^9 is 7e-14."""
 
 
 class Outcome(NamedTuple):
-    """What preparing came to.
+    """Result of preparing: the clients, the preparation, and the columns that differ between sites.
 
-    `members`: with the rows and columns that a method gets. `preparation`: None where sites hold columns: each has its
+    `members`: with the rows and columns that a method gets. `preparation`: None if sites hold columns: each has its
     own. `findings`: columns of sites that are not like the others'.
     """
 
@@ -71,10 +71,10 @@ class Outcome(NamedTuple):
 
 
 def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[Outcome]:
-    """Prepare all sites' tables: by sums over the sites where they hold rows, and each by itself where columns.
+    """Prepare all sites' tables: by sums over the sites if they hold rows, each alone if they hold columns.
 
     Raises InputError: a column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not
-    like the others'; rows that cannot be dropped, since nothing says which row is which.
+    like the others'; rows that cannot be dropped, since there are no ids.
     """
     if partition == "vertical":
         return (yield from _each_its_own(run, prepare))
@@ -85,7 +85,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
     flags: tuple[str, ...] = ()
     drifting: Sequence[Finding] = ()
     if columns:
-        # Pass 1: how many values there are, and their means
+        # Pass 1: numbers of values, and means
         cells = yield from to_sum(CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
         flags = flagged(prepare, numeric, cells.counts, rows)
@@ -164,17 +164,17 @@ def quantiles(
     filled: FloatArray | float = 0.0,
     fill: FloatArray | float = 0.0,
 ) -> Protocol[FloatArray]:
-    """Find quantiles of columns by histograms, summed over the sites, each of which refines the bin of the last.
+    """Find quantiles of columns by histograms, summed over the sites, each of one bin of the last.
 
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
-    (Cantelli's inequality), whatever the distribution: there the first histogram begins and ends. Refining ends where
-    a bin has `RANK` of the values at most, and with `ROUNDS` rounds, where it is as narrow as `RESOLUTION`: many values
-    that are equal are in one bin all the time, and are the number of fewest digits in it: a whole one, of whole ones.
+    (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
+    has at most `RANK` of the values, or is as narrow as `RESOLUTION`, which takes at most `ROUNDS` rounds. Many equal
+    values stay in one bin to the end, and are taken as the number of fewest digits in it, a whole one of whole ones.
 
     - `names`: the p columns.
     - `levels`: of each column the quantiles q.
-    - `moments`: of the columns, with empty cells that are filled.
-    - `filled`, `fill` (p,): how many cells were filled, and with which value: the sites count those that hold one.
+    - `moments`: of the columns, with filled cells.
+    - `filled`, `fill` (p,): the number of filled cells, and their value; the sites count the others.
 
     Returns ndarray of shape (p, q).
     """
@@ -183,7 +183,7 @@ def quantiles(
     slack = 4 * EPS * np.abs(mean) + np.finfo(np.float64).tiny
     low = mean - 1.001 * deviation * np.sqrt((1 - q) / q) - slack
     high = mean + 1.001 * deviation * np.sqrt(q / (1 - q)) + slack
-    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # how many values are at most low, and high
+    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # numbers of values up to low, and high
     mass, value = (np.broadcast_to(values, len(names))[:, None, None] for values in (filled, fill))
     narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(mean))
     for _ in range(ROUNDS):
@@ -192,7 +192,7 @@ def quantiles(
             break
         edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
         edges[..., -1] = high
-        edges[done] = high[done][:, None]  # nothing more is asked about these
+        edges[done] = high[done][:, None]  # these are settled
         replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
         counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
         reached = counts >= (q * rows)[..., None]
@@ -206,7 +206,7 @@ def quantiles(
 
 
 def _shortest(low: float, high: float) -> float:
-    """Return the number of fewest decimal digits, 0 of none, that is above `low` and at most `high`."""
+    """Return the number of fewest decimal digits (0 has none) that is above `low` and at most `high`."""
     rounded = (float(f"{low + (high - low) / 2:.{digits}g}") for digits in range(1, 18))
     return next((number for number in (0.0, *rounded) if low < number <= high), high)
 
@@ -220,7 +220,7 @@ def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
 
 
 def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
-    """Return what preparing asks of each site; see `prepare_tables`. Without columns of numbers, fewer of it come."""
+    """Return the plan of preparing, see `prepare_tables`; without columns of numbers, fewer requests come."""
     if partition == "vertical":
         return (once(PrepareOwn),)
     steps = [once(CountCells)]
@@ -238,18 +238,18 @@ def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
 
 
 class Foreseen(NamedTuple):
-    """What preparing takes, and the clients as a method gets them, both at most where cells may be missing."""
+    """Forecast of preparing, and the clients as a method gets them, both at most if cells may be missing."""
 
     forecast: Forecast
     members: list[Member]
 
 
 def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> Foreseen:
-    """Return what preparing such raw tables takes."""
+    """Forecast the preparing of such raw tables."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
     if partition == "vertical":
-        exact = not open_ended and not prepare.categories  # of which each site has its own
+        exact = not open_ended and not prepare.categories  # which differ between sites
         return Foreseen(Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members)
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
@@ -271,5 +271,4 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
 
 
 def _memory(cohort: Sequence[Member]) -> int:
-    """Return the bytes of a few copies of the largest table."""
     return 4 * FLOAT * max(member.rows * member.columns for member in cohort)

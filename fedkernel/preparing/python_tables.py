@@ -1,4 +1,4 @@
-"""Clients' tables as they are given in Python, as raw tables: frames with their names, arrays by position."""
+"""Conversion of clients' tables given in Python to raw tables: frames by name, arrays by position."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,15 +16,13 @@ def tables_to_prepare(
     *,
     id_: str | None = None,
 ) -> list[TableToPrepare]:
-    """Return clients' tables as raw ones; arrays have the names of the first frame's columns, where rows are divided.
+    """Convert clients' tables to raw ones; if rows are divided, arrays take the first frame's column names.
 
-    - `shards`: NaN or None where a cell is missing. Frames' rows are put in the first one's order where columns are
-      divided.
+    - `shards`: NaN or None for a missing cell. If columns are divided, frames' rows take the first one's order.
     - `new_shards`: rows that came after training, of each client.
-    - `id_`: the column of all shards, or index of that name, that says which row is which; it is none of the table.
+    - `id_`: the column of all shards, or index of that name, with the rows' ids; it is no column of the table.
 
-    Raises InputError: a table of another kind; rows or ids that `fedkernel.data.frames.without_names` refuses; see
-    `TableToPrepare`.
+    Raises InputError: a table of another kind, or a fault for `frames.without_names` or `TableToPrepare`.
     """
     if not len(shards):
         raise InputError("shards is empty, but at least one client is needed")

@@ -1,4 +1,4 @@
-"""What center and scale come to, from what is known of columns: as scikit-learn's scalers settle them."""
+"""Centre and scale of each column from summed statistics, as in scikit-learn's scalers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,18 +13,18 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 
 class Moments(NamedTuple):
-    """Of columns: how many cells they have, their mean and their variance, each of shape (p,)."""
+    """Moments of columns: number of cells, mean and variance, each of shape (p,)."""
 
     counts: FloatArray
     means: FloatArray
     variances: FloatArray
 
     def filled(self, rows: int, fill: FloatArray) -> "Moments":
-        """Return those of the columns once all rows have a value: empty cells that of `fill`."""
+        """Return the moments with all empty cells filled with `fill`."""
         share = self.counts / rows
-        means = self.means + (1 - share) * (fill - self.means)  # to the last bit the same where that is what fills
+        means = self.means + (1 - share) * (fill - self.means)  # exactly the mean if the fill is the mean
         within = share * (self.variances + (self.means - means) ** 2) + (1 - share) * (fill - means) ** 2
-        # of columns without an empty cell every bit stays
+        # columns without an empty cell keep every bit
         whole = self.counts == rows
         return Moments(
             np.full_like(self.counts, rows),
@@ -34,53 +34,50 @@ class Moments(NamedTuple):
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
-        """Which columns vary by no more than rounding does: scikit-learn's rule."""
+        """Mask of columns that vary by no more than rounding does: scikit-learn's rule."""
         n = self.counts
         limit: npt.NDArray[np.bool_] = self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2
         return limit
 
 
 def moments_of(counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray) -> Moments:
-    """Return moments from sums of distances from a center, about the mean, and of their squares."""
+    """Compute moments from sums of distances from a center about the mean, and of their squares."""
     n = np.maximum(counts, 1)
     shifts = deviations / n
     return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / n)
 
 
 class Scaling(NamedTuple):
-    """What is subtracted, and by what it is divided then, each of shape (p,)."""
+    """Center that is subtracted, and scale that divides then, each of shape (p,)."""
 
     center: FloatArray
     scale: FloatArray
 
 
 def standard(moments: Moments) -> Scaling:
-    """To mean 0 and standard deviation 1."""
+    """Scale to mean 0 and standard deviation 1."""
     return Scaling(moments.means, np.where(moments.constant, 1.0, np.sqrt(moments.variances)))
 
 
 def minmax(least: FloatArray, greatest: FloatArray) -> Scaling:
-    """To the range from 0 to 1."""
+    """Scale to the range from 0 to 1."""
     distance = greatest - least
     return Scaling(least, np.where(distance < 10 * EPS, 1.0, distance))
 
 
 def robust(quartiles: FloatArray, resolution: FloatArray | float = 0.0) -> Scaling:
-    """By the median and the distance of the quartiles (p, 3), which is 0 where it is below what can be told apart."""
+    """Scale by the median and the distance of the quartiles (p, 3), taken as 0 below the resolution."""
     distance = quartiles[:, 2] - quartiles[:, 0]
     return Scaling(quartiles[:, 1], np.where(distance <= np.maximum(10 * EPS, resolution), 1.0, distance))
 
 
 def unscaled(columns: int) -> Scaling:
-    """Return what changes nothing."""
+    """Return the scaling that changes nothing."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
-    """Return what `prepare` comes to over the rows of one table.
-
-    Raises InputError: a column without a value that is to be filled, or what `Prepare.numbers` refuses.
-    """
+    """Fit a preparation to one table; InputError: a column to be filled without a value, or from `Prepare.numbers`."""
     numbers, names = prepare.numbers(raw), prepare.numeric(raw.names)
     columns = numbers.shape[1]
     present = np.isfinite(numbers)
@@ -104,12 +101,12 @@ def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
 
 
 def flagged(prepare: Prepare, names: Sequence[str], counts: FloatArray, rows: int) -> tuple[str, ...]:
-    """Return the columns that an indicator stands beside."""
+    """Return the columns that get an indicator."""
     return tuple(name for name, count in zip(names, counts, strict=True) if prepare.indicator and count < rows)
 
 
 def check_filled(prepare: Prepare, names: Sequence[str], counts: FloatArray) -> None:
-    """Raise InputError if a column has no value that empty cells could be filled with."""
+    """Raise InputError if a column has no value to fill its empty cells with."""
     if (empty := [name for name, count in zip(names, counts, strict=True) if not count]) and prepare.missing in (
         "mean",
         "median",

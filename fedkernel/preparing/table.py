@@ -1,4 +1,4 @@
-"""A site's raw table in a run that prepares it: what of it is used, and what it becomes."""
+"""Raw table of a site in a run that prepares it, with its usable rows and its prepared form."""
 
 import json
 from typing import NamedTuple
@@ -15,13 +15,11 @@ class _Ready(NamedTuple):
 
 
 class TableToPrepare:
-    """A raw table, the rows that can be used of it, and the prepared table that was made of it last.
+    """Raw table, its usable rows, and the prepared table that was computed last.
 
-    Beside the raw table there is one prepared one in memory, which is made anew when another run prepares otherwise.
-
-    `new`: rows that came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows;
-    None: all. Raises InputError: an empty cell that may not be, a number that is not finite, no row that can be used;
-    see `Prepare`.
+    Memory holds one prepared table beside the raw one; a run with another preparation replaces it. `new`: rows that
+    came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows; None: all. Raises
+    InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
     """
 
     def __init__(self, raw: RawTable, prepare: Prepare, new: RawTable | None = None) -> None:
@@ -43,15 +41,15 @@ class TableToPrepare:
 
     @property
     def what(self) -> str:
-        """How error texts call it."""
+        """Name of the table in error texts."""
         return self.raw.what
 
     def rows(self, positions: AnyArray | None) -> RawTable:
-        """Return the raw rows at these positions of those that are used; all with None."""
+        """Return the raw rows at these positions among the usable ones; all with None."""
         return self.raw if positions is None else self.raw.take(positions)
 
     def prepared(self, preparation: str, positions: AnyArray | None = None) -> FloatArray:
-        """Return what a method gets of the rows at these positions, by a `Preparation` as `to_text` wrote it."""
+        """Return the prepared rows at these positions, by a `Preparation` that `to_text` wrote."""
         key = preparation, None if positions is None else positions.tobytes()
         ready = self._ready
         if ready is None or ready.key != key:
@@ -59,7 +57,7 @@ class TableToPrepare:
         return ready.X
 
     def prepared_new(self, preparation: str) -> FloatArray | None:
-        """Return what a method gets of the new rows, of which none is dropped; None where there are none."""
+        """Return the prepared new rows, none of them dropped, or None if there are none."""
         if self.new is None:
             return None
         X, positions = from_text(preparation).apply(self.new)
@@ -71,12 +69,12 @@ class TableToPrepare:
 
 
 def to_text(preparation: Preparation) -> str:
-    """Return a preparation as JSON, which has every bit of its numbers; `from_text` reads it."""
+    """Write a preparation as JSON with every bit of its numbers, for `from_text`."""
     return json.dumps(preparation.to_table())
 
 
 def from_text(text: str) -> Preparation:
-    """Read what `to_text` wrote."""
+    """Read a preparation that `to_text` wrote."""
     return Preparation.from_table(json.loads(text))
 
 

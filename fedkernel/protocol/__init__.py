@@ -1,4 +1,4 @@
-"""What a pair is written in: runs and rounds, requests and replies, the client, what a run will take."""
+"""Base classes of a method's protocol: runs and rounds, requests and replies, clients, plans and forecasts."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A site: it answers requests about its own data and nothing else."""
+"""Base class of clients: a site's code that answers requests about its own data."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -30,18 +30,17 @@ DerivedT = TypeVar("DerivedT")
 
 
 class KernelClient(NumPyClient):
-    """Base of all clients: decodes a request, calls the method whose annotation names it, encodes the reply.
+    """Base of all clients: decodes a request, calls the method that its class selects, and encodes the reply.
 
-    A subclass lists the requests that it answers, ``answers = (SomeRequest, ...)``, and has one method for each, of its
-    own or of a base class: ``def anything(self, ask: SomeRequest) -> SomeReply``; the annotation of the argument is the
-    dispatch, and counts for an override without annotations, too. So a class says in its own body all that can be asked
-    of it, and a base class adds nothing. `fit` follows NumPyClient's contract, so a client can be called directly with
-    the output of `fedkernel.protocol.messages.encode`.
+    A subclass lists its requests, ``answers = (SomeRequest, ...)``, and has one method for each, its own or inherited:
+    ``def anything(self, ask: SomeRequest) -> SomeReply``. The argument's annotation is the dispatch, also for an
+    override without annotations. So a class's body lists all its requests, and a base class adds none. `fit` follows
+    NumPyClient's contract, so a client can be called directly with the output of `fedkernel.protocol.messages.encode`.
 
     Parameters
     ----------
     X : array-like of shape (n_m, d_m)
-        The site's own table, samples as rows; whatever else `table` takes.
+        The site's own table, samples as rows, or any other input of `table`.
     new : array-like of shape (n_new, d_m), optional
         Rows that came after training, for protocols that project new rows.
     client : int
@@ -49,28 +48,26 @@ class KernelClient(NumPyClient):
     seed : int
         Seed of the run; every random number of the site derives from it, the site's number and a purpose.
     memory : mutable mapping of str to ndarray, optional
-        What survives from round to round (on every engine), as `State` classes save and load it; empty at the start
-        of a run.
+        Arrays kept from round to round (on every engine), as `State` classes save and load them; empty at first.
     share_rows : bool
-        Whether rows of the table may leave the site as they are, in replies and in letters.
+        Rows of the table may leave the site unchanged, in replies and in letters.
     guards : Guards, optional
-        What requests are held to; None, as at simulated sites: they are answered as they come.
+        Checks of every request; None, as at simulated sites: no checks.
     noise_key : bytes
-        What noise is drawn with, see `fedkernel.ground.noise`; empty: the operating system's generator.
+        Key that noise is drawn with, see `fedkernel.ground.noise`; empty: the operating system's generator.
     y : ndarray of shape (n_m,), optional
-        Labels of the rows, for a class that needs them; no other is given them.
+        Labels of the rows, given only to a class that needs them.
     earlier : callable, optional
         Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
     derived : mutable mapping of str to object, optional
-        What was made of the table at an earlier request, and need not be made `once` more in this process: of this
-        class and of the same table only, which nobody has changed since.
+        Cache of values computed from the table alone (`once`), shared by clients of this class and table.
 
     Attributes
     ----------
     outputs : dict of str to ndarray
         Results that stay on the site; the engine stores them there.
     reply : Reply
-        What it has answered last.
+        Its last reply.
     """
 
     def __init__(
@@ -105,24 +102,24 @@ class KernelClient(NumPyClient):
     reply: Reply
 
     most_memory: int | None = None
-    """Bytes that a request may take by what it says of itself; None: any number."""
+    """Limit in bytes of the memory that a request takes by its fields; None: no limit."""
 
     entries: int | None = None
-    """Of the site's own table, where what it works with is not that, as where it was prepared."""
+    """Entries of the site's own table, if the client works with another, such as a prepared one."""
 
     answers: ClassVar[Answers] = ()
-    """The requests that it answers: all of them, and no others. Every class says so itself."""
+    """All requests that the class answers; every class lists its own."""
 
     needs_labels: ClassVar[bool] = False
-    """Whether it works with labels of the rows, ``self.y``; of these, only what its replies say leaves."""
+    """The class uses labels of the rows, ``self.y``; they leave the site only in its replies."""
 
     y: Array
 
     handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
-    """By request name: the request's class, and the method that answers it."""
+    """Request class and answering method, by the request's name."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Find the method that answers each request; TypeError where `answers` and the methods do not fit together."""
+        """Find the method that answers each request; TypeError if `answers` and the methods do not fit together."""
         super().__init_subclass__(**kwargs)
         public = (name for name in dir(cls) if not name.startswith("_") and not hasattr(KernelClient, name))
         methods = {name: request for name in public if (request := _request_of(cls, name)) is not None}
@@ -151,17 +148,17 @@ class KernelClient(NumPyClient):
 
     @staticmethod
     def table(X: Any, what: str) -> Any:
-        """Return the rows that a site was given as this client works with them: a dense matrix, checked.
+        """Check a site's rows, and return them in the form this client works with: a dense matrix.
 
         A client that reads its rows block by block returns a `Table` instead (`fedkernel.data.as_table`), which may be
-        sparse or on disk. Of what is returned, this class uses `shape` only; what is returned must be taken again.
+        sparse or on disk. This class uses only the result's `shape`; `table` must accept its own result.
         """
         return check_matrix(X, what)
 
     def once(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
-        """Return what is made of the table alone: where the process has it already, as it was made then.
+        """Return a value computed from the table alone, from the process's cache if it has been computed before.
 
-        Unlike what is in `memory` it may be lost between two requests, and is then made again; it is never changed.
+        The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
         """
         if name not in self.derived:
             self.derived[name] = make()
@@ -169,7 +166,7 @@ class KernelClient(NumPyClient):
         return value
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
+        """Return the generator of this run, this client and one purpose, in the same state at every call."""
         return generator(purpose, self.seed, self.client)
 
     def labels_of(self, run: str) -> Array:
@@ -192,7 +189,7 @@ class KernelClient(NumPyClient):
         return np.asarray(y)
 
     def _check_consent(self, what: object, rows: int) -> None:
-        """Raise TellableError if rows are to leave as they are that may not."""
+        """Raise TellableError if rows would leave unchanged without the site's consent."""
         if rows and not self.may_share_rows:
             raise TellableError(
                 f"{what} would show {rows} of the {self.X.shape[0]} rows of client {self.client} as they are; allowed "
@@ -200,14 +197,14 @@ class KernelClient(NumPyClient):
             )
 
     def _check_memory(self, request: Request[Any]) -> None:
-        """Raise RefusedError if a request surely takes more than it may, before anything is allocated for it."""
+        """Raise RefusedError if a request surely exceeds the memory limit, before anything is allocated for it."""
         if self.most_memory is not None and (takes := 8 * request.takes(*self.X.shape)) > self.most_memory:
             rule = "limits.run.memory"
             text = f"{type(request).__name__} takes {takes:,} bytes at this table, but {self.most_memory:,} are allowed"
             raise RefusedError(rule, f"{text} ({rule})")
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
+        """Return the client's number and its table's sizes for the coordinator, and nothing else."""
         rows, columns = self.X.shape
         new = 0 if self.new is None else self.new.shape[0]
         return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new}
@@ -215,11 +212,11 @@ class KernelClient(NumPyClient):
     def _respond(
         self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]
     ) -> Reply:
-        """Let the method that answers a request do so; what a subclass does for every request stands around it."""
+        """Call the method that answers a request; subclasses wrap this call to act on every request."""
         return answer(request)
 
     def _entries(self) -> int:
-        """Return the entries of the table; of a sparse one those that are stored."""
+        """Return the number of entries of the table, of a sparse one those that are stored."""
         table, (rows, columns) = self.X, self.X.shape
         if not (isinstance(table, Table) and table.sparse):
             return int(rows * columns)
@@ -230,7 +227,7 @@ class KernelClient(NumPyClient):
         return max(1, self.once("stored entries", stored))
 
     def _has_larger(self, bound: float) -> bool:
-        """Tell whether a number of the table is beyond a bound."""
+        """Return whether a number of the table is beyond a bound."""
         blocks = row_blocks(self.X.shape[0])
         rows = (self.X.block(part.start, part.stop) if isinstance(self.X, Table) else self.X[part] for part in blocks)
         return any(float(abs(block).max()) > bound for block in rows)
@@ -241,28 +238,11 @@ class KernelClient(NumPyClient):
     def fit(
         self, parameters: Sequence[Array], config: Mapping[str, Scalar]
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
-        """Answer one request.
+        """Answer one request, and return the reply's arrays, the site's number of rows, and the reply's scalars.
 
-        Parameters
-        ----------
-        parameters : sequence of ndarray
-            The request's arrays, as `encode` orders them.
-        config : mapping
-            The request's scalars; ``round`` (optional) is named in errors, ``wire`` (optional) is how arrays travel.
-
-        Returns
-        -------
-        arrays : list of ndarray
-        num_examples : int
-            The number of rows of the site.
-        scalars : dict
-
-        Raises
-        ------
-        ProtocolError
-            If the request is unknown or malformed, or if the reply would not be what was asked.
-        TellableError
-            If what was asked does not fit the site's data.
+        `parameters`: the request's arrays, as `encode` orders them. `config`: its scalars; ``round`` (optional) is
+        named in errors, ``wire`` (optional) is the arrays' precision. Raises ProtocolError if the request is unknown or
+        malformed, or if the reply would not fit it; TellableError if the request does not fit the site's data.
         """
         name = config.get("message")
         if not isinstance(name, str) or name not in self.handlers:
@@ -296,7 +276,7 @@ class KernelClient(NumPyClient):
             outline = f"{self._where(config)}: the reply to {name} would not be what was asked"
             if self.guards is None:
                 raise ProtocolError(f"{outline}: {error}") from None
-            raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply
+            raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
             self.guards.check_left(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)
@@ -306,7 +286,7 @@ class KernelClient(NumPyClient):
 
 
 def _request_of(cls: type, name: str) -> type[Request[Any]] | None:
-    """Return what a method is asked by: its only annotated argument, there or in the base class that it overrides."""
+    """Return the request class that a method answers, by its only annotated argument, own or inherited."""
     for owner in cls.__mro__:
         method = vars(owner).get(name)
         hints = get_type_hints(method) if inspect.isfunction(method) else {}

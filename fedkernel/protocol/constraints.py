@@ -6,9 +6,9 @@ They are declared beside the shapes::
         vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
         values: Annotated[FloatArray, Shape("D_m"), Eigenvalues()]
 
-Both ends check them: who makes the message as it is made, who gets it as it is read. What depends on the request, such
-as whether its kernel is semidefinite, `Request.check_reply` checks; what depends on the size of the table, which the
-client has introduced, `Request.check_table`. What none of them can catch, docs/reliability.md says.
+Both ends check them: the sender as it makes the message, the receiver as it reads it. `Request.check_reply` checks
+conditions that depend on the request, such as a semidefinite kernel, and `Request.check_table` those that depend on the
+size of the client's table. docs/reliability.md lists the faults that none of them can catch.
 """
 
 import abc
@@ -23,63 +23,60 @@ from fedkernel.ground import FloatArray
 from fedkernel.numerics import RBF, Kernel, unpack_symmetric
 
 ORTHONORMAL = 1e-8
-"""By how much an entry of V^T V may differ from that of the identity."""
+"""Largest difference of an entry of V^T V from that of the identity."""
 
 ROUNDING = 1e-9
-"""What sums and products may be off by, as a share of the terms that they are of."""
+"""Relative rounding error of sums and products, as a share of their terms."""
 
 SINGLE = 1e-6
-"""What takes their place for numbers that travelled as float32, by which each is rounded by 6e-8 of itself."""
+"""The same for numbers that travelled as float32, which rounds each by 6e-8 of itself."""
 
 SEMIDEFINITE = 1e-6
-"""By how much an eigenvalue may be below 0, as a share of the trace: products of float32 are rounded by 1e-7 each."""
+"""Largest negative eigenvalue allowed, as a share of the trace: products of float32 are rounded by 1e-7 each."""
 
 
 ENTRY = 1e30
-"""What entries of a table may be, and sums of these: whatever is made of them at other sites stays within a message."""
+"""Largest entry of a table, or sum of entries; numbers that other sites compute from these fit a message."""
 
 BESIDE = 1e8
-"""How many times as large as all others the entries of a site's rows may be where a kernel takes distances.
-
-Beside the squares of larger ones, those of the others are lost to rounding.
-"""
+"""Largest ratio of a site's entries to all others', for kernels of distances: beyond it rounding loses the others'."""
 
 COORDINATE = 1e70
-"""What coordinates may be, whose squares are added up at other sites."""
+"""Largest coordinate, since other sites add up the squares."""
 
 
 def surely_within(values: npt.NDArray[Any], bound: float) -> bool:
-    """Tell of most arrays of floats whose entries are no larger than a bound that they are, in a single pass.
+    """Check a bound on an array of floats in a single pass; False may also mean unknown.
 
-    Their squares add up to less than half of its square: of NaN, or where that is no number, nothing is told.
+    It is True if the squares add up to less than half of the bound's square; NaN and overflow give False.
     """
     return values.dtype.kind == "f" and values.flags.c_contiguous and bool(np.vdot(values, values) < bound * bound / 2)
 
 
 class Rule(abc.ABC):
-    """What is known of an array that is finite and has the declared shape and type."""
+    """Base of rules for an array that is finite and has the declared shape and type."""
 
     @abc.abstractmethod
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError, which goes on from the array's name, if the array does not obey."""
+        """Raise ValueError, whose text follows the array's name, if the array breaks the rule."""
 
     def rounded(self) -> "Rule":
-        """Return the rule for arrays that obeyed it before their entries were rounded to float32: by default itself."""
+        """Return the rule for arrays that were rounded to float32, by default the same rule."""
         return self
 
 
 @dataclass(frozen=True)
 class Orthonormal(Rule):
-    """Columns of unit length at right angles: of an array (..., N, k) V^T V = I, each entry but for 1e-8."""
+    """Rule of orthonormal columns: V^T V = I for an array (..., N, k), within 1e-8 for each entry."""
 
     off: float = ORTHONORMAL
 
     def rounded(self) -> "Orthonormal":
-        """Return the rule with products off by what rounding to float32 leaves of them."""
+        """Return the rule with the tolerance for products of numbers rounded to float32."""
         return Orthonormal(SINGLE)
 
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError if they are not."""
+        """Raise ValueError unless the columns are orthonormal."""
         with np.errstate(over="ignore", invalid="ignore"):
             products = np.swapaxes(array, -1, -2) @ array
         off = float(np.abs(products - np.eye(array.shape[-1])).max(initial=0.0))
@@ -89,10 +86,10 @@ class Orthonormal(Rule):
 
 @dataclass(frozen=True)
 class Eigenvalues(Rule):
-    """Leading ones of a semidefinite matrix: the largest first, none below 0 but for 1e-9 of that."""
+    """Rule of leading eigenvalues of a semidefinite matrix: non-increasing, none below -1e-9 of the largest."""
 
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError if they are not."""
+        """Raise ValueError unless they are in order and not negative."""
         if np.any(array[1:] > array[:-1]):
             raise ValueError("must be in non-increasing order")
         if array.size and array[-1] < -ROUNDING * abs(array[0]):
@@ -101,19 +98,19 @@ class Eigenvalues(Rule):
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """From a least to a greatest number; `whole` where they count something."""
+    """Rule of numbers between a least and a greatest one; `whole`: counts."""
 
     least: float = 0.0
     greatest: float = np.inf
     whole: bool = False
 
     def rounded(self) -> "Within":
-        """Return the rule with bounds as much wider as what lies on them may have been rounded."""
+        """Return the rule with bounds widened by the rounding to float32."""
         least, greatest = self.least - SINGLE * abs(self.least), self.greatest + SINGLE * abs(self.greatest)
         return replace(self, least=least, greatest=greatest)
 
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError if they are not."""
+        """Raise ValueError if a number is out of bounds, or not whole where it must be."""
         if not self.whole and -self.least == self.greatest and surely_within(array, self.greatest):
             return
         if array.size and not (self.least <= array.min() and array.max() <= self.greatest):
@@ -125,10 +122,10 @@ class Within(Rule):
 
 @dataclass(frozen=True)
 class PackedSemidefinite(Rule):
-    """The upper triangle, row after row, of a matrix without an eigenvalue below 0, but for 1e-6 of its trace."""
+    """Rule of a semidefinite matrix's upper triangle, row after row; eigenvalues may be 1e-6 of the trace below 0."""
 
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError if it is none."""
+        """Raise ValueError if the matrix has an eigenvalue below 0."""
         matrix = unpack_symmetric(array)
         diagonal = np.diagonal(matrix)
         largest = float(diagonal.max(initial=0.0))
@@ -145,10 +142,10 @@ class PackedSemidefinite(Rule):
 
 
 def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
-    """Tell whether a kernel's values of rows, of entries up to ``others``, are lost beside a row with a larger entry.
+    """Return whether a row with a large entry makes rounding destroy other rows' kernel values.
 
-    Their distances are, where it is `BESIDE` times as large. That does not matter as long as its square is no more than
-    `BESIDE` by the kernel's width: what is rounded off moves no exponent by more than some 1e-8 then.
+    `largest`: the row's entry. `others`: the other rows' largest. Distances are lost if it is `BESIDE` times larger.
+    That is harmless up to a square times gamma of `BESIDE`: rounding moves no exponent by more than some 1e-8 then.
     """
     if not isinstance(kernel, RBF) or kernel.gamma is None:
         return False
@@ -156,7 +153,7 @@ def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
 
 
 def check_share(captured: FloatArray, total: float, rounding: float = ROUNDING) -> None:
-    """Raise ValueError if parts, and their sum, are not from 0 to a total, but for rounding by this share of it."""
+    """Raise ValueError if parts, or their sum, are not from 0 to a total, within this share of rounding."""
     slack = rounding * max(total, 0.0)
     if total < 0 or captured.min(initial=0.0) < -slack or captured.sum() > total + slack:
         raise ValueError(f"captured must be from 0 to total = {total:.6g}, not {captured.sum():.6g} in all")

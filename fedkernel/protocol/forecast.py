@@ -7,27 +7,21 @@ from typing import Any, Literal
 from fedkernel.numerics import lanczos_width
 
 FLOAT = 8
-"""Bytes."""
+"""Bytes of a float."""
 
 Meaning = Literal["exact", "at most", "about"]
 MEANINGS: tuple[Meaning, ...] = ("exact", "at most", "about")
-"""The run's own numbers; what it cannot exceed, where it may end early or send less; what such runs have taken."""
+"""Meanings of a forecast's numbers: exact, an upper bound if runs may end early or send less, typical."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a strategy's run will take; forecasts of one part after the other add up.
+    """Forecast of a run's rounds, floats and memory; forecasts of consecutive parts add up.
 
-    Attributes
-    ----------
-    rounds : int
-        As the ledger counts them: without the joining of the clients.
-    floats_up, floats_down : int
-        Of all clients in the whole run, as the ledger counts them: a letter goes up once and down once.
-    memory : int
-        Bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
-    meaning : {"exact", "at most", "about"}
-        Of rounds and floats; see `MEANINGS`.
+    - `rounds`: as the ledger counts them: without the joining of the clients.
+    - `floats_up`, `floats_down`: of all clients in the whole run; a letter goes up once and down once.
+    - `memory`: bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
+    - `meaning`: of rounds and floats; see `MEANINGS`.
     """
 
     rounds: int
@@ -47,28 +41,28 @@ class Forecast:
 
 
 def pooled_floats(cohort: Sequence[Any], divided: str) -> int:
-    """Return N d, the floats of members' whole table, which pooling sends; `divided` is a strategy's `partition`."""
+    """Return N d, the floats of the pooled table; `divided` is a strategy's `partition`."""
     rows: list[int] = [own.rows for own in cohort]
     columns: list[int] = [own.columns for own in cohort]
     return rows[0] * sum(columns) if divided == "vertical" else sum(rows) * columns[0]
 
 
 def whole_table(*floats: int) -> str:
-    """Return the words that stand beside the floats of runs, of one table or of several."""
+    """Format the number of floats of one or several whole tables, for comparison with a run's floats."""
     return f"the whole table is N d = {' to '.join(f'{own:,}' for own in sorted({min(floats), max(floats)}))}"
 
 
 def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
-    """Return the numbers that leave a site for each entry of its table: in the mean over sites, of the smallest table.
+    """Return the mean number of floats that leave a site, per entry of the smallest table.
 
-    Letters to all peers of a site together count as if one read them.
+    Letters to all peers of a site count as if one reader had them.
     """
     entries: int = min(own.entries for own in cohort)
     return forecast.floats_up / len(cohort) / max(1, entries)
 
 
 def largest(forecasts: Sequence[Forecast]) -> Forecast:
-    """Return the most that any of some runs takes, which is at most what each does where they differ."""
+    """Return the largest forecast of several, number by number, as an upper bound if they differ."""
     most = Forecast(
         max(forecast.rounds for forecast in forecasts),
         max(forecast.floats_up for forecast in forecasts),
@@ -80,10 +74,10 @@ def largest(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def leading_bytes(size: int, pairs: int) -> int:
-    """Return the most bytes that finding these takes, the matrix included.
+    """Return an upper bound of the bytes that finding leading eigenpairs takes, the matrix included.
 
-    Lanczos has its basis, the products with that and what a restart makes of both; LAPACK a copy of the matrix, where
-    all pairs are wanted its divide and conquer four.
+    Lanczos has its basis, the products with that and a restart's arrays of both. LAPACK has a copy of the matrix; its
+    divide and conquer, if all pairs are wanted, four.
     """
     width = lanczos_width(size, pairs)
     if width:

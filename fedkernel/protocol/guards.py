@@ -1,12 +1,12 @@
-"""What a site with data of its own refuses of every coordinator, whatever was agreed on: guards.
+"""Checks that a site makes on every request, independent of plan and policy.
 
-They are for requests that are well formed and yet not what a method sends: vectors that pick a row out, widths at which
-a kernel sees one row only, coresets of nearly all rows, the same question again with other parameters. Each refuses and
-none alters, so that a run that passes has the numbers of one without. What they go by is declared by the request's
-class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
+They refuse requests that are well formed and yet not a method's: vectors that pick a row out, widths at which a kernel
+sees one row only, coresets of nearly all rows, a repeated question with other parameters. A guard refuses and alters
+nothing, so a run that passes has the numbers of one without guards. Guards read the request class's declarations:
+`Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
-What a run has used up is in the client's memory. It begins anew with the next run, and how often a site runs at all is
-its operator's to limit; also where a run begins again, which then must ask the same (`fedkernel.site.request_log`).
+The client's memory holds the totals of a run. They begin anew with the next run; the site's operator limits the number
+of runs. A restarted run must repeat its requests (`fedkernel.site.request_log`).
 """
 
 import math
@@ -26,24 +26,24 @@ from fedkernel.protocol.state import State
 from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, share_text
 
 OFF = 1e-6
-"""By how much lengths, products and leverages of vectors may be off."""
+"""Tolerance for lengths, products and leverages of vectors."""
 
 _ROUNDING = 8.0
-"""Of vectors of n entries and length 1: how many times EPS sqrt(n) their rounding may come to."""
+"""Rounding of unit vectors of n entries, in multiples of EPS sqrt(n)."""
 
 WIDEST, NARROWEST = 0.01, 50.0
-"""Gamma, as multiples of that by the mean distance between the site's rows, at which random features are all but linear
-(angles differ by 0.1), and at which rows at that distance have a kernel value of exp(-25).
+"""Range of gamma, in multiples of the gamma by the mean distance between the site's rows.
 
-The rules of `fedkernel.numerics.widths` come to (wine, breast cancer, digits, diabetes, and nine columns of Student's t
-with 2 degrees of freedom): the median 1 to 4.4; 0.2 medians, disKPCA's, 25 to 37 on standardised columns, 62 on wine
-and 111 on breast cancer as they are; sqrt(d) / 3, DKPCA's, 18 on standardised columns.
+At the lower end random features are all but linear (angles differ by 0.1). At the upper end rows at that distance have
+a kernel value of exp(-25). The rules of `fedkernel.numerics.widths` come to (wine, breast cancer, digits, diabetes, and
+nine columns of Student's t with 2 degrees of freedom): the median 1 to 4.4; 0.2 medians, disKPCA's, 25 to 37 on
+standardised columns, 62 on wine and 111 on breast cancer as they are; sqrt(d) / 3, DKPCA's, 18 on standardised columns.
 """
 
 
 @dataclass(frozen=True)
 class Probed(State):
-    """Orthonormal basis (n, m) of all vectors that the rows were weighed by, see `widened`, and their draw (1,)."""
+    """Orthonormal basis (n, m) of all vectors that weighed the rows, `core` (see `widened`), and their draw (1,)."""
 
     basis: FloatArray
     core: FloatArray
@@ -52,13 +52,13 @@ class Probed(State):
 
 @dataclass(frozen=True)
 class WidthRange(State):
-    """What `width_range` gives for the site's rows, (2,)."""
+    """Least and greatest gamma for the site's rows, (2,), as `width_range` returns them."""
 
     gammas: FloatArray
 
 
 class Foreseen(NamedTuple):
-    """What a guard, by the name of its field in `Guards`, will say of a plan; not `certain`: of its bounds only."""
+    """Predicted refusal of a plan by a guard, named by its field in `Guards`; not `certain` if from bounds."""
 
     guard: str
     text: str
@@ -67,51 +67,50 @@ class Foreseen(NamedTuple):
 
 @value_object()
 class Guards:
-    """What a site holds every request to; see the module.
+    """Thresholds of the checks that a site makes on every request; see the module.
 
     Parameters
     ----------
     table_share : float
         Numbers that may leave the site in a run for each entry of its table, to any one reader: the coordinator, or a
-        peer, whose letters count for itself. Of a sparse table the entries that are stored count. Numbers that follow
-        from the rows are equations for them: with as many as entries, known features or a few known rows give the
-        others (docs/privacy.md), and sums of all sites, which come site by site, count for each of them. Below, nothing
-        is proven: half as many leave room for what is known besides. Several runs on one table add up.
+        peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the rows are
+        equations for them: with as many as entries, known features or a few known rows give the others
+        (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
+        proven: half as many leave room for other knowledge. Several runs on one table add up.
     probed_share : float
-        Share of the rows that the dimension of all vectors together may have by which they are weighed in a run.
+        Largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
     leverage : float
-        Of a row in the span of these vectors: the largest squared entry there of any vector of length 1. At 1 a
-        combination of the replies is about that row alone; at l, where rows are alike, the best guess of it is off by
-        sqrt(1 - l) of its length, 0.5 by default. Vectors one by one would not tell: those of a Hadamard matrix are as
-        flat as can be, and span all rows.
+        Largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a combination of the
+        replies is about that row alone; at l, if rows are alike, the best guess of it is off by sqrt(1 - l) of its
+        length, 0.5 by default. Single vectors would show nothing: those of a Hadamard matrix are as flat as can be, and
+        span all rows.
 
-        Honest runs reach (``python benchmarks/leverages.py``), where 4 clients share the columns of 178, 569 and 1797
+        Honest runs reach (``python benchmarks/leverages.py``), if 4 clients share the columns of 178, 569 and 1797
         rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64 on breast cancer, .02,
-        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, where a
+        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, since a
         pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on breast cancer as it
         is), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK k-means has .04 to
-        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. Where outliers give more than is allowed,
-        the method itself would show them, and the run is refused.
+        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. If outliers exceed the limit, the method
+        itself would show them, and the run is refused.
     coreset_share : float
-        Share of the rows that may be sampled into a coreset.
+        Largest share of the rows that may be sampled into a coreset.
     lone_rows : float
-        How many rows may be alone in their sum, in the mean, where rows are sketched into sums: such a sum shows its
+        Largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum shows its
         row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows, products
-        over all rows leave in their place, which strategies ask for by the size "exact".
+        over all rows leave in their place; strategies ask for these by the size "exact".
     group_rows : int
-        Rows that each local centre of a coreset stands for at least. Not so the weight of a sampled point, which is a
-        row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+        Fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in any case:
+        with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
     cell_rows : int
-        By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none. So many
-        values, too, and no fewer than ``table.min_rows``, a column has at least whose sum leaves, where tables are
-        prepared, or none.
+        Smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are prepared, a
+        column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
 
     Notes
     -----
-    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats, of which
-    each request reads and writes all: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000,
-    170 ms of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first
-    request with a kernel.
+    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats. Each
+    request reads and writes all of that: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000, 170 ms
+    of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first request
+    with a kernel.
     """
 
     table_share: Annotated[float, Field(gt=0, strict=True)] = TABLE_SHARE
@@ -123,10 +122,7 @@ class Guards:
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
-        """Raise TellableError if a request is not to be answered.
-
-        `X` (n, d). `memory`: the client's; what the request uses up is noted there.
-        """
+        """Raise TellableError if the guards refuse a request on rows X (n, d); update the run's totals in `memory`."""
         name = type(request).__name__
         if request.once:
             if f"answered.{name}" in memory:
@@ -134,7 +130,7 @@ class Guards:
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
             raise TellableError(fault)
-        if request.sampled is not None:  # by whichever request, of a pair that has several
+        if request.sampled is not None:  # by any of a client's requests
             if "answered.sampled" in memory:
                 raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
             memory["answered.sampled"] = np.ones(1)
@@ -147,10 +143,10 @@ class Guards:
     def check_probes(
         self, name: str, vectors: FloatArray, memory: MutableMapping[str, AnyArray], draw: int = 0
     ) -> None:
-        """Raise TellableError if vectors, (n, b) or (n,), would with those before them tell a row from the others.
+        """Raise TellableError if vectors, together with earlier ones, would isolate a single row.
 
-        A block's columns must be orthonormal, as methods send them, and a single vector, which may be a site's part of
-        a longer one, no longer than 1.
+        `vectors` (n, b) or (n,). A block's columns must be orthonormal, as methods send them. A single vector, which
+        may be a site's part of a longer one, must be no longer than 1.
         """
         if vectors.ndim == 2 and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > OFF:
             raise TellableError(
@@ -183,12 +179,12 @@ class Guards:
     def check_left(
         self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
     ) -> None:
-        """Raise TellableError if a reply makes too many numbers of what left in the run, for a table of that size.
+        """Raise TellableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
         - `name`: the request's.
-        - `floats`: that each reader gets with the reply (`Message.floats_by_reader`).
+        - `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
         - `entries`: of the table.
-        - `memory`: the client's, where they are added up.
+        - `memory`: the client's, which holds the totals.
         """
         for reader, number in floats.items():
             if not number:
@@ -205,7 +201,7 @@ class Guards:
             memory[key] = np.array([left])
 
     def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
-        """Raise TellableError if a local centre stands for too few rows; `rows` are those of each."""
+        """Raise TellableError if a local centre stands for too few rows; `rows` are the centres' numbers of rows."""
         if (least := int(rows[rows > 0].min())) < self.group_rows:
             raise TellableError(
                 f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as of fewer "
@@ -213,17 +209,19 @@ class Guards:
             )
 
     def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
-        """Yield what a plan has that the guards by the number of rows refuse, or may refuse where it only bounds it.
+        """Yield the refusals of a plan that follow, surely or possibly, from the number of rows.
 
-        `answers`: the requests that the client answers; of others nothing is known. `rows`: of the site, all of which
-        the run works on.
+        `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.
         """
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
             for guard, fault in self._size_faults(kind, planned.fields, rows):
                 yield Foreseen(guard, fault, True)
             bounds: dict[str, int] = {}
-            for name, largest in ((kind.sampled, math.inf), (kind.sketched, rows // 2)):  # with more, products leave
+            for name, largest in (
+                (kind.sampled, math.inf),
+                (kind.sketched, rows // 2),
+            ):  # with more sums, products leave
                 if name is not None and isinstance(planned.fields.get(name), Mapping):
                     bounds[name] = int(min(most_of(planned.fields, name) or 0, largest))
             for guard, fault in self._size_faults(kind, bounds, rows):
@@ -234,11 +232,11 @@ class Guards:
             yield Foreseen("probed_share", f"{fault}; allowed: at most {most} (guard: probes)", False)
 
     def most_sampled(self, rows: int) -> int:
-        """Return how many of a site's rows may be sampled into a coreset."""
+        """Return the largest number of a site's rows that may be sampled into a coreset."""
         return int(self.coreset_share * rows)
 
     def _size_faults(self, kind: type[Request[Any]], fields: Mapping[str, Any], rows: int) -> Iterator[tuple[str, str]]:
-        """Yield what a request of a class, with numbers among its fields, asks too much of so many rows, by guard."""
+        """Yield, by guard, the faults of a request that asks too much of a site with so many rows."""
         setting = f" ({kind.setting})" if kind.setting else ""
         samples, sums = (fields.get(name) if name is not None else None for name in (kind.sampled, kind.sketched))
         if isinstance(samples, int) and samples > (most := self.most_sampled(rows)):
@@ -256,11 +254,11 @@ class Guards:
     def _check_width(
         self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
     ) -> None:
-        """Of kernels themselves gamma has no least: their values at a small one tell no more than at others."""
+        """Check a width; only random features have a least gamma, since kernel values at a small one reveal no more."""
         if not WidthRange.known(memory):
             WidthRange(np.array(width_range(X))).save(memory)
         low, high = WidthRange.load(memory).gammas
-        if isinstance(kernel, Laplacian):  # of sums of differences, which are up to sqrt(d) as large as distances
+        if isinstance(kernel, Laplacian):  # its sums of differences are up to sqrt(d) times distances
             low, high = math.sqrt(2 * low / X.shape[1]), math.sqrt(2 * high)
         own = 1.0 / X.shape[1] / kernel.factor**2  # of width = "columns"
         gamma, least = float(kernel.gamma or own), low if is_embedded else 0.0
@@ -273,14 +271,14 @@ class Guards:
 def known_requests(
     plan: Plan, kinds: Mapping[str, type[Request[Any]]]
 ) -> Iterator[tuple[type[Request[Any]], PlannedRequest]]:
-    """Yield a plan's requests whose classes are known, each with its class, however often it comes."""
+    """Yield a plan's requests with their classes, once each; requests of unknown classes are skipped."""
     for planned in (planned for step in plan for planned in step.requests):
         if planned.request in kinds:
             yield kinds[planned.request], planned
 
 
 def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
-    """Return how many dimensions the vectors of a plan, by which rows are weighed, span at most: those of one draw."""
+    """Return the largest dimension that a plan's probe vectors of one draw may span."""
     spans: dict[str, float] = {}
     for step in plan:
         for kind, planned in known_requests((step,), kinds):
@@ -295,16 +293,16 @@ def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
 
 
 def widened(probed: Probed, vectors: FloatArray) -> Probed:
-    """Return what spans what it did, and vectors (n, b) or (n,), too.
+    """Add vectors (n, b) or (n,) to the span of earlier ones.
 
-    In its basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
-    columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped, never scaled up: but for the
-    rounding of each, vectors lie in the others' span. Without the values a direction of which little was left of a
-    vector would pass for known, and what another one has of it would leave more than its own rounding. One that differs
-    from another by 1e-12 of its length is one more direction, as the difference between the replies is.
+    In the basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
+    columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped, never scaled up: but for rounding,
+    the vectors lie in the others' span. Without the values, a direction with little of one vector would pass for known,
+    and more than rounding would be lost of another. A vector that differs from another by 1e-12 of its length adds a
+    direction, as the difference between the replies adds information.
     """
     columns = vectors.reshape(len(vectors), -1)
-    lengths = np.abs(columns).max(axis=0)  # whose squares may be no number
+    lengths = np.abs(columns).max(axis=0)  # squares of the entries may overflow
     columns = columns[:, lengths > 0] / lengths[lengths > 0]
     if columns.shape[1] == 0:
         return probed
@@ -321,9 +319,10 @@ def widened(probed: Probed, vectors: FloatArray) -> Probed:
 
 
 def width_range(X: Any) -> tuple[float, float]:
-    """Return the least and the largest gamma of an RBF kernel for rows X (n, d), an ndarray or a Table.
+    """Return the least and the largest gamma of an RBF kernel for rows X (n, d).
 
-    They are `WIDEST` and `NARROWEST` times that by the mean distance; where all rows are the same, 0 and infinity.
+    `X`: an ndarray or a Table. The limits are `WIDEST` and `NARROWEST` times the gamma by the mean distance; if all
+    rows are the same, 0 and infinity.
     """
     parts = row_blocks(X.shape[0])
     blocks = (X[rows] if isinstance(X, np.ndarray) else X.block(rows.start, rows.stop) for rows in parts)
@@ -335,7 +334,7 @@ def width_range(X: Any) -> tuple[float, float]:
 
 
 def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian, bool]]:
-    """Find the kernels with a width in a request's fields: their path, and whether it is that of features of rows."""
+    """Yield the kernels with a width in a request: their path, and True for kernels of random features."""
     for name in type(request).model_fields:
         value = getattr(request, name)
         is_embedded = not isinstance(value, Kernel)

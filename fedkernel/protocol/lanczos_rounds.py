@@ -1,4 +1,4 @@
-"""The distributed Lanczos algorithm as a sub-protocol: a search whose products the clients compute."""
+"""Distributed Lanczos algorithm as a sub-protocol: an eigenvalue search with matrix products by the clients."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ from fedkernel.protocol.round import Protocol
 
 
 def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:
-    """Run a search whose products the clients compute: the distributed Lanczos algorithm; a sub-protocol.
+    """Run an eigenvalue search with matrix products by the clients: the distributed Lanczos algorithm.
 
     Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
     Networks, IEEE Transactions on Signal Processing 63 (2014).
 
     `search`: `block_krylov` or `block_krylov_above`. `multiply`: sub-protocol for the product with a block; its second
-    argument is which product this is, counted from 1.
+    argument is the product's number, from 1.
     """
     block, number = next(search), 1
     while True:

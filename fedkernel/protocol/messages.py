@@ -1,6 +1,6 @@
-"""What crosses the wire: typed requests and replies, and their form as arrays and scalars.
+"""Base classes of typed requests and replies, and their wire form as arrays and scalars.
 
-A pair declares its messages as classes; their array fields carry symbolic shapes::
+A client's messages are classes; their array fields carry symbolic shapes::
 
     class Eigenpairs(Reply):
         vectors: Annotated[FloatArray, Shape("N", "D_m")]
@@ -9,10 +9,10 @@ A pair declares its messages as classes; their array fields carry symbolic shape
     class FindLocalEigenpairs(Request[Eigenpairs]):
         n_components: Annotated[int, Field(ge=1)]
 
-A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
-the whole round: in the request, in each reply and between the replies. Some names are those of the clients' tables, as
-their introductions have them, and the coordinator holds each reply to them: n_m and d_m, a table's rows and columns;
-n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
+A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in the
+whole round: in the request, in each reply and between the replies. The coordinator checks each reply against the sizes
+of the client's table, as introduced: n_m and d_m, its rows and columns; n_new, its new rows; N, the common rows of a
+vertical partition; d, the common columns of a horizontal one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,47 +43,42 @@ from fedkernel.ground import (
 from fedkernel.protocol.constraints import ROUNDING, SINGLE, Rule, Within, surely_within
 
 VERSION = 5
-"""Version of the wire form; both ends must have the same."""
+"""Version of the wire form, the same at both ends."""
 
 Scalar = bool | bytes | float | int | str
-"""What Flower's NumPyClient carries beside arrays."""
+"""Types that Flower's NumPyClient carries beside arrays."""
 
 ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]
-"""What Flower's ConfigRecord holds."""
+"""Types that Flower's ConfigRecord holds."""
 
 
 LARGEST = 1e150
-"""A number in an array at most: the squares of larger ones, or sums of these, are infinite."""
+"""Largest number allowed in an array: squares of larger ones, or their sums, are infinite."""
 
 _ROUNDING = "(rounding)"
-"""Where a message keeps its `Message.rounding`, beside its fields, as what is cached of it."""
+"""Key of the cached `Message.rounding` in a message's `__dict__`."""
 
 _SIZES = "_(sizes)"
-"""Where it keeps the size of every dimension that it has, once that was asked for."""
+"""Key of the cached sizes of a message's dimensions in its `__dict__`."""
 
 Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
-"""Rows or columns of a table: no site has more than ten thousand million."""
+"""Number of rows or columns of a table, at most ten thousand million."""
 
 Count = Annotated[int, pydantic.Field(ge=1, le=1_000_000)]
 Iterations = Annotated[int, pydantic.Field(ge=1, le=10_000)]
-"""How many of something a site is asked for: bounded, since its time and memory grow with them."""
+"""Number of iterations that a site is asked for, bounded since its time and memory grow with it."""
 
 
 class Shape:
     """Annotation of an array field: its dimensions by name, and its dtype.
 
     A field without dimensions, ``Annotated[float, Shape()]``, is a number: a float here, an array of one entry on the
-    wire, and counted among the message's floats as any other.
+    wire, and counted among the message's floats.
 
-    Parameters
-    ----------
-    *dimensions : str
-        One name per axis; names ending in ``_m`` may differ between clients. Of the clients' tables are N or n_m, d or
-        d_m, and n_new: rows, columns and new rows.
-    dtype : str
-        The one dtype allowed on the wire.
-    empty : bool
-        Whether an array without entries is one.
+    - `*dimensions`: one name per axis; names ending in ``_m`` may differ between clients. N or n_m, d or d_m, and n_new
+      are rows, columns and new rows of the clients' tables.
+    - `dtype`: the one dtype allowed on the wire.
+    - `empty`: an array without entries is allowed.
     """
 
     def __init__(self, *dimensions: str, dtype: str = "float64", empty: bool = False) -> None:
@@ -92,14 +87,14 @@ class Shape:
         self.empty = empty
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic check an array field with `check`; None only where the field's type says so."""
+        """Let pydantic check an array field with `check`, and allow None only for an optional field."""
         optional = NoneType in get_args(source)
         return core_schema.no_info_plain_validator_function(
             lambda value: None if optional and value is None else self.check(value)
         )
 
     def check(self, value: Any) -> npt.NDArray[Any] | float:
-        """Return ``value`` if it is an array as declared; a number as a float."""
+        """Check an array against the declared shape, and return it, or a number as a float."""
         if isinstance(value, float) and not self.dimensions:
             value = np.array([value])
         if not isinstance(value, np.ndarray):
@@ -109,7 +104,7 @@ class Shape:
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
         if self.dtype.kind == "f" and not surely_within(value, LARGEST):
-            # each entry is looked at twice only: NaN is both the least and the largest
+            # two passes only: NaN is both the least and the largest
             least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
             if not -LARGEST <= least <= largest <= LARGEST:
                 if count := np.count_nonzero(~np.isfinite(value)):
@@ -125,22 +120,22 @@ class Shape:
 
 
 class Message(pydantic.BaseModel):
-    """Base of requests and replies: immutable, no unknown fields, arrays that agree with each other in shape."""
+    """Base of requests and replies: immutable, without unknown fields, and with arrays of matching shapes."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
     exact: ClassVar[bool] = False
-    """Whether its arrays are float64 on every wire, since others compute with the same bits, or since it counts."""
+    """Arrays are float64 on every wire, since other clients compute with the same bits or the values count."""
 
     @property
     def rounding(self) -> float:
-        """What sums of its numbers may be off by, as a share of the terms: more where they travelled as float32."""
+        """Relative rounding error that sums of its numbers may have, larger for numbers sent as float32."""
         rounding: float = self.__dict__.get(_ROUNDING, ROUNDING)  # a private attribute would cost 2 us per message
         return rounding
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse arrays that do not say their shape: nothing could be checked of them."""
+        """Refuse array fields without a shape, since they could not be checked."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in cls.model_fields.keys() - cls.shapes().keys():
             kind = cls.model_fields[name].annotation
@@ -154,7 +149,7 @@ class Message(pydantic.BaseModel):
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
-        # asked a dozen times per message, so not by getattr and atleast_1d
+        # called a dozen times per message, so without getattr and atleast_1d
         fields = self.__dict__
         return {
             name: value if isinstance(value, np.ndarray) else np.array([value])
@@ -165,8 +160,7 @@ class Message(pydantic.BaseModel):
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension.
 
-        `known`: sizes that are settled already, for instance by the request. Raises ValueError if a name would stand
-        for two sizes.
+        `known`: sizes that are settled already, for instance by the request. Raises ValueError if a name has two sizes.
         """
         own: dict[str, int] | None = self.__dict__.get(_SIZES)
         if own is None:
@@ -181,36 +175,36 @@ class Message(pydantic.BaseModel):
         """Add the sizes of the arrays' dimensions to others; ValueError at the first that differs."""
         shapes = _shapes_of(type(self))
         for field, array in self.arrays().items():
-            # the axis of a number has no name
+            # a number's axis has no name
             for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=False)):
                 if sizes.setdefault(name, size) != size:
                     raise ValueError(f"{field} has {size} entries along axis {axis}, but {name} = {sizes[name]}")
         return sizes
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, perhaps with other arrays, whose sizes are looked up anew."""
+        """Return a copy, perhaps with other arrays, without the cached sizes."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop(_SIZES, None)
         return copy
 
     @property
     def floats(self) -> int:
-        """Floats that the arrays carry: what the papers count as communication; of sparse rows the entries not zero."""
+        """Number of floats in the arrays, the papers' measure of communication; of sparse rows the entries not zero."""
         return sum(array.size for array in self.arrays().values() if array.dtype.kind == "f")
 
     @property
     def floats_by_reader(self) -> Mapping[int | None, int]:
-        """Floats that each reader gets: the coordinator, None, and those to whom letters in it are written."""
+        """Number of floats for each reader: the coordinator (None) and each peer that a letter is addressed to."""
         return {None: self.floats}
 
     @property
     def disclosed(self) -> int:
-        """How many rows of the sender's table the message holds as they are."""
+        """Number of the sender's rows that the message shows unchanged."""
         return 0
 
     @classmethod
     def narrowed(cls) -> frozenset[str]:
-        """Return the arrays that are float32 on a wire of that: those of float64, but for counts."""
+        """Return the names of the arrays that a float32 wire rounds: all float64 arrays except counts."""
         return _narrowed_of(cls)
 
     @pydantic.model_validator(mode="after")
@@ -232,21 +226,20 @@ class Message(pydantic.BaseModel):
 
 @cache
 def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
-    """Find the shapes that a class declares, once: every message and letter is checked by them several times."""
+    """Return the shapes that a class declares, cached, since every message is checked by them several times."""
     shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in kind.model_fields.items()}
     return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
 
 @cache
 def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
-    """Find the rules that a class declares of its arrays."""
     rules = {name: [m for m in field.metadata if isinstance(m, Rule)] for name, field in kind.model_fields.items()}
     return {name: of_field for name, of_field in rules.items() if of_field}
 
 
 @cache
 def _narrowed_of(kind: type[Message]) -> frozenset[str]:
-    """Find the arrays of a class that are float32 on a wire of that."""
+    """Return the names of a class's arrays that a float32 wire rounds."""
     if kind.exact:
         return frozenset()
     rules = _rules_of(kind)
@@ -255,10 +248,10 @@ def _narrowed_of(kind: type[Message]) -> frozenset[str]:
 
 
 class CarriesRows(Message):
-    """Base of messages with rows of a table, dense or sparse, as `of` makes their fields: exact on every wire.
+    """Base of messages with rows of a table, dense or sparse, exact on every wire; `of` makes their fields.
 
-    `width`: d, columns of the table. `dense` (c, d). `values`, `indices`, `starts`: of sparse rows in their place: the
-    entries, their columns, and where in these each row starts.
+    `width`: d, columns of the table. `dense` (c, d). `values`, `indices`, `starts`: the entries of sparse rows, their
+    columns, and the position where each row starts.
     """
 
     exact: ClassVar = True
@@ -274,7 +267,7 @@ class CarriesRows(Message):
         return {"width": rows.shape[1], **rows_to_arrays(rows)}
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return the size of every named dimension; the width is one, which all clients share."""
+        """Return the size of every named dimension, the width included, which all clients share."""
         sizes = super().dimensions({"width": self.width} | dict(known or {}))
         if sizes["width"] != self.width:
             raise ValueError(f"rows have {self.width} columns, but width = {sizes['width']}")
@@ -293,11 +286,11 @@ class CarriesRows(Message):
 
 
 class Reply(Message):
-    """What leaves a site. The docstring of every subclass says what it reveals."""
+    """Base of all that leaves a site; the docstring of every subclass says what it reveals."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse numbers that no ledger would count."""
+        """Refuse float fields without a shape, which no ledger would count."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in cls.model_fields.keys() - cls.shapes().keys():
             kind = cls.model_fields[name].annotation
@@ -306,14 +299,10 @@ class Reply(Message):
 
 
 class Summed(Reply):
-    """Base of replies that are only ever added up over the clients: `to_sum` hands a protocol nothing but their sum.
-
-    All fields are arrays of float64, of the same shape at all clients.
-    """
+    """Base of replies that are only added up over the clients: with `to_sum` a protocol gets their sum alone."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse fields that do not add up."""
         super().__pydantic_init_subclass__(**kwargs)
         shapes = cls.shapes()
         for name in cls.model_fields:
@@ -326,7 +315,7 @@ class Summed(Reply):
     def sum_of(cls, replies: Sequence[Self]) -> Self:
         """Return the sum of replies, in their order; ValueError if it is too large."""
         arrays = [reply.arrays() for reply in replies]
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check says it
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check reports it
             return cls(**{name: sum_in_order([reply[name] for reply in arrays]) for name in arrays[0]})
 
 
@@ -335,53 +324,53 @@ SummedT = TypeVar("SummedT", bound=Summed)
 
 
 class Request(Message, Generic[ReplyT]):
-    """What may be asked of a site; generic in the reply that answers it."""
+    """Base of requests to a site, generic in the type of the reply."""
 
     reply_type: ClassVar[type[Reply]] = Reply
 
-    # what guards go by, see fedkernel.protocol.guards
+    # declarations for guards, see fedkernel.protocol.guards
     probes: ClassVar[tuple[str, ...]] = ()
     """Array fields whose columns weigh the rows of the table, or of a matrix with a row for each: (n, b), or (n,).
 
-    Not those that combine columns, over all rows alike, nor those that hand over what no reply follows from.
+    Vectors that combine columns, over all rows alike, are not among them, nor are arrays that no reply depends on.
     """
 
     once: ClassVar[bool] = False
-    """Whether a run asks for it no more than once."""
+    """The request comes at most once in a run."""
 
     sampled: ClassVar[str | None] = None
-    """The field that says of how many rows the coordinates are to leave."""
+    """Field with the number of rows whose coordinates are to leave."""
 
     sketched: ClassVar[str | None] = None
-    """The field that says into how many sums the rows are to be sketched."""
+    """Field with the number of sums that the rows are sketched into."""
 
     posts: ClassVar[tuple[type[Message], ...]] = ()
-    """Kinds of letters that the client may write to its peers with the answer."""
+    """Letter classes that the client may write to its peers with the answer."""
 
     seeded: ClassVar[bool] = False
-    """Whether the answer depends on numbers that the site draws from the run's seed."""
+    """The answer depends on numbers that the site draws from the run's seed."""
     setting: ClassVar[str] = ""
-    """What strategies call the parameter that `sampled` or `sketched` follows from."""
+    """Name of the strategy's parameter that sets `sampled` or `sketched`."""
 
     largest: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Dimensions of the reply that are no larger than a field says, which may stand within another: ``D.size``."""
+    """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
     def takes(self, rows: int, columns: int) -> int:
-        """Return how many floats answering takes at least, beside the request and a table of that size.
+        """Return the least number of floats that answering takes, beside the request and a table of that size.
 
-        By what its fields say, which a site allocates at once; a request with such fields overrides it. What follows
-        from the table alone, such as its kernel matrix, is not counted.
+        A site allocates them at once; a request with fields that set this number overrides it. Arrays that follow from
+        the table alone, such as its kernel matrix, are not counted.
         """
         return 0
 
     @property
     def draw(self) -> int:
-        """Of which of a run's independent maps of the rows, counted upwards, the probes are to be combined."""
+        """Index of the random-feature draw whose probe vectors are checked together; it never decreases in a run."""
         return 0
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Remember which reply the subclass was declared with."""
+        """Set the reply type from the subclass's generic argument."""
         super().__pydantic_init_subclass__(**kwargs)
         arguments = [base.__pydantic_generic_metadata__["args"] for base in cls.__mro__ if issubclass(base, Message)]
         replies = [args[0] for args in arguments if args and isinstance(args[0], type)]
@@ -389,41 +378,36 @@ class Request(Message, Generic[ReplyT]):
             cls.reply_type = replies[0]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the sizes that this request settles for its reply; a request with more to say overrides it."""
+        """Return the dimension sizes that this request settles for its reply; subclasses may add to them."""
         return {name: size for name, size in self.dimensions().items() if not name.endswith("_m")}
 
     def check_reply(self, reply: ReplyT) -> None:
-        """Raise ValueError if the reply is not what was asked; a request with more to check overrides it."""
+        """Raise ValueError if the reply does not fit the request; a request with more to check overrides it."""
         reply.dimensions(self.known_dimensions())
 
     def check_table(self, reply: ReplyT, sizes: Mapping[str, int]) -> None:
         """Raise ValueError if the reply cannot be of the client's table; a request with more to check overrides it.
 
-        Parameters
-        ----------
-        reply : Reply
-        sizes : mapping of str to int
-            The table's, as the client introduced it: n_m and d_m, n_new, and N or d.
+        `sizes`: the table's, as the client introduced it: n_m and d_m, n_new, and N or d.
         """
         reply.dimensions(sizes)
 
 
 class Receipt(Reply):
-    """Nothing but the fact that the request was carried out: reveals nothing."""
+    """Confirmation that the request was carried out: reveals nothing."""
 
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 TOLD = 500
-"""Characters of what is said of a message that is refused."""
+"""Largest number of characters of an error about a refused message."""
 
 
 def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
-    """Turn a message into the positional arrays and flat scalars that a NumPyClient carries.
+    """Convert a message into the positional arrays and flat scalars that a NumPyClient carries.
 
-    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it.
-
-    Raises TellableError if an array is too large or too small for that.
+    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it. Raises TellableError if an array
+    is too large or too small for that.
     """
     arrays, shapes = message.arrays(), _shapes_of(type(message))
     has_scalars = len(shapes) < len(type(message).model_fields)
@@ -440,7 +424,7 @@ def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDAr
 
 
 def wire_of(header: Mapping[str, Any]) -> Precision:
-    """Return what a request's header says that arrays travel as; ProtocolError if it is nothing they can."""
+    """Return the array precision named in a request's header; ProtocolError if it is unknown."""
     wire = header.get("wire", "float64")
     if wire not in get_args(Precision):
         raise ProtocolError(f"wire = {_quoted(wire)}, but must be one of {', '.join(get_args(Precision))}")
@@ -448,7 +432,7 @@ def wire_of(header: Mapping[str, Any]) -> Precision:
 
 
 def _narrow(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as float32; TellableError if it is beyond these, or so small that digits would be lost."""
+    """Convert an array to float32; TellableError if it is beyond the range, or so small that digits would be lost."""
     largest, limits = float(np.abs(array).max(initial=0.0)), np.finfo(np.float32)
     least = float(limits.tiny / limits.eps)
     if largest > float(limits.max) or 0 < largest < least:
@@ -460,7 +444,7 @@ def _narrow(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray
 
 
 def _widened(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array that travelled as float32."""
+    """Convert an array that travelled as float32 back to float64."""
     if array.dtype != np.float32:
         raise ProtocolError(f"{kind.__name__}: {name} must travel as float32, as the run says, not as {array.dtype}")
     return array.astype(np.float64)
@@ -472,10 +456,9 @@ def decode(
     scalars: Mapping[str, Any],
     wire: Precision = "float64",
 ) -> MessageT:
-    """Rebuild a message of the given kind, as it was encoded for a ``wire``, and check everything about it.
+    """Rebuild a message of the given kind from its encoded form, and check everything about it.
 
-    Raises ProtocolError: one sentence on the first thing that is wrong: version, kind, missing, extra or malformed
-    field.
+    Raises ProtocolError: one sentence on the first fault: version, kind, missing, extra or malformed field.
     """
     version = scalars.get("version")
     if version != VERSION:

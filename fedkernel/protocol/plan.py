@@ -1,7 +1,6 @@
-"""What a run will ask of each client, before it does: which requests, in which order, how often, with which parameters.
+"""Plan of a run: the requests to each client, their order, number and parameters.
 
-It is plain data: a strategy writes it, a site that has approved it holds every request to it, and that site needs not
-one class of the strategy's for that.
+It is plain data: a strategy writes it, and an approving site checks requests against it without the strategy's code.
 """
 
 import inspect
@@ -18,40 +17,27 @@ from fedkernel.numerics import KERNELS, Kernel
 from fedkernel.protocol.messages import Message, Request, Summed
 
 AT_MOST = "at most"
-"""What a number is called that a parameter may not exceed, in place of the parameter's value."""
+"""Key of a parameter's upper bound, in place of its value."""
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """A parameter that is a number, this large at most; None is not."""
+    """Upper bound of a numeric parameter; None does not satisfy it."""
 
     number: float
 
 
 class PlannedRequest(pydantic.BaseModel):
-    """One type of request.
+    """Request of a plan.
 
-    Attributes
-    ----------
-    request : str
-        The class.
-    fields : dict
-        Parameters, as JSON has them, that are settled; in an inner table only those that stand there. A table
-        ``{"at most": number}`` bounds one. Others are free.
-    sizes : dict of str to tuple of int or None
-        The largest shapes of its arrays, of those that are bounded; None: along this axis not.
-    reply : str
-        The class of what leaves.
-    reveals : str
-        What that tells, in a sentence.
-    arrays : dict of str to str
-        The reply's arrays and their dimensions, such as ``N x k``.
-    summed : bool
-        Whether coordinators only sum the replies up.
-    seeded : bool
-        Whether the answer depends on numbers that the site draws from the run's seed.
-    posts : dict of str to str
-        What letters to peers tell, by their class.
+    - `request`, `reply`: their classes.
+    - `fields`: fixed parameters, as JSON; of an inner table only the entries there are fixed. A table ``{"at most":
+      number}`` bounds one. Others are free.
+    - `sizes`: the largest shapes of its bounded arrays; None: an axis without bound.
+    - `reveals`: the facts that the reply reveals, in a sentence; `posts`: the same of letters to peers, by their class.
+    - `arrays`: the reply's arrays and their dimensions, such as ``N x k``.
+    - `summed`: coordinators only sum the replies up.
+    - `seeded`: the answer depends on numbers that the site draws from the run's seed.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -68,15 +54,9 @@ class PlannedRequest(pydantic.BaseModel):
 
 
 class Step(pydantic.BaseModel):
-    """Requests that come together, again and again, before the run goes on to its next step.
+    """Requests that come together, repeatedly, before the run goes on to its next step.
 
-    Attributes
-    ----------
-    requests : tuple of PlannedRequest
-    times : int
-        How often a client gets each of them, at most.
-    instead_of : int
-        How many of the steps after it are left out once it has begun.
+    `times`: largest number for each client. `instead_of`: number of steps after this one that it replaces.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -87,7 +67,7 @@ class Step(pydantic.BaseModel):
 
 
 Plan = tuple[Step, ...]
-"""The steps of a run, each of which may be left out; none comes again once a later one has begun."""
+"""Steps of a run, in order, each optional; none comes again once a later one has begun."""
 
 
 def ask(
@@ -96,18 +76,11 @@ def ask(
     posts: Sequence[type[Message]] | None = None,
     **fields: Any,
 ) -> PlannedRequest:
-    """Return what a request of a class will be.
+    """Build the planned request of a request class.
 
-    Parameters
-    ----------
-    kind : type
-    sizes : mapping of str to int, optional
-        The largest sizes of named dimensions of its arrays.
-    posts : sequence of type, optional
-        Those of its letters that are written with these fields; by default all that its class has.
-    **fields
-        Values that its fields will have; `AtMost`; or tables as JSON has them, in which what is left out is left open,
-        such as `any_width` makes them.
+    - `sizes`: the largest sizes of named dimensions of its arrays.
+    - `posts`: letter classes written with these fields; by default all of the request class.
+    - `**fields`: values of its fields; `AtMost`; or JSON tables, as from `any_width`, with missing entries free.
     """
     if unknown := [name for name in fields if name not in kind.model_fields or name in kind.shapes()]:
         raise TypeError(f"{kind.__name__} has no parameter {unknown[0]}")
@@ -137,14 +110,7 @@ def ask(
 
 
 def most_of(fields: Mapping[str, Any], path: str) -> int | None:
-    """Return a whole number among a planned request's fields, or the most that it may be; None: it is open.
-
-    Parameters
-    ----------
-    fields : mapping
-    path : str
-        Its name, after those of the tables that it stands in: ``features.n_features``.
-    """
+    """Return a planned request's integer, or its bound, by a path like ``features.n_features``; None: it is open."""
     value: Any = fields
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -153,24 +119,24 @@ def most_of(fields: Mapping[str, Any], path: str) -> int | None:
 
 
 def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **more: Any) -> Step:
-    """Return the step of one request that comes once, as `ask` describes it."""
+    """Build the step of one request that comes once, from the arguments of `ask`."""
     return Step(requests=(ask(kind, sizes, **more),))
 
 
 def repeated(times: int, *requests: PlannedRequest) -> Step:
-    """Return the step of requests that come so often at most."""
+    """Build the step of requests that come at most so often."""
     return Step(requests=requests, times=times)
 
 
 def instead(step: Step, others: Plan) -> Plan:
-    """Return the plan of a step or, in its place, of others, where the data decide which: never of both."""
+    """Build the plan of a step or, in its place, of others: the data decide, and never both come."""
     return (step.model_copy(update={"instead_of": len(others)}), *others)
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return a kernel, or what is made of it and has it as its field ``kernel``, as JSON has it.
+    """Return the JSON of a kernel, or of an object with a field ``kernel``, with an unset width left open.
 
-    A width that is left to the data, or to a rule, is left open; `make` is then called with one of some width.
+    `make` builds the object from the kernel, with some width if the data or a rule are to set it.
     """
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
@@ -181,7 +147,7 @@ def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel
 
 
 def _open_widths(table: Any) -> Any:
-    """Return a table in which the kernels that have a rule in place of a width say neither: it is left open."""
+    """Remove the width and its rule from each kernel of a table whose width is set by a rule."""
     if isinstance(table, list):
         return [_open_widths(value) for value in table]
     if not isinstance(table, Mapping):
@@ -192,10 +158,7 @@ def _open_widths(table: Any) -> Any:
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
-    """Return the sentences of a message's docstring that say what it tells: from the word "Reveals" on, or the first.
-
-    They end with the paragraph.
-    """
+    """Return a message's docstring from the word "Reveals" on, or all of it; it ends before an Attributes section."""
     text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
     for word in ("Reveals", "reveals"):
         if word in text:
@@ -204,20 +167,15 @@ def reveals(message: type[pydantic.BaseModel]) -> str:
 
 
 def is_seeded(plan: Plan | None) -> bool:
-    """Return whether answers depend on what sites draw from the run's seed; where there is no plan, they may."""
+    """Return whether answers depend on numbers that sites draw from the run's seed; without a plan, they may."""
     return plan is None or any(planned.seeded for step in plan for planned in step.requests)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a plan a client is.
+    """Position of a client in a plan.
 
-    Attributes
-    ----------
-    step : int
-        The last whose requests came; -1: none has.
-    times : mapping of str to int
-        How often each of its requests came.
+    `step`: the last step with a request; -1: none yet. `times`: number of times that each of its requests came.
     """
 
     step: int = -1
@@ -233,26 +191,13 @@ def advance(
     *,
     seeds: tuple[int, int] | None = None,
 ) -> Place:
-    """Return where in a plan a client is once it gets a request.
+    """Return the client's position in a plan after a request.
 
-    Parameters
-    ----------
-    plan : tuple of Step
-    place : Place
-        Where it is before.
-    request : str
-        Its class.
-    fields : mapping
-        Its parameters, as JSON has them.
-    shapes : mapping of str to sequence of int
-        Of its arrays.
-    seeds : (int, int), optional
-        The run's seed as the plan has it, and the one that was drawn since: what a parameter ``seed`` must be then.
+    - `place`: the position before.
+    - `request`, `fields`, `shapes`: its class, its parameters as JSON, and its arrays' shapes.
+    - `seeds`: the plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``.
 
-    Raises
-    ------
-    InputError
-        If that is not what comes next: one sentence that begins with the request.
+    Raises InputError if the plan has another request next: one sentence that begins with the request.
     """
     gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
     exhausted, different = "", ""
@@ -274,16 +219,10 @@ def advance(
 
 
 def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
-    """Raise InputError unless a plan says of each request what its class says, here, of it and of its reply.
+    """Raise InputError unless a plan describes each request and its reply as their classes do.
 
-    Who reads a plan would else read what its author likes. Sentences may differ between versions: those that are here
-    are to be shown.
-
-    Parameters
-    ----------
-    plan : tuple of Step
-    answers : sequence of type
-        The requests that a client answers.
+    Otherwise a reader of the plan would see whatever its author wrote. Sentences may differ between versions: show
+    those of the classes here. `answers`: the requests that a client answers.
     """
     kinds = {kind.__name__: kind for kind in answers}
     for planned in (planned for step in plan for planned in step.requests):
@@ -313,7 +252,7 @@ def _difference(
     shapes: Mapping[str, Sequence[int]],
     seeds: tuple[int, int] | None,
 ) -> str:
-    """Return how a request differs from what was to be asked; empty: not at all."""
+    """Return the difference between a request and the planned one, or an empty text."""
     for path, value_planned, value in _pairs("", planned.fields, fields):
         is_seed = seeds is not None and path.rpartition(".")[2] == "seed" and value_planned == seeds[0]
         settled = seeds[1] if is_seed and seeds else value_planned
@@ -331,7 +270,7 @@ def _difference(
 
 
 def _pairs(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
-    """Return what is settled beside what there is, by dotted names."""
+    """Return the planned and the actual value of each fixed parameter, by dotted name."""
     pairs: list[tuple[str, Any, Any]] = []
     for name, value in planned.items():
         where, there = f"{path}{name}", fields.get(name)

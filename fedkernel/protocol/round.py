@@ -1,4 +1,4 @@
-"""What a protocol is: a generator function of a run, which yields rounds and is sent the replies."""
+"""Types of a protocol: a generator function of a run that yields rounds and is sent the replies."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -15,24 +15,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Member:
-    """One client of a run, as it introduced itself.
+    """Client of a run, as it introduced itself.
 
-    Attributes
-    ----------
-    client, node_id, rows, columns, new_rows : int
-        With a vertical partition and ids, `rows` are those that all sites have.
-    site : str or None
-        The name of its site.
-    names : tuple of str
-        Those of its columns; empty where they have none.
-    ids : bool
-        Whether it knows its rows by ids.
-    sampled : int or None
-        How many of its rows it lets be sampled into a coreset; None: any.
-    raw_columns : int or None
-        Columns of its own table, where `columns` are those of a prepared one.
-    left : int
-        Numbers that have left it before the method began, for its preparation and widths.
+    - `rows`: with a vertical partition and ids, the rows that all sites have.
+    - `site`: the name of its site.
+    - `names`: its columns' names; empty: none.
+    - `ids`: its rows have ids.
+    - `sampled`: largest number of its rows that may be sampled into a coreset; None: any.
+    - `raw_columns`: columns of its own table, if `columns` are those of a prepared one.
+    - `left`: numbers that left it before the method began, for its preparation and widths.
     """
 
     client: int
@@ -49,26 +40,20 @@ class Member:
 
     @property
     def entries(self) -> int:
-        """Entries of its own table, of the rows that the run works on."""
+        """Number of entries of its own table, in the rows that the run works on."""
         return self.rows * (self.columns if self.raw_columns is None else self.raw_columns)
 
     @property
     def called(self) -> str:
-        """What texts call it."""
+        """Name of the client in texts."""
         return called(self.client, self.site)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a protocol is given: the clients as they were when the run began, and the seed.
+    """Input of a protocol: the clients as they were when the run began, the seed and the wire's precision.
 
-    Attributes
-    ----------
-    members : tuple of Member
-        In the order of the clients' numbers, which are 0 and up without gaps.
-    seed : int
-    wire : {"float64", "float32"}
-        What arrays travel as.
+    `members`: in the order of the clients' numbers, which are 0 and up without gaps. `wire`: precision of arrays there.
     """
 
     members: tuple[Member, ...]
@@ -82,29 +67,28 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """The rows of all clients' tables together."""
+        """Total number of rows of all clients' tables."""
         return sum(member.rows for member in self.members)
 
     @property
     def columns(self) -> int:
-        """The columns of the first client's table: with a horizontal partition those of all."""
+        """Number of columns of the first client's table: with a horizontal partition that of all."""
         return self.members[0].columns
 
     def tolerance(self, tol: float) -> float:
-        """Return a tolerance relative to what clients reply, or what its rounding on the wire lets be reached."""
+        """Return a relative tolerance, raised to the wire's rounding if that is larger."""
         return tol if self.wire == "float64" else max(tol, SINGLE)
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the coordinator's generator for one purpose, the same whenever it is asked for."""
+        """Return the coordinator's generator for one purpose, in the same state at every call."""
         return generator(purpose, self.seed)
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a protocol yields: one request for every client, or one for each of some clients.
+    """Step of a protocol: one request for every client, or one for each of some clients.
 
-    `values`: figures the protocol knows at this point (a residual, say); they go into the run's history. `summed`:
-    whether the protocol is sent the sum of the replies, and not these.
+    `values`: figures for the run's history, such as a residual. `summed`: the protocol gets the replies' sum alone.
     """
 
     requests: Request[Any] | Mapping[int, Request[Any]]
@@ -112,18 +96,17 @@ class Round:
     summed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no request, such as a request's class."""
         if not isinstance(self.requests, Request | Mapping):
             raise TypeError(f"a round asks {self.requests!r}; allowed: a request, such as to_all(SumColumns())")
 
     @property
     def phase(self) -> str:
-        """Name of the step: that of its (first) request."""
+        """Name of the step: the class of its first request."""
         return type(self._first).__name__
 
     @property
     def reply_type(self) -> type[Reply]:
-        """What (the first of) the clients reply with."""
+        """Class of the reply to its first request."""
         return self._first.reply_type
 
     @property
@@ -131,30 +114,30 @@ class Round:
         return self.requests if isinstance(self.requests, Request) else next(iter(self.requests.values()))
 
     def of_client(self, client: int) -> Request[Any] | None:
-        """Return what this client is asked, if anything."""
+        """Return the request to this client, or None."""
         return self.requests if isinstance(self.requests, Request) else self.requests.get(client)
 
 
 Protocol = Generator[Round, Any, T]
-"""A protocol whose result is a ``T``. It is pure: given the same run and the same replies it does the same."""
+"""Protocol whose result is a ``T``; it is pure: the same run and the same replies give the same requests."""
 
 
 def to_all(request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
-    """Ask every client the same; the replies come in the order of the clients."""
+    """Send every client the same request; the replies come in the order of the clients."""
     replies: list[ReplyT] = yield Round(request, values)
     return replies
 
 
 def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
-    """Ask each of the clients named something of its own; the replies come in the order of the clients."""
+    """Send each of some clients its own request; the replies come in the order of the clients."""
     replies: list[ReplyT] = yield Round(dict(sorted(requests.items())), values)
     return replies
 
 
 def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
-    """Ask every client the same, or each of some its own, for what adds up; nothing but the sum comes back.
+    """Send a request to every client, or each of some its own, and get the sum of the replies alone.
 
-    What a client has replied is seen by nobody beyond the check of its form: not by the protocol, the history, the log.
+    A client's own reply is seen by the check of its form only: not by the protocol, the history or the log.
     """
     if isinstance(requests, Mapping):
         requests = dict(sorted(requests.items()))

@@ -1,4 +1,4 @@
-"""What a client remembers from one request to a later one, as named arrays."""
+"""Base class of a client's memory between requests, as named arrays."""
 
 import re
 from collections.abc import Mapping, MutableMapping
@@ -9,34 +9,34 @@ from typing import ClassVar, Self
 from fedkernel.ground import AnyArray, ProtocolError
 
 PASSING = "passing "
-"""Before the name of an array that is remembered while its process lives; once moved, it is empty, of shape (0,)."""
+"""Name prefix of arrays that are lost with the process; moved, such an array is empty, of shape (0,)."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Arrays that a client keeps together from one request to a later one; a subclass is a dataclass that names them.
+    """Arrays that a client keeps from one request to a later one.
 
-    In the memory they are called by class and field, ``Iterate.alpha``. A field that is None is not there. What is
-    needed at different times belongs in different states: `load` reads all arrays of one.
+    A subclass is a dataclass with a field for each array. In the memory they are named by class and field,
+    ``Iterate.alpha``; a field that is None is absent. `load` reads all of a state's arrays, so split them by use.
     """
 
     passing: ClassVar[bool] = False
-    """Whether its arrays only spare the work of making them again: no engine moves or stores them (`PASSING`)."""
+    """The arrays are a cache alone: no engine moves or stores them (`PASSING`)."""
 
     @classmethod
     @cache
     def _called(cls) -> Mapping[str, str]:
-        """Return what the arrays are called in the memory, by field."""
+        """Return the arrays' names in the memory, by field."""
         return {field.name: f"{PASSING if cls.passing else ''}{cls.__name__}.{field.name}" for field in fields(cls)}
 
     @classmethod
     def known(cls, memory: Mapping[str, AnyArray]) -> bool:
-        """Return whether there is one in the memory."""
+        """Return whether the memory holds such a state."""
         return any(name in memory for name in cls._called().values())
 
     @classmethod
     def load(cls, memory: Mapping[str, AnyArray]) -> Self:
-        """Return what was saved last, or raise a ProtocolError that the request for it did not come before."""
+        """Return the state saved last, or raise a ProtocolError about the missing earlier request."""
         if not cls.known(memory):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
             raise ProtocolError(f"it has no {words} yet: a request that must come before this one did not")
@@ -44,13 +44,13 @@ class State:
 
     @classmethod
     def forget(cls, memory: MutableMapping[str, AnyArray]) -> None:
-        """Take what was saved out of the memory, if anything."""
+        """Delete the saved state from the memory, if there is one."""
         for name in cls._called().values():
             if name in memory:
                 del memory[name]  # `pop` would read the array
 
     def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
-        """Put the arrays into the memory, in place of those of an earlier one; what it had of it stays as it is."""
+        """Save the arrays in the memory, in place of those of an earlier state; unchanged arrays are not written."""
         for field, name in self._called().items():
             array, before = getattr(self, field), memory.get(name)
             if array is None and before is not None:

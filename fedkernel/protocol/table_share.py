@@ -1,7 +1,7 @@
-"""Numbers that leave a site in a run for each entry of its table: how many, and how texts say it.
+"""Ratio of the numbers that leave a site in a run to the entries of its table: limit and text.
 
-Numbers that follow from the rows are equations for them. With as many as entries, a search or a few known rows may give
-the others (docs/privacy.md); below nothing is proven.
+Numbers that follow from the rows are equations for them. With as many numbers as entries, a search or a few known rows
+may give the others (docs/privacy.md); below that nothing is proven.
 """
 
 import math
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 TABLE_SHARE: Final = 0.5
-"""What a site lets leave by default, and what strategies that choose their own sizes keep to."""
+"""Default of a site's limit; strategies that choose their own sizes keep to it."""
 
 MORE: Final = (
     "more by guards.table_share of its policy, join --table-share without one, or study approve --table-share; "
     "fedkernel check FILE --study STUDY says what a whole run takes"
 )
-"""How a site's operator allows more."""
+"""Advice to a site's operator on raising the limit."""
 
 
 def most_numbers(entries: int, share: float = TABLE_SHARE) -> int:
-    """Return how many numbers may leave of a table with so many entries."""
+    """Return the largest number of numbers that may leave a table with so many entries."""
     return math.floor(share * entries)
 
 
@@ -30,14 +30,11 @@ def rounded_up(share: float) -> float:
 
 
 def share_text(share: float) -> str:
-    """Return a share as texts have it: with two digits, rounded up."""
+    """Format a share with two digits, rounded up."""
     return f"{rounded_up(share):,.{max(1 - math.floor(math.log10(share)), 0)}f}" if share > 0 else "0"
 
 
 def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
-    """Return the most numbers for each entry of a site's table, of all sites, that any one reader has got.
-
-    `floats`: that each site sent, by reader: the coordinator, None, or a peer (`Ledger.floats_by_reader`).
-    """
+    """Return the largest share of a site's table that one reader received, from `floats` by site and reader."""
     readers = ((floats.get(member.client, {}), member.entries) for member in members)
     return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)
