@@ -71,7 +71,7 @@ def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__n
 
 def kernel_of(strategy, X):
     """Return the kernel between rows and the training rows that a method is exact for: of all columns, or summed."""
-    kernel, Y = getattr(strategy, "kernel", Linear()), TABLE[COMMON_ROWS]
+    kernel, Y = strategy.kernel or Linear(), TABLE[COMMON_ROWS]
     if isinstance(strategy, DKPCA) or kernel == Linear():
         return kernel.gram(X, Y)
     return sum(kernel.gram(X[:, columns], Y[:, columns]) for columns in COLUMNS)
