@@ -89,18 +89,18 @@ Carried = tuple[Path, list[Run]]
 Array = npt.NDArray[Any]
 
 
-def experiment(folder: Path, *overrides: str) -> Experiment:
+def experiment(folder, *overrides):
     path = folder / "tiny.toml"
     path.write_text(TINY, encoding="utf-8")
     table, text = read_table(path, [*KERNEL, *overrides])
     return Experiment.from_table(table, "tiny.toml", text)
 
 
-def carry_out(folder: Path, *overrides: str, **options: Any) -> list[Run]:
+def carry_out(folder, *overrides, **options):
     return run_experiment(experiment(folder.parent, *overrides), folder, **options).rows
 
 
-def refusal(tmp_path: Path, *overrides: str) -> str:
+def refusal(tmp_path, *overrides):
     """Return the one sentence with which an experiment ends that must not begin."""
     with pytest.raises(InputError) as caught:
         carry_out(tmp_path / "out", *overrides)
@@ -108,7 +108,7 @@ def refusal(tmp_path: Path, *overrides: str) -> str:
     return str(caught.value)
 
 
-def parts(seed: int) -> tuple[list[Array], list[Array]]:
+def parts(seed):
     """Return the clients' rows and their classes."""
     X, y = load_iris(return_X_y=True)
     spec = PartitionSpec(kind="horizontal", method="sizes", sizes=SIZES, shuffle=True)
@@ -116,25 +116,25 @@ def parts(seed: int) -> tuple[list[Array], list[Array]]:
     return [scale(X)[index] for index in indices], [y[index] for index in indices]
 
 
-def indices_of(labels: Array, classes: Array) -> dict[str, float]:
+def indices_of(labels, classes):
     return {
         "nmi": normalized_mutual_info_score(classes, labels),
         "ari": adjusted_rand_score(classes, labels),
     }
 
 
-def told(row: Run, names: tuple[str, ...] = ("nmi", "ari")) -> dict[str, float | None]:
+def told(row, names=("nmi", "ari")):
     return {name: row.metrics[name] for name in names}
 
 
-def best_approximation(X: Array) -> Array:
+def best_approximation(X):
     values, vectors = np.linalg.eigh(rbf_kernel(X, gamma=GAMMA))
     leading: Array = (vectors[:, -K:] * values[-K:]) @ vectors[:, -K:].T
     return leading
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Carried:
+def whole(tmp_path_factory):
     """Carry the experiment out once for all tests that only look."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     return folder, carry_out(folder)
@@ -143,7 +143,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Carried:
 # agreement with the data set's classes
 
 
-def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole: Carried) -> None:
+def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
     for row in (row for row in rows if row.kind == "strategy"):
@@ -155,7 +155,7 @@ def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole
         assert row.metrics["nmi"] != pytest.approx(indices_of(labels, load_iris().target)["nmi"], rel=1e-3)
 
 
-def test_a_baselines_indices_are_those_of_what_its_model_says(whole: Carried) -> None:
+def test_a_baselines_indices_are_those_of_what_its_model_says(whole):
     folder, rows = whole
     for row in (row for row in rows if row.kind == "baseline"):
         shards, classes = parts(row.seed)
@@ -173,7 +173,7 @@ def test_a_baselines_indices_are_those_of_what_its_model_says(whole: Carried) ->
         assert told(row) == pytest.approx(expected, rel=1e-12), row.id
 
 
-def test_landmarks_are_drawn_anew_for_every_seed(tmp_path: Path) -> None:
+def test_landmarks_are_drawn_anew_for_every_seed(tmp_path):
     folder = tmp_path / "out"
     rows = carry_out(folder, "strategy=[]", "partition.seed=0")
     drawn = {row.seed: KernelKMeans.load(folder / str(row.model)) for row in rows if row.name == "sampled"}
@@ -188,7 +188,7 @@ def test_landmarks_are_drawn_anew_for_every_seed(tmp_path: Path) -> None:
 # errors against the central answer
 
 
-def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole: Carried) -> None:
+def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole):
     folder, rows = whole
     for row in (row for row in rows if row.kind == "strategy"):
         X = np.vstack(parts(row.seed)[0])
@@ -204,7 +204,7 @@ def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole: Car
             assert len(set(expected)) == T[row.name]
 
 
-def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(whole: Carried) -> None:
+def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(whole):
     folder, rows = whole
     for row in (row for row in rows if row.name != "isolated"):
         X = np.vstack(parts(row.seed)[0])
@@ -219,7 +219,7 @@ def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(
         assert (row.metrics["recover_error"] > 1e-9) == (row.name != "central")  # type: ignore[operator]
 
 
-def test_without_a_reference_only_what_needs_one_is_missing(whole: Carried, tmp_path: Path) -> None:
+def test_without_a_reference_only_what_needs_one_is_missing(whole, tmp_path):
     rows = carry_out(tmp_path / "out", "report.reference=false", "seeds=[0]")
     for row, other in zip(rows, whole[1], strict=False):
         needing = () if row.name == "central" else ("recover_error", "nmi_central")  # which is a reference itself
@@ -233,7 +233,7 @@ def test_without_a_reference_only_what_needs_one_is_missing(whole: Carried, tmp_
 # costs
 
 
-def test_figures_per_iteration_follow_from_the_history(whole: Carried) -> None:
+def test_figures_per_iteration_follow_from_the_history(whole):
     for row in whole[1]:
         rounds = [round_ for round_ in row.history if "t" in round_.values]
         names = {"floats_up_per_iteration", "lanczos_iterations"}
@@ -252,7 +252,7 @@ def test_figures_per_iteration_follow_from_the_history(whole: Carried) -> None:
             assert row.metrics["lanczos_iterations"] == pytest.approx(len(rounds) / T["lanczos"], rel=1e-12)
 
 
-def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path: Path) -> None:
+def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path):
     some = ("seeds=[0]", "baseline=[]", "data.rows=40", "partition.sizes=[25, 15]", "strategy.lanczos.cem=false")
     (row,) = [row for row in carry_out(tmp_path / "out", *some) if row.name == "lanczos"]
     rounds = [round_ for round_ in row.history if "t" in round_.values]
@@ -261,13 +261,13 @@ def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path: Path) -> Non
     assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(rounds) / 2 * per_pair / T["lanczos"], rel=1e-12)
 
 
-def test_a_baseline_moves_all_rows_or_none(whole: Carried) -> None:
+def test_a_baseline_moves_all_rows_or_none(whole):
     for row in (row for row in whole[1] if row.kind == "baseline"):
         assert (row.floats_up, row.floats_down, row.rounds) == (0 if row.name == "isolated" else N * d, 0, 0)
         assert (row.engine, row.clients) == ("none", len(SIZES))
 
 
-def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(whole: Carried) -> None:
+def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(whole):
     for row in whole[1]:
         seconds = row.metrics["parallel_seconds"]
         assert seconds is not None
@@ -299,7 +299,7 @@ TABLE, THREE = RNG.standard_normal((60, 4)), np.repeat([0, 1, 2], 20)
     ],
     ids=str,
 )
-def test_only_data_with_labels_have_indices(folder: Path, there: bool, overrides: list[str]) -> None:
+def test_only_data_with_labels_have_indices(folder, there, overrides):
     """Other metrics they have in any case."""
     labels = {
         "none": {},
@@ -338,13 +338,13 @@ def test_only_data_with_labels_have_indices(folder: Path, there: bool, overrides
         ('baseline.central.kernel={type="linear"}', "baseline 'central': "),
     ],
 )
-def test_a_baseline_that_cannot_be_is_refused(tmp_path: Path, override: str, says: str) -> None:
+def test_a_baseline_that_cannot_be_is_refused(tmp_path, override, says):
     message = refusal(tmp_path, override)
     assert message.startswith(f"tiny.toml: baseline '{override.split('.')[1]}': ")
     assert says in message
 
 
-def test_limits_of_the_baselines_are_themselves_allowed(tmp_path: Path) -> None:
+def test_limits_of_the_baselines_are_themselves_allowed(tmp_path):
     landmarks = ("sampled.n_landmarks=150", "sampled.n_landmarks=3")
     for most in (*landmarks, "isolated.n_components=30", "central.n_clusters=30"):
         assert plan(experiment(tmp_path, f"baseline.{most}"))
@@ -358,10 +358,10 @@ class Shrunk(Rival[KernelPCA]):
 
     by: float = 2.0
 
-    def check(self, strategy: VFedPCA, rows: int) -> None:
+    def check(self, strategy, rows):
         check_at_most("n_components", strategy.n_components, rows)
 
-    def find(self, strategy: VFedPCA, shards: Any, seed: int) -> KernelPCA:
+    def find(self, strategy, shards, seed):
         exact = strategy.central(shards)
         return KernelPCA(exact.eigenvalues_ / self.by, exact.eigenvectors_, exact.kernel)
 
@@ -369,14 +369,14 @@ class Shrunk(Rival[KernelPCA]):
 class Mine(VFedPCA):
     rivals: ClassVar = (Shrunk,)
 
-    def alone(self, shard: Array) -> KernelPCA:
+    def alone(self, shard):
         return self.central([3 * shard])
 
-    def judge(self, result: Any, shards: Any, reference: Any = None) -> dict[str, float]:
+    def judge(self, result, shards, reference=None):
         return super().judge(result, shards, reference) | {"largest": result.model.eigenvalues_[0]}
 
 
-def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say() -> None:
+def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say():
     """So that a new pair needs no line in the baselines."""
     name, parameters = f"{__name__}:Mine", {"n_components": 2}
     X = scale(load_iris().data)
@@ -402,7 +402,7 @@ def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say() -> None:
         Baseline(f"pooled {name}", parameters)
 
 
-def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -> None:
+def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path):
     X = scale(load_iris().data)
     shards = np.split(X, np.cumsum(SIZES)[:-1])
     squares = np.linalg.svd(X, compute_uv=False) ** 2
@@ -431,7 +431,7 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -
     assert errors["isolated"] > errors["central"]
 
 
-def test_a_networks_central_baseline_is_what_its_nodes_are_compared_with() -> None:
+def test_a_networks_central_baseline_is_what_its_nodes_are_compared_with():
     shards, kernel = np.split(scale(load_iris().data), 3), {"type": "rbf", "gamma": 0.1}
     central, isolated = (Baseline(f"{place} network KPCA", {"kernel": kernel}) for place in ("central", "isolated"))
     done = central.run(shards, None)
@@ -444,7 +444,7 @@ def test_a_networks_central_baseline_is_what_its_nodes_are_compared_with() -> No
     assert isolated.run(shards, done.model).metrics["similarity"] < 0.999
 
 
-def test_a_method_must_be_a_baseline() -> None:
+def test_a_method_must_be_a_baseline():
     with pytest.raises(InputError, match=r"^method = 'CK', but must be one of .*central KPCA, .*Nystroem kernel"):
         Baseline("CK", {})
     assert [name for name in baselines() if name.startswith("Nystroem")] == ["Nystroem kernel k-means"]

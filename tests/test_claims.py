@@ -8,7 +8,6 @@ import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
 
 from experiments.claims import Claim, Verdict
-from experiments.results import Run
 
 HOLDS, NOISE, FAILS, UNTESTABLE = Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE
 
@@ -16,7 +15,7 @@ HOLDS, NOISE, FAILS, UNTESTABLE = Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, V
 # figures of whole runs
 
 
-def test_a_value_is_a_mean_over_seeds_and_its_limits_are_allowed() -> None:
+def test_a_value_is_a_mean_over_seeds_and_its_limits_are_allowed():
     runs = measured("A", [0.1, 0.2, 0.6])  # mean 0.3; deviations -0.2, -0.1, 0.3: std sqrt(0.14 / 2), error 0.153
     claim = {"check": "value", "metric": "error", "of": "A"}
     for limits, verdict in (
@@ -38,7 +37,7 @@ def test_a_value_is_a_mean_over_seeds_and_its_limits_are_allowed() -> None:
     assert both.numbers == "0.1 against at least 0.05 and at most 0.2 (1 seed)"
 
 
-def test_equal_numbers_have_no_noise_and_limits_are_allowed() -> None:
+def test_equal_numbers_have_no_noise_and_limits_are_allowed():
     claim = {"check": "value", "metric": "error", "of": "A"}
     for seeds in (1, 3, 7):  # the mean of three or seven 0.1 rounds to another number
         verdict = judged(measured("A", [0.1] * seeds), **claim, at_most=0.1, at_least=0.1)
@@ -47,7 +46,7 @@ def test_equal_numbers_have_no_noise_and_limits_are_allowed() -> None:
         assert judged(measured("A", [0.1] * seeds), **claim, at_most=0.0999).verdict is FAILS
 
 
-def test_a_judgement_has_its_numbers_apart() -> None:
+def test_a_judgement_has_its_numbers_apart():
     runs = [*swept("A", {2: 1.0, 5: 3.0}), *swept("B", {2: 1.0, 5: 2.0})]
     verdict = judged(runs, check="ratio", metric="error", of="A", to="B", at_most=1.2)
     assert verdict == Claim(
@@ -65,7 +64,7 @@ def test_a_judgement_has_its_numbers_apart() -> None:
     )
 
 
-def test_an_identity_is_one_where_it_holds_and_what_is_untestable_is_decided_by_no_number() -> None:
+def test_an_identity_is_one_where_it_holds_and_what_is_untestable_is_decided_by_no_number():
     claim = {"check": "value", "metric": "error", "of": "A", "at_most": 0.2, "why": "It follows."}
     for error, kind, verdict in (
         (0.1, "identity", Verdict.IDENTITY),
@@ -79,7 +78,7 @@ def test_an_identity_is_one_where_it_holds_and_what_is_untestable_is_decided_by_
     assert judged([], **claim, kind="identity").verdict is UNTESTABLE
 
 
-def test_a_ratio_and_a_difference_are_taken_seed_by_seed() -> None:
+def test_a_ratio_and_a_difference_are_taken_seed_by_seed():
     runs = [*measured("A", [1.0, 6.0]), *measured("B", [2.0, 3.0])]
     # 1/2 and 6/3: mean 1.25 (the ratio of the means would be 1.4), 0.75 from either; 1 - 2 and 6 - 3: mean 1
     claim = {"metric": "error", "of": "A", "to": "B"}
@@ -90,7 +89,7 @@ def test_a_ratio_and_a_difference_are_taken_seed_by_seed() -> None:
     assert judged(list(reversed(runs)), check="ratio", at_most=1.25, **claim) == ratio
 
 
-def test_a_ratio_of_costs() -> None:
+def test_a_ratio_of_costs():
     costs = {"floats_up": 50, "floats_down": 40, "bytes_up": 30, "bytes_down": 20, "rounds": 70, "seconds": 5.0}
     runs = [a_run("A", **costs), a_run("B", **dict.fromkeys(costs, 10))]
     for metric, cost in costs.items():
@@ -98,7 +97,7 @@ def test_a_ratio_of_costs() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(1.0, 0.0), (0.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
-def test_what_is_not_a_finite_number_holds_no_claim(ours: float, theirs: float) -> None:
+def test_what_is_not_a_finite_number_holds_no_claim(ours, theirs):
     runs = [*measured("A", [ours]), *measured("B", [theirs])]
     for limits in ({"at_most": 1e300}, {"at_least": -1e300}):
         claim = judged(runs, check="ratio", metric="error", of="A", to="B", **limits)
@@ -106,7 +105,7 @@ def test_what_is_not_a_finite_number_holds_no_claim(ours: float, theirs: float) 
         assert claim.numbers.startswith("no finite number against")
 
 
-def test_numbers_have_the_digits_that_show_their_side_of_the_limit() -> None:
+def test_numbers_have_the_digits_that_show_their_side_of_the_limit():
     counted = judged([a_run("A", floats_up=1234567)], check="value", metric="floats_up", of="A", at_most=1234568)
     assert (counted.verdict, counted.numbers) == (HOLDS, "1234567 against at most 1234568 (1 seed)")
     claim = {"check": "value", "metric": "error", "of": "A", "at_most": 1}
@@ -118,11 +117,11 @@ def test_numbers_have_the_digits_that_show_their_side_of_the_limit() -> None:
 # settings of a sweep
 
 
-def swept(name: str, errors: dict[int, float], metric: str = "error") -> list[Run]:
+def swept(name, errors, metric="error"):
     return [run for at, error in errors.items() for run in measured(name, [error] * 2, metric, point={CLIENTS: at})]
 
 
-def test_a_claim_must_hold_at_every_setting_and_tells_the_worst() -> None:
+def test_a_claim_must_hold_at_every_setting_and_tells_the_worst():
     runs = [*swept("A", {2: 1.0, 5: 3.0, 10: 2.0}), *swept("B", {2: 1.0, 5: 2.0, 10: 4.0})]  # ratios 1, 1.5, 0.5
     claim = {"check": "ratio", "metric": "error", "of": "A", "to": "B"}
     high, low = judged(runs, **claim, at_most=1.2), judged(runs, **claim, at_least=0.4)
@@ -133,7 +132,7 @@ def test_a_claim_must_hold_at_every_setting_and_tells_the_worst() -> None:
     assert value.numbers == "4 against at most 3.9 (2 seeds; the worst is at partition.clients = 10)"
 
 
-def test_where_restricts_both_sides_or_one() -> None:
+def test_where_restricts_both_sides_or_one():
     runs = [*swept("A", {2: 1.0, 5: 3.0}), *swept("B", {2: 4.0, 5: 2.0})]
     claim = {"check": "difference", "metric": "error", "of": "A", "to": "B", "at_most": 100}
     for where, expected in (
@@ -152,7 +151,7 @@ def test_where_restricts_both_sides_or_one() -> None:
         assert judged(runs, **claim, **where).numbers == expected, where
 
 
-def test_settings_are_compared_that_have_all_else_in_common() -> None:
+def test_settings_are_compared_that_have_all_else_in_common():
     rank = "strategy.A.rank"
     errors = {(2, 1): 1.0, (2, 9): 2.0, (5, 1): 30.0, (5, 9): 40.0}
     runs = [
@@ -171,9 +170,7 @@ def test_settings_are_compared_that_have_all_else_in_common() -> None:
 
 
 @pytest.mark.parametrize(("metric", "best_of_a", "best_of_b"), [("error", 2, 5), ("nmi", 5, 10)])
-def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(
-    metric: str, best_of_a: int, best_of_b: int
-) -> None:
+def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(metric, best_of_a, best_of_b):
     of_a, of_b = {2: 0.1, 5: 0.4, 10: 0.2}, {2: 0.5, 5: 0.3, 10: 0.8}
     runs = [*swept("A", of_a, metric), *swept("B", of_b, metric)]
     expected = of_a[best_of_a] - of_b[best_of_b]
@@ -187,7 +184,7 @@ def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(
     assert value.numbers == f"{of_a[best_of_a]} against at most 1 (2 seeds; best at partition.clients = {best_of_a})"
 
 
-def test_the_worst_is_first_by_verdict_and_then_by_its_distance_from_the_limit() -> None:
+def test_the_worst_is_first_by_verdict_and_then_by_its_distance_from_the_limit():
     """Inside but noisy is worse than near and sure, outside within noise better than nearer and surely outside."""
     errors = {2: [0.99, 0.99], 5: [0.0, 1.6], 10: [0.6, 1.2], 20: [0.1, 2.1]}  # distances .01, .2, .1, -.1
     claim = {"check": "value", "metric": "error", "of": "A", "at_most": 1}
@@ -204,7 +201,7 @@ def test_the_worst_is_first_by_verdict_and_then_by_its_distance_from_the_limit()
 
 
 @pytest.mark.parametrize("power", [-2.0, -1.0, -0.5, 0.0])
-def test_the_rate_of_a_power_is_its_exponent(power: float) -> None:
+def test_the_rate_of_a_power_is_its_exponent(power):
     runs = curved("A", [3 * t**power for t in range(1, 9)], [5 * t**power for t in range(1, 9)])
     claim = {"check": "rate", "value": "recover_error", "of": ["A"]}
     assert judged(runs, **claim, at_most=power + 1e-9).verdict is HOLDS
@@ -214,7 +211,7 @@ def test_the_rate_of_a_power_is_its_exponent(power: float) -> None:
     assert verdict.numbers.endswith(f"(2 seeds; t · recover_error is at most {highest:.3g})")
 
 
-def test_a_rate_is_the_mean_of_the_seeds_slopes_from_a_first_iteration_on() -> None:
+def test_a_rate_is_the_mean_of_the_seeds_slopes_from_a_first_iteration_on():
     runs = curved("A", [9.0, 9.0, 4.0, 4.0], [9.0, 9.0, 4.0, 2.0])
     steep = math.log(2 / 4) / math.log(4 / 3)  # two points: slopes 0 and -2.41
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "from": 3}
@@ -228,7 +225,7 @@ def test_a_rate_is_the_mean_of_the_seeds_slopes_from_a_first_iteration_on() -> N
     assert judged(runs, **{**claim, "from": 1}, at_most=2).value > steep / 2
 
 
-def test_a_rate_must_hold_for_every_method_and_setting() -> None:
+def test_a_rate_must_hold_for_every_method_and_setting():
     runs = [
         run
         for name, clients, power in (("A", 2, -2), ("A", 5, -1), ("B", 2, -3), ("B", 5, -0.5))
@@ -244,7 +241,7 @@ def test_a_rate_must_hold_for_every_method_and_setting() -> None:
     assert judged(runs, **claim, of=["A", "B"], where={CLIENTS: 2}).verdict is HOLDS
 
 
-def test_iterations_without_an_error_have_no_logarithm_and_do_not_count() -> None:
+def test_iterations_without_an_error_have_no_logarithm_and_do_not_count():
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "at_most": -1}
     assert judged(curved("A", [1.0, 0.25, 0.0]), **claim).numbers.startswith("slope -2 against")
     verdict = judged(curved("A", [1.0, 0.0, 0.0]), **claim)
@@ -253,7 +250,7 @@ def test_iterations_without_an_error_have_no_logarithm_and_do_not_count() -> Non
     assert judged(curved("A", [1.0, math.nan, 0.1]), **claim).verdict is FAILS
 
 
-def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_iteration() -> None:
+def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_iteration():
     runs = [*curved("A", [10.0, 8.0, 0.0], [10.0, 5.0, 1.0]), *curved("B", [10.0, 10.0, 0.0], [9.0, 5.0])]
     # 0, 2 / 10, nothing of 0; 1 / 10, 0; B's second seed has no third iteration
     claim = {"check": "overlap", "value": "recover_error"}
@@ -266,13 +263,13 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
     assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).verdict is FAILS
 
 
-def test_curves_below_0_are_as_far_apart_as_their_mirror_images() -> None:
+def test_curves_below_0_are_as_far_apart_as_their_mirror_images():
     runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]  # by half of |-2|, not all of -1
     verdict = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
     assert (verdict.verdict, verdict.numbers) == (HOLDS, "apart by 0.5 against at most 0.5 (1 seed)")
 
 
-def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
+def test_a_value_is_bounded_at_every_iteration_of_every_seed():
     runs = [*curved("A", [3, 4, 5], [3, 7, 2], value="rank"), *curved("B", [1, 1, 1], [6, 6, 6], value="rank")]
     claim = {"check": "bounded", "value": "rank", "of": ["A", "B"]}
     assert judged(runs, **claim, at_most=7).verdict is HOLDS
@@ -283,13 +280,13 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
     assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).verdict is HOLDS
 
 
-def test_a_value_rises_by_its_largest_step_upwards() -> None:
+def test_a_value_rises_by_its_largest_step_upwards():
     claim = {"check": "rise", "value": "gain", "of": ["A"], "at_most": -0.5}
     verdict = judged(curved("A", [-2.0, -4.0], [-4.0, -3.0], value="gain"), **claim)
     assert verdict.numbers == "rises by 0.25 against at most -0.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
 
 
-def test_floats_of_an_iteration_are_the_sum_over_its_rounds() -> None:
+def test_floats_of_an_iteration_are_the_sum_over_its_rounds():
     claim = {"check": "bounded", "value": "floats_up", "of": ["A"], "at_least": 20, "at_most": 20}
     assert judged(curved("A", [1.0, 1.0]), **claim).verdict is HOLDS, "two rounds of 10"
 
@@ -309,7 +306,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("check", CLAIMS)
-def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
+def test_no_claim_holds_before_all_its_runs_are_there(check):
     due: list[tuple[dict[str, Any], int]] = [({CLIENTS: clients}, seed) for clients in (2, 5) for seed in (0, 1)]
     runs = {
         (name, point[CLIENTS], seed): a_run(
@@ -333,7 +330,7 @@ def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
 
 
 @pytest.mark.parametrize("check", CLAIMS)
-def test_what_no_run_tells_cannot_be_checked(check: str) -> None:
+def test_what_no_run_tells_cannot_be_checked(check):
     silent = [*measured("A", [None]), *measured("B", [1.0])]
     verdict = judged(silent, check=check, **CLAIMS[check])
     assert verdict.verdict is UNTESTABLE
@@ -342,7 +339,7 @@ def test_what_no_run_tells_cannot_be_checked(check: str) -> None:
     )
 
 
-def test_curves_without_an_iteration_in_common_cannot_be_compared() -> None:
+def test_curves_without_an_iteration_in_common_cannot_be_compared():
     a, (b,) = curved("A", [1.0]), curved("B", [1.0, 1.0])
     later = [b.model_copy(update={"history": b.history[2:]})]
     verdict = judged([*a, *later], check="overlap", value="recover_error", of=["A", "B"], within=1)

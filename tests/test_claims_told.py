@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
@@ -11,21 +10,11 @@ from experiments import cli
 TINY = """
 name = "tiny"
 seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "one round"
-method = "DKPCA"
-n_components = 2
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
-[report]
-plots = false
-metric = "distance"
+data.name = "iris"
+partition.clients = 2
+strategy = [{ name = "one round", method = "DKPCA", n_components = 2 }]
+baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
+report = { plots = false, metric = "distance" }
 [[claim]]
 text = "One round is [red] enough."
 check = "value"
@@ -49,9 +38,7 @@ at_most = -0.8
 """
 
 
-def test_claims_are_told_below_the_table_and_on_the_page_and_wait_for_all_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claims_are_told_below_the_table_and_on_the_page_and_wait_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(TINY, encoding="utf-8")
     ran = CliRunner().invoke(cli.app, ["run", "tiny.toml"])

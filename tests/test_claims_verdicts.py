@@ -11,23 +11,23 @@ from experiments.claims import Verdict
 from experiments.results import Run, by_iteration
 
 
-def errors_of(*errors: float) -> list[Run]:
+def errors_of(*errors):
     """Make a run of A with each error, and of B with 1 for each seed."""
     return [*measured("A", list(errors)), *measured("B", [1.0] * len(errors))]
 
 
-def falling(*powers: float) -> list[Run]:
+def falling(*powers):
     """Make a run of A for each power, whose error falls as t to that power."""
     return curved("A", *([t**power for t in range(1, 6)] for power in powers))
 
 
-def spreading(*powers: float) -> list[Run]:
+def spreading(*powers):
     """Make runs of A whose deviations from 10 at t are 1, -1, 0, ... times t to these powers."""
     signs = (1, -1, 0)
     return curved("A", *([10 + s * t**power for t in range(1, 6)] for s, power in zip(signs, powers, strict=True)))
 
 
-def along(*values: float) -> list[Run]:
+def along(*values):
     """Make two runs of A with a value of 1, the last with these at its last iterations, and two of B with 1 only."""
     last = [*([1.0] * (4 - len(values))), *values]
     return [*curved("A", [1.0] * 4, last), *curved("B", [1.0] * 4, [1.0] * 4)]
@@ -36,7 +36,7 @@ def along(*values: float) -> list[Run]:
 POINTS = "strategy.A.points"
 
 
-def at_costs(*errors: float) -> list[Run]:
+def at_costs(*errors):
     """Make runs of A at 200 and 800 floats, with half B's error and with this share of it for each seed.
 
     The curve of B is a line on logarithmic axes, so that at 200 and 800 floats it is 0.32 and 0.08 wherever its points
@@ -54,7 +54,7 @@ def at_costs(*errors: float) -> list[Run]:
     return runs
 
 
-def passing(*shares: float) -> list[Run]:
+def passing(*shares):
     """Make runs of A with this hundredth of B's error at t = 4, and as large as it before and after."""
     runs = curved("A", *([1.0, 1.0, 1.0, share / 100, 1.0] for share in shares))
     return [*runs, *measured("B", [1.0] * len(shares), "recover_error")]
@@ -158,12 +158,12 @@ KINDS = {
 @pytest.mark.parametrize(
     ("check", "verdict"), [(check, verdict) for check, (_, rows) in CHECKS.items() for verdict in rows]
 )
-def test_each_check_has_the_verdict_that_its_rows_are_doctored_for(check: str, verdict: Verdict) -> None:
+def test_each_check_has_the_verdict_that_its_rows_are_doctored_for(check, verdict):
     claim, rows = CHECKS[check]
     assert judged(rows[verdict], check=KINDS.get(check, check), **claim).verdict is verdict
 
 
-def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed() -> None:
+def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed():
     claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
     worst = judged(at_costs(0.7, 0.8, 1.2), **claim)
     assert worst.value == pytest.approx(0.9)
@@ -178,7 +178,7 @@ def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed() -> None:
     assert both.value == pytest.approx(0.08 * 0.5)
 
 
-def test_several_methods_make_a_curve_too() -> None:
+def test_several_methods_make_a_curve_too():
     """The points of B as methods of one point each, those of A as two."""
     runs = [
         run.model_copy(update={"name": f"{run.name}{run.point[POINTS]}", "point": {}})
@@ -195,7 +195,7 @@ def test_several_methods_make_a_curve_too() -> None:
     )
 
 
-def test_what_is_equal_may_be_a_sum() -> None:
+def test_what_is_equal_may_be_a_sum():
     """With what A and B download, 5 and 0, A's points are at 205 and 805 floats of B's curve 64 / floats."""
     runs = [run.model_copy(update={"floats_down": 5 if run.name == "A" else 0}) for run in at_costs(1.0)]
     claim = CHECKS["at equal cost"][0] | {"check": "ratio", "at": ["floats_up", "floats_down"]}
@@ -204,14 +204,14 @@ def test_what_is_equal_may_be_a_sum() -> None:
     assert worst.numbers.startswith("at equal floats_up + floats_down 1.01 against")
 
 
-def test_equal_errors_tell_what_each_method_takes_for_them() -> None:
+def test_equal_errors_tell_what_each_method_takes_for_them():
     """A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400."""
     claim = {"check": "ratio", "metric": "floats_up", "of": "A", "to": "B", "at": "error", "along": [POINTS]}
     verdict = judged(at_costs(0.1), **claim, at_most=0.5001)  # A's last error, .008, is beyond B's smallest, .04
     assert (verdict.verdict, verdict.value) == (Verdict.HOLDS, pytest.approx(0.5))
 
 
-def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing() -> None:
+def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
     claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
     apart = [run for run in at_costs(0.5, 0.5) if run.name == "B" or run.floats_up == 2]
     due = [({POINTS: point}, seed) for point in (1,) for seed in (0, 1)]
@@ -222,20 +222,20 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing() -> None:
     assert judged(zero, **claim).numbers.startswith("at equal floats_up no finite number against")
 
 
-def test_an_iteration_that_a_run_does_not_come_to_decides_nothing() -> None:
+def test_an_iteration_that_a_run_does_not_come_to_decides_nothing():
     claim = CHECKS["at an iteration"][0] | {"check": "ratio", "iteration": 6}
     verdict = judged(passing(0.5), **claim)
     assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' tells recover_error at t = 6")
 
 
-def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes() -> None:
+def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes():
     claim = {**CHECKS["deviation"][0], "check": "rate"}
     exact = judged(spreading(-2, -2, -2), **claim)  # any two of the curves are as far apart as t^-2
     assert (exact.value, exact.standard_error) == (pytest.approx(-2), pytest.approx(0, abs=1e-9))
     runs = spreading(-1.3, -0.9, -0.9)
     curves = [by_iteration(run, "recover_error") for run in runs]
 
-    def slope(chosen: list[dict[int, float]]) -> float:
+    def slope(chosen):
         std = [np.std([curve[t] for curve in chosen], ddof=1) for t in range(1, 6)]
         return float(np.polyfit(np.log(range(1, 6)), np.log(std), 1)[0])
 
@@ -247,7 +247,7 @@ def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes
     assert (two.verdict, two.numbers[:32]) == (Verdict.UNTESTABLE, "'A' has fewer than three seeds, ")
 
 
-def test_curves_are_apart_for_each_setting_of_what_makes_none() -> None:
+def test_curves_are_apart_for_each_setting_of_what_makes_none():
     """With 5 clients A is at twice its errors with 2: each is compared with its own curve, and the worst decides."""
     runs = [
         run.model_copy(update={"point": run.point | {CLIENTS: clients}, "metrics": {"error": error}})

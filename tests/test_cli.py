@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,11 +12,10 @@ import command_options
 import numpy as np
 import pytest
 from cases import PAIRS
-from click.testing import Result
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
+from clients.dkpca import DKPCAClient
 from experiments import cli
 from experiments.baselines import baselines
 from experiments.commands import console, result_summary
@@ -29,7 +27,6 @@ from fedkernel.ground import ProtocolError
 from fedkernel.models import METRICS
 from fedkernel.numerics import KERNELS
 from fedkernel.numerics.widths import WIDTHS
-from fedkernel.wire import Job
 
 TINY = """
 name = "tiny"
@@ -53,7 +50,7 @@ OF_SITES = TINY.replace('[data]\nname = "iris"\n[partition]\nclients = 2', SITES
 
 
 @pytest.fixture(autouse=True)
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path, monkeypatch):
     """An empty folder with two configurations and some bad data, which is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDKERNEL_DATA", raising=False)
@@ -68,11 +65,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*arguments: str, **environment: str) -> Result:
+def call(*arguments, **environment):
     return CliRunner().invoke(cli.app, arguments, env=environment)
 
 
-def failure(*arguments: str, code: int) -> str:
+def failure(*arguments, code):
     """Return the one line on standard error with which the command must end."""
     before = sorted(Path().rglob("*"))
     done = call(*arguments)
@@ -103,13 +100,13 @@ def failure(*arguments: str, code: int) -> str:
         (["lonely.toml"], "lonely.toml: there is no file /"),  # the absolute path
     ],
 )
-def test_bad_input_is_one_line_and_leaves_no_trace(arguments: list[str], says: str) -> None:
+def test_bad_input_is_one_line_and_leaves_no_trace(arguments, says):
     message = failure("run", *arguments, code=2)
     assert message.startswith("error: ")
     assert says in message
 
 
-def test_there_must_be_something_to_report() -> None:
+def test_there_must_be_something_to_report():
     for folder in ("none", "."):
         assert "holds no finished runs of an experiment (runs.jsonl)" in failure("report", folder, code=2)
     assert call("run", "tiny.toml", "--out", "out").exit_code == 0
@@ -120,11 +117,11 @@ def test_there_must_be_something_to_report() -> None:
 # a run fails: exit code 1, one cause
 
 
-def break_down(self: DKPCAClient, ask: FindLocalEigenpairs) -> LocalSpectrum:
+def break_down(self, ask):
     raise RuntimeError(f"a patient's value is {self.X[0, 0]}")
 
 
-def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch):
     monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", break_down)
     done = call("run", "tiny.toml")
     assert done.exit_code == 1
@@ -146,8 +143,8 @@ def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: py
     assert debugged.splitlines()[-1].startswith("error: 1 of 2 runs has failed: run DKPCA-of-red-iris__seed=0: ")
 
 
-def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    def defect(*_: object) -> None:
+def test_a_defect_says_so_and_where_to_look(monkeypatch):
+    def defect(*_):
         raise ZeroDivisionError("by\nzero")
 
     monkeypatch.setattr(result_summary, "console_table", defect)
@@ -159,8 +156,8 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> 
     assert shown.stderr.splitlines()[-1] == f"{beginning})"
 
 
-def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+def test_what_the_system_refuses_is_no_defect(monkeypatch):
+    def full(*_):
         raise OSError(28, "No space left on device", "runs.jsonl")
 
     monkeypatch.setattr(execution, "append_run", full)
@@ -170,7 +167,7 @@ def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -
 # what goes well
 
 
-def test_a_run_prints_its_table_and_where_the_report_is() -> None:
+def test_a_run_prints_its_table_and_where_the_report_is():
     done = call("run", "tiny.toml", "--out", "[red]")
     assert (done.exit_code, done.stderr) == (0, "")
     rows = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines() if line.strip()]
@@ -181,14 +178,14 @@ def test_a_run_prints_its_table_and_where_the_report_is() -> None:
     assert Path("[red]", "report.html").exists()
 
 
-def test_the_default_folder_is_named_by_the_experiment_and_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_named_by_the_experiment_and_the_engine(monkeypatch):
     assert call("run", "tiny.toml").stdout.endswith("Report: runs/tiny/report.html\n")
     monkeypatch.setattr(execution, "ENGINES", {"ray": ENGINES["local"]})
     assert call("run", "tiny.toml", "--engine", "ray").stdout.endswith("Report: runs/tiny-ray/report.html\n")
     assert {row.engine for row in read_runs("runs/tiny-ray/runs.jsonl")} == {"ray", "none"}
 
 
-def test_report_prints_the_same_table_and_writes_the_same_page() -> None:
+def test_report_prints_the_same_table_and_writes_the_same_page():
     swept = ["--set", "sweep.partition.clients=[2, 4]", "--set", "title=Swept", "--set", "report.plots=true"]
     ran = call("run", "tiny.toml", *swept)
     page, figures = Path("runs/tiny/report.html"), sorted(Path("runs/tiny/plots").iterdir())
@@ -210,10 +207,8 @@ INTERRUPTED = "interrupted; the same command (without --restart) goes on where i
 @pytest.mark.parametrize(
     ("error", "code", "text"), [(ProtocolError("client 1 is gone"), 1, GONE), (KeyboardInterrupt(), 130, INTERRUPTED)]
 )
-def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
-) -> None:
-    def ending(job: Job) -> Iterator[str]:
+def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on(monkeypatch, error, code, text):
+    def ending(job):
         yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
         raise error
 
@@ -243,9 +238,7 @@ def test_what_is_finished_before_an_end_is_reported_and_the_same_command_goes_on
         ("engines", list(ENGINES)),
     ],
 )
-def test_list_prints_every_entry_of_the_registry_on_a_line(
-    kind: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_prints_every_entry_of_the_registry_on_a_line(kind, names, tmp_path, monkeypatch):
     """In a pipe; in 80 columns lines are broken between words, and nothing is cut."""
     np.savez(tmp_path / "a_set_of_our_own.npz", X=np.zeros((4, 7)))
     monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
@@ -266,13 +259,13 @@ def test_list_prints_every_entry_of_the_registry_on_a_line(
     assert [line.split()[0] for line in starts] == [line.split()[0] for line in done.stdout.splitlines()]
 
 
-def test_every_metric_of_a_row_is_explained_by_list() -> None:
+def test_every_metric_of_a_row_is_explained_by_list():
     assert call("run", "tiny.toml", "--set", "baseline.*.method=isolated PCA").exit_code == 0
     measured = {name for row in read_runs("runs/tiny/runs.jsonl") for name in row.metrics}
     assert {"error", "worst_error", "bound"} <= measured <= set(METRICS)
 
 
-def test_no_command_waits_for_what_it_does_not_need() -> None:
+def test_no_command_waits_for_what_it_does_not_need():
     """Neither the version, the list of commands nor a command's own help waits for a library of the work itself.
 
     And small commands wait for the small ones among these.
@@ -309,7 +302,7 @@ for command in ("check table.csv --id id", "list engines", "list datasets", "lis
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
+def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
     done = call("--help")
     assert done.exit_code == 0
     commands = list(cli.COMMANDS)
@@ -322,7 +315,7 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 
-def test_the_page_of_commands_has_every_option_as_it_is_now() -> None:
+def test_the_page_of_commands_has_every_option_as_it_is_now():
     assert command_options.PAGE.read_text(encoding="utf-8") == command_options.page(), (
         "cd tests && python -m command_options"
     )
@@ -338,7 +331,7 @@ def test_the_page_of_commands_has_every_option_as_it_is_now() -> None:
 # as a process
 
 
-def test_the_installed_command_runs_as_in_process(workplace: Path) -> None:
+def test_the_installed_command_runs_as_in_process(workplace):
     assert call("--version").stdout == f"{version('fedkernel')}\n"
     command = [Path(sys.executable).parent / "fedkernel", "run", "tiny.toml"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}

@@ -3,49 +3,32 @@
 import io
 import math
 import re
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from claim_rows import a_run
-from click.testing import Result
 from scipy import stats
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.results import NOISE, Compared, append_run, compare_figure, difference, match, read_runs
+from experiments.results import NOISE, append_run, compare_figure, difference, match, read_runs
 
 TINY = """
 name = "tiny"
 seeds = [0, 1, 2]
-[data]
-name = "iris"
-[partition]
-clients = 2
-shuffle = true
-[[strategy]]
-name = "few"
-method = "DKPCA"
-n_components = 2
-local_components = 1
-[[strategy]]
-name = "all | of them"
-method = "DKPCA"
-n_components = 2
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
-[report]
-plots = false
+data.name = "iris"
+partition = { clients = 2, shuffle = true }
+strategy = [
+    { name = "few", method = "DKPCA", n_components = 2, local_components = 1 },
+    { name = "all | of them", method = "DKPCA", n_components = 2 },
+]
+baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
+report.plots = false
 """
 
 
-def compared(
-    a: Sequence[float | None], b: Sequence[float | None], figure: str = "error", from_seed: int = 0
-) -> Compared:
+def compared(a, b, figure="error", from_seed=0):
     """Compare a metric's values of A, by seed from 0, with those of B, by seed from another."""
     runs_a = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(a)]
     runs_b = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(b, start=from_seed)]
@@ -57,9 +40,7 @@ def compared(
 
 
 @pytest.mark.parametrize(("n", "m", "start"), [(2, 2, 0), (3, 3, 0), (9, 9, 0), (2, 2, 1), (3, 7, 1)])
-def test_it_is_the_paired_difference_of_textbooks_with_the_same_seeds_and_welchs_with_others(
-    n: int, m: int, start: int
-) -> None:
+def test_it_is_the_paired_difference_of_textbooks_with_the_same_seeds_and_welchs_with_others(n, m, start):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=n), 5 * rng.normal(size=m)
     comparison = difference(dict(enumerate(x)), dict(reversed([*enumerate(y, start)])))
@@ -71,7 +52,7 @@ def test_it_is_the_paired_difference_of_textbooks_with_the_same_seeds_and_welchs
     )
 
 
-def test_one_seed_has_no_error_and_equal_values_none_but_0() -> None:
+def test_one_seed_has_no_error_and_equal_values_none_but_0():
     assert difference({0: 1.0}, {0: 3.0}).error is difference({0: 1.0}, {1: 3.0, 2: 4.0}).error is None
     # of 0.1 three times the mean is 0.10000000000000002 and the deviation not 0
     same = dict.fromkeys(range(3), 0.1)
@@ -112,14 +93,12 @@ def test_one_seed_has_no_error_and_equal_values_none_but_0() -> None:
         ("parallel_seconds", [1.0, 1.1], [9.0, 9.1], 0, "not judged", False),
     ],
 )
-def test_verdicts(
-    figure: str, a: Sequence[float | None], b: Sequence[float | None], from_seed: int, verdict: str, differs: bool
-) -> None:
+def test_verdicts(figure, a, b, from_seed, verdict, differs):
     comparison = compared(a, b, figure, from_seed)
     assert (comparison.verdict, comparison.differs) == (verdict, differs)
 
 
-def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order() -> None:
+def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order():
     a = [a_run(name, point={"x": x, "y": 1}) for name in ("p", "q") for x in (1, 2)]
     b = [a_run(name, point={"y": 1, "x": x}) for name in ("r", "q") for x in (3, 2)]
     matched = match(a, b)
@@ -131,16 +110,16 @@ def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order() -> No
 # the command
 
 
-def call(*arguments: str | Path) -> Result:
+def call(*arguments):
     return CliRunner().invoke(cli.app, [*map(str, arguments)])
 
 
-def cells(text: str, name: str) -> list[list[str]]:
+def cells(text, name):
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines() if line.startswith(f" {name} ")]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folders(tmp_path_factory):
     """Two small experiments that have run, a and b, of which the second sends one local eigenpair more."""
     folder = tmp_path_factory.mktemp("compared")
     (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
@@ -151,7 +130,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_experiment_is_equal_to_itself(folders: Path) -> None:
+def test_an_experiment_is_equal_to_itself(folders):
     done = call("compare", folders / "a", folders / "a", "--all", "--fail")
     assert (done.exit_code, done.stderr) == (0, "")
     metrics, costs = done.stdout.split("what it took")
@@ -161,7 +140,7 @@ def test_an_experiment_is_equal_to_itself(folders: Path) -> None:
     assert costs.split()[-4:] == ["seconds", "are", "not", "judged"]  # no line about what is changed or alone
 
 
-def test_what_differs_beyond_noise_is_marked(folders: Path) -> None:
+def test_what_differs_beyond_noise_is_marked(folders):
     done = call("compare", folders / "a", folders / "b")
     assert (done.exit_code, done.stderr) == (0, "")
     error, costs = cells(done.stdout, "few")
@@ -176,14 +155,14 @@ def test_what_differs_beyond_noise_is_marked(folders: Path) -> None:
     assert done.stdout.splitlines()[-1] == "configuration, A → B: strategy.few.local_components 1 → 2"
 
 
-def test_fail_is_for_scripts(folders: Path) -> None:
+def test_fail_is_for_scripts(folders):
     done = call("compare", folders / "a", folders / "b", "--fail", "--metric", "floats_up")
     assert done.exit_code == 1
     assert done.stderr.endswith("few: floats_up\n")
     assert cells(done.stdout, "few")[0][1:] == ["302", "604", "+302", "A better"]
 
 
-def test_tables_for_documents_and_programs_stand_alone(folders: Path) -> None:
+def test_tables_for_documents_and_programs_stand_alone(folders):
     changed = "configuration, A → B: strategy.few.local_components 1 → 2\n"
     done = call("compare", folders / "a", folders / "b", "--format", "csv")
     assert (done.exit_code, done.stderr) == (0, changed)
@@ -199,7 +178,7 @@ def test_tables_for_documents_and_programs_stand_alone(folders: Path) -> None:
         assert sum(rows in line for line in done.stdout.splitlines()) >= 8  # a heading and three methods, twice
 
 
-def test_of_different_experiments_what_they_have_in_common_is_compared(folders: Path, tmp_path: Path) -> None:
+def test_of_different_experiments_what_they_have_in_common_is_compared(folders, tmp_path):
     other = ["--set", "name=other", "--set", "strategy.few.name=new", "--set", "seeds=[1, 5]"]
     assert call("run", folders / "tiny.toml", "--out", tmp_path / "c", *other).exit_code == 0
     done = call("compare", folders / "a", tmp_path / "c")
@@ -230,7 +209,7 @@ def test_of_different_experiments_what_they_have_in_common_is_compared(folders: 
         ("swept", [], "have no method at the same setting in common: few; all | of them; central against few at"),
     ],
 )
-def test_what_cannot_be_compared_is_one_sentence(folders: Path, b: str, arguments: list[str], says: str) -> None:
+def test_what_cannot_be_compared_is_one_sentence(folders, b, arguments, says):
     if b == "swept":
         sweep = ["--set", "sweep.partition.clients=[2]"]
         assert call("run", folders / "tiny.toml", "--out", folders / b, *sweep).exit_code == 0

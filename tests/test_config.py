@@ -19,7 +19,7 @@ from fedkernel.numerics.widths import median_sigma
 # reading
 
 
-def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None:
+def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path):
     path = write(tmp_path)
     read = read_config(path)
     assert (read.text, read.source) == (TINY, str(path))
@@ -30,7 +30,7 @@ def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None
     assert list(points(read_config(Path(__file__).parents[1] / "experiments" / "quickstart.toml")))
 
 
-def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path: Path) -> None:
+def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path):
     path = write(tmp_path)
     text = read_config(path, ['strategy.*.kernel={type="rbf",\ngamma=1}', "seeds=[3]"]).text
     assert "strategy.*.kernel={type=" in text
@@ -56,13 +56,13 @@ def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path: Path) -> 
         ("a=b", "a=b"),
     ],
 )
-def test_an_override_is_toml_or_else_a_plain_string(tmp_path: Path, written: str, value: Any) -> None:
+def test_an_override_is_toml_or_else_a_plain_string(tmp_path, written, value):
     set_to = table(tmp_path, f"strategy.a.it = {written}")["strategy"][0]["it"]
     assert set_to == value
     assert type(set_to) is type(value)
 
 
-def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) -> None:
+def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path):
     changed = table(
         tmp_path,
         "partition.clients=3",
@@ -95,7 +95,7 @@ def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) 
         ("name.x=1", "name.x: name is a value, with nothing inside"),
     ],
 )
-def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str, says: str) -> None:
+def test_an_override_that_leads_nowhere_is_refused(tmp_path, override, says):
     message = refusal(tmp_path, override)
     assert message.startswith("--set ")
     assert says in message
@@ -107,9 +107,7 @@ def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str
 @pytest.mark.parametrize("factor", [1, 0.2])
 @pytest.mark.parametrize("kind", ["rbf", "laplacian"])
 @pytest.mark.parametrize("rule", ["median", "mean", "dimension"])
-def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(
-    tmp_path: Path, kind: str, rule: str, factor: float
-) -> None:
+def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path, kind, rule, factor):
     X = load_iris().data
     sigma = {"median": median_sigma(X), "dimension": dimension_sigma(4)}.get(rule)
     gamma = len(X) ** 2 / (4 * (pdist(X) ** 2).sum())  # each pair twice, as the paper sums
@@ -123,7 +121,7 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(
     np.testing.assert_allclose(run.strategy.kernel.gamma, gamma, rtol=1e-12)  # type: ignore[attr-defined]
 
 
-def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None:
+def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path):
     kernel = '{type = "rbf", width = "median", factor = 0.5}'
     components = f"{{share_rows = true, n_adaptive = 7, kernel = {kernel}}}"
     method = f'{{name = "s", method = "SpectralKMeans", n_clusters = 3, components = {components}}}'
@@ -147,7 +145,7 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
         ("rbff", "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
     ],
 )
-def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: str) -> None:
+def test_a_kernel_that_cannot_be_is_refused(tmp_path, kernel, says):
     message = refusal(tmp_path, f"strategy.a.kernel={kernel}")
     assert message.startswith("tiny.toml: strategy 'a': ")
     assert says in message
@@ -192,9 +190,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("sweep.engine=['ray']", "'engine' cannot be swept, only what is inside data, partition, prepare, strategy,"),
     ],
 )
-def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
-    tmp_path: Path, override: str, says: str
-) -> None:
+def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(tmp_path, override, says):
     message = refusal(tmp_path, override)
     assert message.startswith(("tiny.toml: ", "--set "))
     assert says in message
@@ -215,11 +211,11 @@ def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
         ('name = "iris"', 'nam = "iris"', "data.nam is not a known name here (did you mean name? allowed: name, scale"),
     ],
 )
-def test_what_is_missing_or_mistyped_is_named(tmp_path: Path, right: str, wrong: str, says: str) -> None:
+def test_what_is_missing_or_mistyped_is_named(tmp_path, right, wrong, says):
     assert refusal(tmp_path, text=TINY.replace(right, wrong, 1)).startswith(f"tiny.toml: {says}")
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
     bad, binary = write(tmp_path, "name = "), tmp_path / "binary.toml"
     binary.write_bytes(b'name = "\xff"')
     deep, deeper = (tmp_path / f"{levels}.toml" for levels in (51, 20_000))
@@ -239,7 +235,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> 
         assert str(caught.value) == says
 
 
-def test_a_number_of_6000_digits_and_a_million_sites_are_one_sentence(tmp_path: Path) -> None:
+def test_a_number_of_6000_digits_and_a_million_sites_are_one_sentence(tmp_path):
     (tmp_path / "digits.toml").write_text(f"seed = {'7' * 6000}")
     with pytest.raises(InputError, match=r"digits.toml is not valid TOML: Exceeds the limit \(4300 digits\)"):
         read_config(tmp_path / "digits.toml")

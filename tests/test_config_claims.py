@@ -1,7 +1,6 @@
 """Report options and claims of a configuration are read, and those that cannot be are refused."""
 
 import json
-from pathlib import Path
 
 import pytest
 from configs import TINY, experiment, refusal
@@ -9,12 +8,12 @@ from configs import TINY, experiment, refusal
 from experiments.config import Experiment
 
 
-def claim(check: str, fields: str) -> str:
+def claim(check, fields):
     """Write an override with a claim."""
     return f'claim=[{{text = "So it is.", check = "{check}", {fields}}}]'
 
 
-def test_report_options_are_read_with_defaults(tmp_path: Path) -> None:
+def test_report_options_are_read_with_defaults(tmp_path):
     silent = experiment(tmp_path).report
     assert (silent.plots, silent.metric, silent.by_iteration, silent.reference) == (True, None, [], True)
     options = experiment(
@@ -24,7 +23,7 @@ def test_report_options_are_read_with_defaults(tmp_path: Path) -> None:
     assert options.report.by_iteration == ["rank", "floats_up"]
 
 
-def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path: Path) -> None:
+def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path):
     text = f"""{TINY}
 [sweep]
 "partition.clients" = [2, 4]
@@ -60,7 +59,7 @@ within = 0.01
     assert Experiment.from_table(json.loads(json.dumps(read.table)), "config.json").claim == read.claim
 
 
-def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:
+def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path):
     assert experiment(tmp_path).due == [({}, 0), ({}, 1)]
     swept = experiment(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.a.n_components=[1, 2]", "seeds=[5]")
     points = [(2, 1), (2, 2), (4, 1), (4, 2)]
@@ -133,14 +132,14 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
     ],
 )
-def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path: Path, override: str, says: str) -> None:
+def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path, override, says):
     message = refusal(tmp_path, override)
     assert message.startswith("tiny.toml: ")
     assert says in message
 
 
 @pytest.mark.parametrize("where", ["where", "where_of", "where_to"])
-def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path: Path, where: str) -> None:
+def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path, where):
     sweep = "sweep.partition.clients=[2, 4]"
     for override, says in (
         ('"partition.clients" = 3', "claim.0: partition.clients = 3, but must be one of 2, 4"),

@@ -1,7 +1,5 @@
 """Sweeps and cases of a configuration are combined, land where they should, and have readable ids."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from configs import TINY, experiment, refusal
@@ -15,7 +13,7 @@ from fedkernel.numerics.widths import median_sigma
 # sweeps
 
 
-def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
+def test_sweeps_are_combined_and_land_where_they_should(tmp_path):
     swept = experiment(
         tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]"
     )
@@ -32,7 +30,7 @@ def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
     assert {len(run.shards) for run in runs} == {2, 4}
 
 
-def test_tables_are_swept_as_other_values_are(tmp_path: Path) -> None:
+def test_tables_are_swept_as_other_values_are(tmp_path):
     kernels = '[{type = "linear"}, {type = "rbf", gamma = 0.5}]'
     runs = plan(experiment(tmp_path, f"sweep={{'strategy.a.kernel' = {kernels}}}", "seeds=[0]"))
     assert [repr(run.strategy.kernel) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
@@ -41,7 +39,7 @@ def test_tables_are_swept_as_other_values_are(tmp_path: Path) -> None:
     ]
 
 
-def test_a_width_by_rule_and_its_factors_are_those_of_each_settings_own_data(tmp_path: Path) -> None:
+def test_a_width_by_rule_and_its_factors_are_those_of_each_settings_own_data(tmp_path):
     sweep = 'sweep={"data.scale" = ["none", "standard"], "strategy.a.kernel.factor" = [0.5, 2.0]}'
     runs = plan(experiment(tmp_path, 'strategy.a.kernel={type = "rbf", width = "median"}', sweep, "seeds=[0]"))
     gammas = [run.strategy.kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
@@ -51,7 +49,7 @@ def test_a_width_by_rule_and_its_factors_are_those_of_each_settings_own_data(tmp
     assert gammas[0] != gammas[2]
 
 
-def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
+def test_ids_are_readable_and_fit_for_folders(tmp_path):
     swept = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
     (point,) = points(swept)
     ids = [run_id(method, point, 7) for method in point.experiment.strategy]
@@ -59,7 +57,7 @@ def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
     assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
 
 
-def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
+def test_long_ids_are_cut_and_stay_unique(tmp_path):
     text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
     ids = [run.id for run in plan(experiment(tmp_path, text=text))]
     assert len(set(ids)) == 6
@@ -75,7 +73,7 @@ CASES = [
 ]
 
 
-def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
+def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path):
     swept = experiment(tmp_path, *CASES, "seeds=[0]")
     assert swept.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
     assert swept.changes(swept.settings[1]) == {
@@ -95,7 +93,7 @@ def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path
     assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
 
 
-def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
+def test_a_case_may_give_a_whole_table(tmp_path):
     runs = plan(experiment(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'))
     assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
 
@@ -112,5 +110,5 @@ def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
         (("case=[{data={name='wine'}}]",), 'a dotted path must stand in quotes, such as "partition.clients" (found'),
     ],
 )
-def test_cases_that_cannot_be_are_refused(tmp_path: Path, overrides: tuple[str, ...], says: str) -> None:
+def test_cases_that_cannot_be_are_refused(tmp_path, overrides, says):
     assert says in refusal(tmp_path, *overrides)

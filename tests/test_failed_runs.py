@@ -11,17 +11,15 @@ from counting import Process
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
+from clients.dkpca import DKPCAClient
 from experiments import cli
-from experiments.config import Experiment, read_config
+from experiments.config import read_config
 from experiments.results import read_failures, read_runs
-from experiments.running import Outcome, run_experiment
+from experiments.running import run_experiment
 from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.grpc.node import Node
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError, ProtocolError, value_object
-from fedkernel.protocol import Protocol
-from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.run import FailedRun
 from fedkernel.site import site_of_job
 from fedkernel.site.client_app import client_app
@@ -58,12 +56,12 @@ BAD: dict[int, Exception] = {}
 """With which seeds runs fail, and of what; some tests mend them."""
 
 
-def wrong() -> ProtocolError:
+def wrong():
     return ProtocolError("client 1 sends\nwrong numbers")
 
 
 @pytest.fixture(autouse=True)
-def _mended() -> Any:
+def _mended():
     yield
     BAD.clear()
 
@@ -71,7 +69,7 @@ def _mended() -> Any:
 class Unreliable:
     """Fails at its end with some seeds."""
 
-    def protocol(self, run: RunUnderWay) -> Protocol[Any]:
+    def protocol(self, run):
         model = yield from super().protocol(run)  # type: ignore[misc]
         if run.seed in BAD:
             raise BAD[run.seed]
@@ -88,18 +86,16 @@ class FickleClusters(Unreliable, RFKKMeans):
     """Of rows."""
 
 
-def experiment(folder: Path, text: str = TEXT) -> Experiment:
+def experiment(folder, text=TEXT):
     (folder / "tiny.toml").write_text(text, encoding="utf-8")
     return read_config(folder / "tiny.toml")
 
 
-def ids(outcome: Outcome) -> tuple[list[str], list[str], list[str]]:
+def ids(outcome):
     return [row.id for row in outcome.rows], [failure.id for failure in outcome.failed], outcome.missing
 
 
-def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     BAD.update({0: wrong(), 1: ZeroDivisionError("of 1")})
     experiment(tmp_path)
@@ -141,7 +137,7 @@ def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(
     assert "have failed" not in Path("out/report.html").read_text(encoding="utf-8")
 
 
-def test_what_concerns_all_runs_ends_them(tmp_path: Path) -> None:
+def test_what_concerns_all_runs_ends_them(tmp_path):
     only = TEXT[: TEXT.index("[[strategy]]")] + TEXT[TEXT.index('[[strategy]]\nname = "bad"') : TEXT.index("[[claim]]")]
     seeds = only.replace("seeds = [0, 1]", "seeds = [0, 1, 2, 3, 4]")
     BAD.update(dict.fromkeys(range(5), wrong()))
@@ -177,7 +173,7 @@ class GoingOn(DKPCA):
 class Defective(DKPCA):
     """Fails at the coordinator, through nobody's fault."""
 
-    def protocol(self, run: Any) -> Any:
+    def protocol(self, run):
         raise ZeroDivisionError
 
 
@@ -187,7 +183,7 @@ NAMES = ["a", "b", "c"]
 class Served:
     """Runs of three sites in threads of this process, over gRPC; those in `broken` fail at the second, by seed."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str]) -> None:
+    def __init__(self, folder, monkeypatch, strategies):
         self.files = [folder / f"{name}.npy" for name in NAMES]
         for file, columns in zip(self.files, np.array_split(load_wine().data, 3, axis=1), strict=True):
             np.save(file, columns)
@@ -200,18 +196,18 @@ class Served:
         self.sites: dict[str, list[Process]] = {name: [] for name in NAMES}
         own = DKPCAClient.find_local_eigenpairs
 
-        def find(client: DKPCAClient, ask: FindLocalEigenpairs) -> LocalSpectrum:
+        def find(client, ask):
             if client.client == 1 and client.seed in self.broken:
                 raise InputError("something of site 'a' is wrong")  # so it says
             return own(client, ask)
 
         monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", find)
 
-    def start(self, name: str) -> None:
+    def start(self, name):
         self.sites[name].append(Process(name, self.port, node=site_of))
 
-    def carry_out(self, **options: Any) -> list[str | FailedRun]:
-        def begin(port: int) -> None:
+    def carry_out(self, **options):
+        def begin(port):
             self.port = port
             for name in NAMES:
                 self.start(name)
@@ -219,11 +215,11 @@ class Served:
         return list(serve(self.job, NAMES, "127.0.0.1:0", None, tell=self.told.append, ready=begin, **options))
 
 
-def site_of(app: Any, *others: Any) -> Node:
+def site_of(app, *others):
     return Node(client_app({}, site_of_job), *others)
 
 
-def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path, monkeypatch):
     strategies = [*["DKPCA"] * 3, "test_failed_runs:Defective", "DKPCA", "test_failed_runs:GoingOn", "DKPCA"]
     served = Served(tmp_path, monkeypatch, strategies)
     served.broken = {0, 2, 4, 5}
@@ -241,7 +237,7 @@ def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path: Path, monke
         assert "the server ended the work: " in str(served.sites[name][0].end())
 
 
-def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path, monkeypatch):
     served = Served(tmp_path, monkeypatch, ["DKPCA", "DKPCA"])
     np.save(served.files[1], np.load(served.files[1])[:-1])
 
@@ -264,17 +260,17 @@ def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path: Path, monkeyp
 class Told(list[str]):
     """What was said, by which somebody is called."""
 
-    def __init__(self, heed: Any) -> None:
+    def __init__(self, heed):
         super().__init__()
         self._heed = heed
 
-    def append(self, text: str) -> None:
+    def append(self, text):
         super().append(text)
         if text.startswith("b cannot take part"):
             self._heed()
 
 
-def test_where_the_first_seed_failed_others_finish_without_stability(tmp_path: Path) -> None:
+def test_where_the_first_seed_failed_others_finish_without_stability(tmp_path):
     clusters = """
 name = "tiny"
 seeds = [0, 1]

@@ -1,16 +1,14 @@
 """Where columns are pixels, a report shows components as pictures: right singular vectors, each pixel at its place."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
 from test_report import a_run
 
 from experiments.config import Experiment
 from experiments.report.component_images import eigen_images
-from experiments.results import Run, read_directions
+from experiments.results import read_directions
 from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.ground import InputError
@@ -18,7 +16,7 @@ from fedkernel.ground import InputError
 ROWS, CLIENTS, SEED = 60, 4, 3
 
 
-def an_experiment(**changed: object) -> Experiment:
+def an_experiment(**changed):
     table = {
         "name": "pictures",
         "seeds": [SEED],
@@ -34,12 +32,12 @@ def an_experiment(**changed: object) -> Experiment:
     return Experiment.from_table(table | changed, "pictures.toml")
 
 
-def alike(a: np.ndarray, b: np.ndarray) -> float:
+def alike(a, b):
     """Return the cosine of two pictures, whatever their signs."""
     return abs(float(np.vdot(a, b))) / float(np.linalg.norm(a) * np.linalg.norm(b))
 
 
-def test_pictures_are_the_directions_over_the_pixels_of_the_data_set(tmp_path: Path) -> None:
+def test_pictures_are_the_directions_over_the_pixels_of_the_data_set(tmp_path):
     rows = {row.name: row for row in run_experiment(an_experiment(), tmp_path).rows}
     pictures = {name: read_directions(tmp_path, [row])[row.id] for name, row in rows.items()}
     X = load(DataSpec("digits", rows=ROWS)).X
@@ -61,7 +59,7 @@ def test_pictures_are_the_directions_over_the_pixels_of_the_data_set(tmp_path: P
     assert 0 < rows["isolated"].metrics["features_nmi"] < rows["central"].metrics["features_nmi"]
 
 
-def test_only_columns_that_are_divided_and_fill_a_square_are_pixels(tmp_path: Path) -> None:
+def test_only_columns_that_are_divided_and_fill_a_square_are_pixels(tmp_path):
     with pytest.raises(InputError, match=r"pixels of square images; here there are 13$"):
         run_experiment(an_experiment(data={"name": "wine"}), tmp_path)
     horizontal = {
@@ -73,17 +71,17 @@ def test_only_columns_that_are_divided_and_fill_a_square_are_pixels(tmp_path: Pa
         run_experiment(an_experiment(**horizontal), tmp_path)
 
 
-def drawn(pictures: dict[str, np.ndarray], runs: list[Run]) -> tuple[str, Canvas]:
+def drawn(pictures, runs):
     figure = eigen_images(runs, pictures)
     assert figure is not None
     return figure[1], figure[2]
 
 
-def shown(canvas: Canvas) -> list[list[float]]:
+def shown(canvas):
     return [np.asarray(axes.images[0].get_array()).ravel().tolist() for axes in canvas.axes if axes.images]
 
 
-def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top() -> None:
+def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top():
     points = [{"data.name": name} for name in ("faces", "digits")]
     runs = [a_run(name, seed, point=point) for name in ("a", "b") for point in points for seed in (0, 1)]
     picture = np.array([[[1.0, 2.0], [3.0, -9.0]]])
@@ -97,7 +95,7 @@ def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top() -> No
     assert "signs as on top, seed 0." in caption
 
 
-def test_runs_without_pictures_have_none_and_few_settings_are_shown() -> None:
+def test_runs_without_pictures_have_none_and_few_settings_are_shown():
     runs = [a_run("a", point={"data.name": f"set {number}"}) for number in range(6)]
     assert eigen_images(runs, {}) is None
     caption, canvas = drawn({run.id: np.ones((5, 2, 2)) for run in runs[1:]}, runs)

@@ -1,7 +1,6 @@
 """A job says plainly what to run; the coordinator runs it, or leaves one sentence about why not."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
 
 
-def test_a_job_survives_the_way_to_the_coordinator() -> None:
+def test_a_job_survives_the_way_to_the_coordinator():
     job = Job(runs=[RunSpec(**DKPCA, **IRIS), RunSpec(id="two", strategy="VFedPCA", shards=["a.npy"])], threads=2)
     assert Job.from_json(job.model_dump_json()) == job
     assert job.run("two") is job.runs[1]
@@ -28,7 +27,7 @@ def test_a_job_survives_the_way_to_the_coordinator() -> None:
     assert Job.from_json(there.model_dump_json()) == there
 
 
-def test_paths_mean_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_mean_the_same_in_every_folder(tmp_path, monkeypatch):
     """As the apps of an engine, which work in folders of their own, are told them."""
     monkeypatch.chdir(tmp_path)
     mine = {"id": "mine", "strategy": "DKPCA", "data": {"name": "npz:a.npz"}, "partition": {"clients": 2}}
@@ -57,7 +56,7 @@ def test_paths_mean_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest
         ({"colour": "red"}, "colour is not a known name here"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_in_one_sentence(changed: dict[str, Any], says: str) -> None:
+def test_a_job_that_cannot_be_is_refused_in_one_sentence(changed, says):
     with pytest.raises(InputError) as caught:
         Job.from_json(json.dumps({"runs": [{**DKPCA, **IRIS, **changed}]}))
     assert str(caught.value).startswith("the job is not valid: ")
@@ -65,7 +64,7 @@ def test_a_job_that_cannot_be_is_refused_in_one_sentence(changed: dict[str, Any]
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_job_is_refused() -> None:
+def test_what_is_no_job_is_refused():
     apps = json.dumps({"runs": [{**DKPCA, **IRIS}], "apps": {"server": "nowhere", "client": APPS.client}})
     for text, says in (
         *((text, r"\S") for text in ("", "{}", '{"runs": []}', "[1]")),
@@ -83,7 +82,7 @@ def test_what_is_no_job_is_refused() -> None:
         (Apps(server=APPS.client, client=APPS.client), f"apps.server = '{APPS.client}' is no ServerApp"),
     ],
 )
-def test_an_engine_starts_the_apps_that_the_job_names(apps: Apps | None, says: str) -> None:
+def test_an_engine_starts_the_apps_that_the_job_names(apps, says):
     with pytest.raises(InputError) as caught:
         list(ENGINES["local"](Job(runs=[RunSpec(**DKPCA, **IRIS)], apps=apps)))
     assert str(caught.value).startswith(says)
@@ -98,9 +97,7 @@ def test_an_engine_starts_the_apps_that_the_job_names(apps: Apps | None, says: s
         ({"clients": 3}, "ProtocolError", "clients = 2 but clients (the caller's) = 3"),
     ],
 )
-def test_the_cause_of_a_failure_is_left_for_whoever_waits(
-    tmp_path: Path, changed: dict[str, Any], kind: str, says: str
-) -> None:
+def test_the_cause_of_a_failure_is_left_for_whoever_waits(tmp_path, changed, kind, says):
     runs = [RunSpec(**DKPCA | changed, **IRIS), RunSpec(**DKPCA | {"id": "two"}, **IRIS)]
     job = Job(runs=runs, apps=APPS, out=str(tmp_path))
     with pytest.raises(FedkernelError) as caught:

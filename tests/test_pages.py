@@ -3,7 +3,6 @@
 import base64
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory):
     """Return a report with groups, claims, figures and pictures of rows."""
     folder, rng = tmp_path_factory.mktemp("report"), np.random.default_rng(0)
     runs = [
@@ -41,7 +40,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """Return a site's page of clusters of rows with labels of their own."""
     folder, rng = tmp_path_factory.mktemp("site"), np.random.default_rng(0)
     X, labels = rng.standard_normal((60, 9)), np.repeat([0, 1, 2], 20)
@@ -55,24 +54,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Nesting(HTMLParser):
     """Follows the tags of a page; `open` are those that are not closed yet."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.open: list[str] = []
         self.faults: list[str] = []
         self.loads: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
         self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
             self.faults.append(tag)
 
 
 @pytest.mark.parametrize("name", ["report", "site"])
-def test_tags_are_nested_images_are_inline_and_nothing_is_outside(name: str, request: pytest.FixtureRequest) -> None:
+def test_tags_are_nested_images_are_inline_and_nothing_is_outside(name, request):
     page = request.getfixturevalue(name).read_text(encoding="utf-8")
     nesting = Nesting()
     nesting.feed(page)

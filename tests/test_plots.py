@@ -2,25 +2,22 @@
 
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
 from test_report import a_run as run_of_report
 
 from experiments.config import ReportOptions
 from experiments.report.iterations import value_by_iteration
 from experiments.report.plot_style import Scale, looks
 from experiments.report.plots import _by_method, _shown, draw
-from experiments.results import Run, by_iteration, summarise
+from experiments.results import by_iteration, summarise
 
 CLIENTS = "partition.clients"
 ROWS = (("best", 0.1), ("worst", 0.2))
 
 
-def a_run(name: str, seed: int, rounds: list[dict[str, float | None]], **changed: Any) -> Run:
+def a_run(name, seed, rounds, **changed):
     """Make a run whose rounds have these values; `floats` is what a round uploads."""
     history = [
         {
@@ -33,7 +30,7 @@ def a_run(name: str, seed: int, rounds: list[dict[str, float | None]], **changed
     return run_of_report(name, seed, **{"metrics": {"nmi": 0.5}, "phases": {}, "history": history} | changed)
 
 
-def curved(name: str, *curves: list[float], value: str = "recover_error", **changed: Any) -> list[Run]:
+def curved(name, *curves, value="recover_error", **changed):
     """Make a run for each seed, with a value at each of t = 1, 2, ..."""
     return [
         a_run(name, seed, [{"t": t, value: x} for t, x in enumerate(curve, start=1)], **changed)
@@ -41,22 +38,22 @@ def curved(name: str, *curves: list[float], value: str = "recover_error", **chan
     ]
 
 
-def drawn(runs: list[Run], value: str) -> tuple[str, Canvas]:
+def drawn(runs, value):
     figure = value_by_iteration(runs, value, looks(summarise(runs)))
     assert figure is not None
     return figure[1], figure[2]
 
 
-def lines(canvas: Canvas, panel: int = 0) -> list[tuple[list[float], list[float]]]:
+def lines(canvas, panel=0):
     """Return the curves of a panel as they are drawn."""
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in canvas.axes[panel].lines]
 
 
-def labels(canvas: Canvas) -> list[str]:
+def labels(canvas):
     return [text.get_text() for text in canvas.legends[0].get_texts()]
 
 
-def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floats() -> None:
+def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floats():
     run = a_run(
         "A",
         0,
@@ -74,7 +71,7 @@ def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floa
     assert by_iteration(run, "colour") == {}
 
 
-def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band() -> None:
+def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band():
     runs = [*curved("A", [2.0, 4.0, 9.0], [4.0, 8.0], value="rank"), *curved("B", [1.0], value="rank")]
     caption, canvas = drawn(runs, "rank")
     assert lines(canvas) == [([1, 2, 3], [3.0, 6.0, 9.0]), ([1], [1.0])]
@@ -91,7 +88,7 @@ def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band(
         assert canvas.axes[0].get_yscale() == scale
 
 
-def test_the_recover_error_is_held_against_the_least_c_over_t_that_no_mean_exceeds() -> None:
+def test_the_recover_error_is_held_against_the_least_c_over_t_that_no_mean_exceeds():
     runs = [*curved("A", [0.4, 0.3, 0.2, 0.1], [0.6, 0.5, 0.2, 0.1]), *curved("B", [0.1, 0.1, 0.1])]
     # t times the mean: of A 0.5, 0.8, 0.6, 0.4, of B 0.1, 0.2, 0.3
     caption, canvas = drawn(runs, "recover_error")
@@ -109,14 +106,14 @@ def test_the_recover_error_is_held_against_the_least_c_over_t_that_no_mean_excee
 
 
 @pytest.mark.parametrize("errors", [[0.0, 0.0], [1.0], [math.nan, 0.1], [1e-300, 0.0], [0.5] * 130])
-def test_any_recover_error_can_be_drawn(errors: list[float], tmp_path: Path) -> None:
+def test_any_recover_error_can_be_drawn(errors, tmp_path):
     (*_, figure) = draw(curved("A", errors), tmp_path, by_iteration=["recover_error"])
     assert figure.name == "recover_error_by_iteration"
     assert figure.png.stat().st_size > 5_000
     assert ("c / t is a straight line" in figure.caption) == any(error > 0 for error in errors)
 
 
-def test_settings_of_a_method_share_its_row_the_first_on_top() -> None:
+def test_settings_of_a_method_share_its_row_the_first_on_top():
     points = [{CLIENTS: clients} for clients in (2, 5, 10)]
     runs = [a_run(name, 0, [], metrics={"error": error}, point=point) for point in points for name, error in ROWS]
     summaries = summarise(runs)
@@ -128,8 +125,8 @@ def test_settings_of_a_method_share_its_row_the_first_on_top() -> None:
     assert bottom + top == pytest.approx(len(ROWS) - 1, abs=0.25), "about as much room above as below"
 
 
-def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_panel() -> None:
-    def swept(sets: str) -> list[Run]:
+def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_panel():
+    def swept(sets):
         points = [{"data.name": name, CLIENTS: clients} for name in sets for clients in (2, 5)]
         methods = [("A", [1.0, 0.5]), ("once", [1.0])]
         return [
@@ -150,7 +147,7 @@ def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_pane
     assert labels(names_only) == ["A", "once"]  # a number that would leave more panels than there are changes nothing
 
 
-def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_that_no_run_tells(tmp_path: Path) -> None:
+def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_that_no_run_tells(tmp_path):
     rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
     runs = [a_run("A", seed, rounds) for seed in (0, 1)]
     rest = [figure.name for figure in draw(runs, tmp_path)]
@@ -166,9 +163,7 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
         assert a.svg.read_bytes() == b.svg.read_bytes()
 
 
-def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(
-    tmp_path: Path,
-) -> None:
+def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(tmp_path):
     runs = [a_run("A", 0, [], point={CLIENTS: n}, metrics={"error": 0.1, "bound": n}) for n in (2, 5)]
     runs += [a_run("B", 0, [], point={CLIENTS: n}, metrics={"error": 0.0}) for n in (2, 5)]
     without = {figure.name for figure in draw(runs, tmp_path)}
@@ -184,7 +179,7 @@ def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(
             ReportOptions(also=wrong)
 
 
-def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_differences(tmp_path: Path) -> None:
+def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_differences(tmp_path):
     runs = [
         a_run("A", 0, [], point={CLIENTS: n, "data.name": name}, metrics={"explained_variance": level + n / 100})
         for name, level in (("low", 0.2), ("high", 9.0))
@@ -198,6 +193,6 @@ def test_each_panel_has_an_axis_of_its_own_where_one_from_0_would_not_show_diffe
 
 
 @pytest.mark.parametrize(("value", "end"), [(0.0, 0.1), (5.0, 5.5), (-5.0, -4.5)])
-def test_an_axis_of_a_single_value_has_a_length(value: float, end: float) -> None:
+def test_an_axis_of_a_single_value_has_a_length(value, end):
     scale = Scale.around([value, value], log=False)
     assert (scale.low, scale.high) == (value, end)

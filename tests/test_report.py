@@ -4,7 +4,6 @@ import html
 import io
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from fedkernel.ground import InputError
 from fedkernel.models import METRICS, check_metric, metric_of, own_metrics
 
 
-def experiment(title: str = "", text: str = "", options: ReportOptions | None = None) -> Experiment:
+def experiment(title="", text="", options=None):
     table = {
         "name": "x",
         "title": title,
@@ -38,13 +37,13 @@ def experiment(title: str = "", text: str = "", options: ReportOptions | None = 
     return Experiment.from_table(table, "x.toml", text)
 
 
-def a_round(number: int, error: float | None, **values: float) -> dict[str, Any]:
+def a_round(number, error, **values):
     traffic = {"floats_up": 10, "floats_down": 2, "bytes_up": 80, "bytes_down": 16}
     metrics = {"error": error, **values}
     return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": metrics}
 
 
-def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **changed: Any) -> Run:
+def a_run(name="DKPCA-5", seed=0, error=0.001, **changed):
     row: dict[str, Any] = {
         "id": f"{name}__{changed.get('point', {})}__seed={seed}",
         "name": name,
@@ -66,7 +65,7 @@ def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **ch
     return Run.model_validate({**row, **changed})
 
 
-def an_experiment(sweep: bool = False) -> list[Run]:
+def an_experiment(sweep=False):
     runs = []
     for clients in (2, 5, 10) if sweep else (5,):
         point = {"partition.clients": clients} if sweep else {}
@@ -81,13 +80,13 @@ def an_experiment(sweep: bool = False) -> list[Run]:
     return runs
 
 
-def printed(runs: list[Run], width: int = 100, metric: str | None = None) -> list[str]:
+def printed(runs, width=100, metric=None):
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(console_table(summarise(runs), metric))
     return console.export_text().splitlines()
 
 
-def test_rows_come_back_as_they_were_written_and_a_torn_line_is_cut_by_the_next_append(tmp_path: Path) -> None:
+def test_rows_come_back_as_they_were_written_and_a_torn_line_is_cut_by_the_next_append(tmp_path):
     path, errors = tmp_path / "new" / "runs.jsonl", (1e-3, None, 0.0, 1 / 3, math.inf, math.nan)
     assert read_runs(path) == []
     runs = [a_run(seed=seed, error=error) for seed, error in enumerate(errors)]
@@ -120,7 +119,7 @@ def test_rows_come_back_as_they_were_written_and_a_torn_line_is_cut_by_the_next_
         (a_run(seed=9).model_dump_json(), "repeats the id"),
     ],
 )
-def test_any_other_bad_line_is_named_by_file_and_number(tmp_path: Path, line: str, says: str) -> None:
+def test_any_other_bad_line_is_named_by_file_and_number(tmp_path, line, says):
     path = tmp_path / "runs.jsonl"
     rows = [a_run(seed=9).model_dump_json(), line, a_run(seed=1).model_dump_json(), ""]
     path.write_text("\n".join(rows), encoding="utf-8", errors="surrogateescape")
@@ -129,7 +128,7 @@ def test_any_other_bad_line_is_named_by_file_and_number(tmp_path: Path, line: st
     assert str(caught.value).startswith(f"{path}, line 2: ")
 
 
-def test_summaries_are_means_and_sample_deviations_in_order_of_appearance() -> None:
+def test_summaries_are_means_and_sample_deviations_in_order_of_appearance():
     errors = [0.1, 0.4, 0.7]
     runs = [a_run("z", 0, errors[0]), a_run("a", 0, None), a_run("z", 1, errors[1]), a_run("z", 2, errors[2])]
     z, a = summarise(runs)
@@ -147,13 +146,13 @@ def test_summaries_are_means_and_sample_deviations_in_order_of_appearance() -> N
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
-def test_a_seed_without_a_finite_figure_leaves_no_mean_and_no_ends(wrong: float) -> None:
+def test_a_seed_without_a_finite_figure_leaves_no_mean_and_no_ends(wrong):
     spread = Spread.of([1.0, wrong])
     assert np.isnan([spread.mean, spread.low, spread.high]).all()
     assert (spread.std, spread.n) == (None, 2)
 
 
-def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> None:
+def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact():
     runs = [*an_experiment(), *(a_run("nearly", seed, 1e-300) for seed in range(3))]
     lines = printed(runs)
     assert max(len(line.rstrip()) for line in lines) <= 100
@@ -166,9 +165,7 @@ def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> 
 
 @pytest.mark.parametrize("width", [100, 80, 60, 40])
 @pytest.mark.parametrize("swept", [0, 1, 3])
-def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_no_figure(
-    width: int, swept: int
-) -> None:
+def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_no_figure(width, swept):
     values = {"partition.clients": 12, "data.name": "breast_cancer", "strategy.*.n_components": 5}
     point = dict([*values.items()][:swept])
     runs = [a_run(name, seed, point=point, floats_down=123) for name in ("DKPCA RBF", "[red]x") for seed in (0, 1)]
@@ -187,7 +184,7 @@ def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_
     assert " ".join(" ".join(lines).split()).count("over 2 seeds") == 1
 
 
-def test_of_clusters_what_compares_across_settings_stands_before_their_objective(tmp_path: Path) -> None:
+def test_of_clusters_what_compares_across_settings_stands_before_their_objective(tmp_path):
     """As an experiment of named sites measures them, and one of simulated sites, whose rows have classes."""
     measured = {"kmeans_objective": 0.3, "calinski_harabasz": 40.0, "silhouette": 0.5, "site_nmi": 0.1}
     judged = {"recover_error": 0.1, "nmi": 0.8, "ari": 0.7, "stability": 0.9}
@@ -206,7 +203,7 @@ def test_of_clusters_what_compares_across_settings_stands_before_their_objective
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path):
     """Across sites nobody can tell an error; traffic and seconds have columns of their own."""
     costs = {"floats_up_per_iteration": 310.0, "lanczos_iterations": 4.0, "parallel_seconds": 0.5}
     across = [a_run("sites", seed, metrics=costs) for seed in (0, 1)]
@@ -236,9 +233,7 @@ def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> N
     ],
 )
 @pytest.mark.parametrize("metric", ["error", "recover_error"])
-def test_an_error_that_is_rounding_has_no_digits(
-    tmp_path: Path, metric: str, error: tuple[float, float], cell: str
-) -> None:
+def test_an_error_that_is_rounding_has_no_digits(tmp_path, metric, error, cell):
     runs = [a_run(seed=seed, metrics={metric: value}) for seed, value in enumerate(error)]
     row = next(line for line in printed(runs) if "DKPCA" in line)
     assert re.split(r" {2,}", row.strip())[1] == cell
@@ -246,7 +241,7 @@ def test_an_error_that_is_rounding_has_no_digits(
     assert tables(path)["Answer"][1][1] == cell.removesuffix(" ± 0.0e+00")
 
 
-def test_errors_have_orders_of_magnitude_and_what_a_run_took_leads_no_report() -> None:
+def test_errors_have_orders_of_magnitude_and_what_a_run_took_leads_no_report():
     assert metric_of("my_error").axis == "orders"
     assert (metric_of("mine").axis, metric_of("mine").better) == ("from 0", None)
     for name, log in (("error", True), ("recover_error", True), ("nmi", False)):
@@ -261,13 +256,11 @@ def test_errors_have_orders_of_magnitude_and_what_a_run_took_leads_no_report() -
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(tmp_path, monkeypatch):
     name = "my_purity:purity"
     runs = [a_run(seed=seed, metrics={name: purity}) for seed, purity in enumerate((0.25, 0.75))]
 
-    def shown(folder: str) -> tuple[str, str]:
+    def shown(folder):
         (line,) = [line for line in printed(runs) if "0." in line or "e-01" in line]
         return line, draw([*runs, a_run("other", metrics={name: 0.25})], tmp_path / folder)[0].caption
 
@@ -297,7 +290,7 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
+def test_every_figure_that_applies_is_made_and_no_other(tmp_path):
     names = ["error_by_method", "error_by_floats_up", "error_by_round", "seconds_by_phase"]
     assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
     swept = [figure.name for figure in draw(an_experiment(sweep=True), tmp_path)]
@@ -319,18 +312,14 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("unrendered")
-def test_of_one_method_only_its_settings_are_compared_once_each(
-    tmp_path: Path, values: list[object], expected: list[str]
-) -> None:
+def test_of_one_method_only_its_settings_are_compared_once_each(tmp_path, values, expected):
     """A single number is in the table; settings that are numbers have an axis of their own."""
     runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
     assert [figure.name for figure in draw(runs, tmp_path)] == [*expected, "seconds_by_phase"]
 
 
 @pytest.mark.parametrize("errors", [[0.0], [1e-320, 1.0], [-1e-18, 1e-3], [math.nan, 1.0]])
-def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(
-    tmp_path: Path, errors: list[float]
-) -> None:
+def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(tmp_path, errors):
     figures = draw([a_run(f"m{i}", 0, error) for i, error in enumerate(errors)], tmp_path)
     caption = figures[0].caption
     assert ("shaded strip" in caption) == (min(errors) < 1e-16 < max(errors))
@@ -338,9 +327,7 @@ def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_is_better(
-    tmp_path: Path,
-) -> None:
+def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_is_better(tmp_path):
     runs = [a_run(name, error=1.0, metrics={"error": 1.0, "recover_error": 0.1, "nmi": 0.5}) for name in ("a", "b")]
     for wanted, drawn, order, side in (
         ("nmi", "nmi", "highest first", "Upper left is better: less sent, higher nmi."),
@@ -361,9 +348,7 @@ def test_the_metric_wanted_is_drawn_with_a_dot_for_each_seed_and_said_which_way_
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_these_too(
-    tmp_path: Path,
-) -> None:
+def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_these_too(tmp_path):
     near = value_scale([Spread.of([1.01, 1.03]), Spread.of([1.2])], "error_ratio")
     assert (near.log, near.low, near.high) == (False, pytest.approx(1.02 - Spread.of([1.01, 1.03]).std), 1.2)  # type: ignore[operator]
     far = value_scale([Spread.of([1.01]), Spread.of([20.0])], "error_ratio")
@@ -383,7 +368,7 @@ def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_th
     assert "error_by_rounds" not in [figure.name for figure in draw([runs[0], central], tmp_path)]
 
 
-def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path: Path) -> None:
+def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path):
     points = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
     for runs, titles, says in (
         (
@@ -405,7 +390,7 @@ def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_pane
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_page_shows_everything(tmp_path: Path) -> None:
+def test_the_page_shows_everything(tmp_path):
     claims = [
         Claim("one round is enough", Verdict.HOLDS, "1 = 1"),
         Claim("it is exact", Verdict.FAILS, "0.1 > 0"),
@@ -433,7 +418,7 @@ def test_the_page_shows_everything(tmp_path: Path) -> None:
         write_report(tmp_path, experiment("A title"), [])
 
 
-def tables(path: Path) -> dict[str, list[list[str]]]:
+def tables(path):
     """Return the tables on a page by their labels, headings first; bold cells have stars."""
     page = path.read_text(encoding="utf-8")
     by_label = {}
@@ -444,7 +429,7 @@ def tables(path: Path) -> dict[str, list[list[str]]]:
     return by_label
 
 
-def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path: Path) -> None:
+def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path):
     """Of each what few rows have comes last; tables can be scrolled by the keyboard too, with a bar that shows."""
     common = {"error": 0.1, "parallel_seconds": 0.2, "nmi": 0.5, "local_components": 25.0}
     runs = [
@@ -469,7 +454,7 @@ def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
+def test_whatever_is_named_is_escaped(tmp_path):
     bad = "<b>&\"'"
     runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
     path = write_report(
@@ -481,7 +466,7 @@ def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path: Path) -> None:
+def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path):
     history = [a_round(1, None, t=1, rank=3)]
     runs = [a_run(name, metrics={"error": 0.1, "nmi": 0.5}, history=history) for name in ("a", "b")]
     options = ReportOptions(metric="nmi", by_iteration=["rank", "rnak"])
@@ -493,7 +478,7 @@ def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path
     assert "by iteration" not in write_report(tmp_path, experiment(options=bare), runs).read_text(encoding="utf-8")
 
 
-def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_path: Path) -> None:
+def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_path):
     """Not a baseline, nor where the digits that are shown tell none apart; where a setting has few, within it."""
     metrics = {"a": (1e-3, 0.4), "b": (1e-20, 0.4), "c": (0.0, 0.4), "d": (2e-3, 0.9)}
     groups = {"a": "5 components", "b": "5 components", "c": "5 components", "d": "1 component"}
@@ -519,7 +504,7 @@ def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_p
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metric_means(tmp_path: Path) -> None:
+def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metric_means(tmp_path):
     write_shapes(tmp_path, [(150, 3), (150, 1)])
     page = write_report(tmp_path, experiment(), an_experiment()).read_text(encoding="utf-8")
     lines = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
@@ -544,7 +529,7 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
     ]
 
 
-def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(tmp_path: Path) -> None:
+def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(tmp_path):
     """Rows that files here have lost are counted; sites that hold their own drop them before they say how many."""
     rng = np.random.default_rng(0)
     for name, cells in (("a", ["", "f", "f"]), ("b", ["1.5", "", "m"]), ("c", ["2.5", "f", "m"])):
@@ -575,7 +560,7 @@ def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(
     assert "prepared" not in dict(data_lines(experiment(), []))
 
 
-def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
+def test_the_page_says_what_runs_chose_and_warn_of(tmp_path):
     findings = ["k = 3 is chosen.", "clusters < sites: another unit?"]
     runs = [a_run(seed=seed, findings=[findings[0].replace("3", f"{3 + seed}"), findings[1]]) for seed in (0, 1)]
     path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
@@ -597,7 +582,7 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
     assert "k = 3 is recommended" in page
 
 
-def test_sizes_that_sites_told_stand_by_cluster_and_site() -> None:
+def test_sizes_that_sites_told_stand_by_cluster_and_site():
     values = {"cluster 0 at client 0 (site 'north')": 40.0, "cluster 1 at client 0 (site 'north')": 95.0}
     values |= {"cluster 0 at client 1": 0.0, "cluster 1 at client 1": 1000.0}
     runs = [a_run(seed=seed, history=[a_round(1, None, **values)]) for seed in (0, 1)]

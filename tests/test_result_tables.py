@@ -2,11 +2,9 @@
 
 import io
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import Result
 from test_report import a_run
 from typer.testing import CliRunner
 
@@ -37,12 +35,12 @@ plots = false
 NAME = 'one | round, "50% & [red]_$1"'
 
 
-def call(*arguments: str) -> Result:
+def call(*arguments):
     return CliRunner().invoke(cli.app, arguments)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(tmp_path_factory):
     """The folder of a small experiment that has run."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
@@ -54,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # figures in full
 
 
-def test_csv_keeps_every_digit_and_every_name() -> None:
+def test_csv_keeps_every_digit_and_every_name():
     point = {"partition.clients": 4, "data.name": 'a "set", of lines'}
     errors = [1 / 3, 2 / 7, 1e-17]
     runs = [a_run(NAME, seed, error, point=point) for seed, error in enumerate(errors)]
@@ -82,7 +80,7 @@ def test_csv_keeps_every_digit_and_every_name() -> None:
     assert {*took, "seconds_mean", "seconds_std"} <= set(table)
 
 
-def test_one_seed_has_no_deviation_in_csv() -> None:
+def test_one_seed_has_no_deviation_in_csv():
     table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", error=0.5)])))))
     assert table.error_mean[0] == 0.5
     assert pd.isna(table.error_std[0])
@@ -91,7 +89,7 @@ def test_one_seed_has_no_deviation_in_csv() -> None:
 # cells as on the console
 
 
-def test_markdown_has_the_cells_of_the_console() -> None:
+def test_markdown_has_the_cells_of_the_console():
     runs = [a_run(NAME, seed, 1e-3 * (1 + seed), point={"a.b": 1, "c.b": "x\\y"}) for seed in range(2)]
     layout = lay_out(summarise(runs))
     heading, rule, row, *rest = as_markdown(layout).splitlines()
@@ -117,7 +115,7 @@ def test_markdown_has_the_cells_of_the_console() -> None:
         ("–", "--"),
     ],
 )
-def test_latex_writes_numbers_as_mathematics(cell: str, written: str) -> None:
+def test_latex_writes_numbers_as_mathematics(cell, written):
     lines = as_latex(Layout(["Method", "error"], [["a 1e-3", cell]], caption="of\n3 seeds")).splitlines()
     assert lines[0] == "% of 3 seeds"
     assert lines[1:4] == [r"\begin{tabular}{lr}", r"\toprule", r"Method & error \\"]
@@ -126,14 +124,14 @@ def test_latex_writes_numbers_as_mathematics(cell: str, written: str) -> None:
     assert lines[-1] == r"\end{tabular}"
 
 
-def test_latex_gets_no_sign_that_it_would_take_for_a_command() -> None:
+def test_latex_gets_no_sign_that_it_would_take_for_a_command():
     signs = "\\{}&%$#_~^<>|"
     (row,) = (line for line in as_latex(Layout(["m"], [[f"x{signs}y"]])).splitlines() if line.startswith("x"))
     bare = re.sub(r"\\[&%$#_{}]|\\text[a-z]+\{\}|\$[<>]\$", "", row.removesuffix(r" \\"))
     assert bare == "xy"
 
 
-def test_report_prints_the_table_alone_and_writes_nothing(finished: Path) -> None:
+def test_report_prints_the_table_alone_and_writes_nothing(finished):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     tables = {}
     for form in ("csv", "latex", "markdown"):
@@ -146,7 +144,7 @@ def test_report_prints_the_table_alone_and_writes_nothing(finished: Path) -> Non
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-def test_what_is_not_finished_is_named_beside_the_table(finished: Path, tmp_path: Path) -> None:
+def test_what_is_not_finished_is_named_beside_the_table(finished, tmp_path):
     for name in ("config.json", "config.toml"):
         (tmp_path / name).write_bytes((finished / name).read_bytes())
     for run in read_runs(finished / "runs.jsonl")[:-1]:

@@ -1,6 +1,5 @@
 """Rows along the first two components: where they are, coloured by what is known of them, comparable by the eye."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from experiments.running import run_experiment
 X = np.asarray(load_iris().data)
 
 
-def an_experiment(kind: str, method: str, parameters: dict[str, object], **more: object) -> Experiment:
+def an_experiment(kind, method, parameters, **more):
     table = {
         "name": "rows",
         "seeds": [1, 2],
@@ -34,7 +33,7 @@ def an_experiment(kind: str, method: str, parameters: dict[str, object], **more:
     return Experiment.from_table(table | more, "rows.toml")
 
 
-def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_ones(tmp_path: Path) -> None:
+def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_ones(tmp_path):
     exact = {"n_components": 2, "local_components": 2, "center": True}
     rows = run_experiment(an_experiment("vertical", "DKPCA", exact), tmp_path).rows
     pictures = read_row_pictures(tmp_path, rows)
@@ -55,7 +54,7 @@ def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_
     assert "coloured by class, seed 1" in drawn[1]
 
 
-def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(tmp_path: Path) -> None:
+def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(tmp_path):
     """Of iris, k-means has one best answer; an RBF kernel that is much wider than the data is as good as linear."""
     kernel = {"type": "rbf", "gamma": 1e-3}
     parameters = {"n_clusters": 3, "kernel": kernel, "accuracy": 0, "iterations": 20, "coreset_size": 10**6}
@@ -85,14 +84,12 @@ def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(
         ({"strategy": [{"name": "one", "method": "DKPCA", "n_components": 1}]}, 1),  # which has no second coordinate
     ],
 )
-def test_pictures_are_there_where_they_are_asked_for_or_nothing_is_swept(
-    tmp_path: Path, more: dict[str, object], expected: int
-) -> None:
+def test_pictures_are_there_where_they_are_asked_for_or_nothing_is_swept(tmp_path, more, expected):
     rows = run_experiment(an_experiment("vertical", "DKPCA", {"n_components": 2}, **more), tmp_path).rows
     assert len(read_row_pictures(tmp_path, rows)) == expected
 
 
-def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_share_rows_with() -> None:
+def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_share_rows_with():
     rng = np.random.default_rng(0)
     points, angle = rng.standard_normal((30, 2)), 0.7
     mirrored = points @ np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]]) + [3, -1]
@@ -114,9 +111,7 @@ def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_sha
     assert chosen_rows(3).tolist() == [0, 1, 2]
 
 
-def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(
-    tmp_path: Path,
-) -> None:
+def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(tmp_path):
     rng = np.random.default_rng(0)
     nothing: dict[str, Any] = {"error": None, "seconds": 0.0}  # so that no other figure is drawn
     runs = [a_run(name, group=group, **nothing) for name, group in (("a", "rbf"), ("b", "linear"), ("c", "rbf"))]

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from sklearn.datasets import load_iris
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
-from experiments.results import Failure, Run, read_runs
+from experiments.results import read_runs
 from experiments.running import execution, plan, run_experiment
 from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
@@ -25,10 +24,8 @@ from fedkernel.numerics import Linear, sin_theta_error
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.run import Journal, Result
-from fedkernel.run.journal import Exchange
 from fedkernel.site import simulated
 from fedkernel.strategy import KernelStrategy
-from fedkernel.wire import Job
 from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
@@ -66,43 +63,43 @@ BARE = "[report]\nplots = false\n"
 IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA", "central", "isolated")]
 
 
-def carry_out(folder: Path, *overrides: str, text: str = TINY + BARE, **options: Any) -> list[Run]:
+def carry_out(folder, *overrides, text=TINY + BARE, **options):
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     return run_experiment(read_config(path, overrides), folder, **options).rows
 
 
-def failures_of(folder: Path, text: str) -> list[Failure]:
+def failures_of(folder, text):
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     return run_experiment(read_config(path), folder).failed
 
 
-def numbers(rows: list[Run]) -> list[dict[str, Any]]:
+def numbers(rows):
     """Return all that must be the same whenever the same is run."""
     rounds = {"__all__": {"seconds", "slowest_seconds"}}
     timed = {"seconds": True, "phases": True, "history": rounds, "metrics": {"parallel_seconds"}}
     return [row.model_dump(exclude=timed) for row in rows]  # type: ignore[arg-type]
 
 
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+def snapshot(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+def whole(tmp_path_factory):
     """Carry the tiny experiment out once for all tests that only look."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     return folder, carry_out(folder, text=TINY)
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def started(monkeypatch):
     """Collect the ids that the local engine is asked to run."""
     ids: list[str] = []
 
-    def counting(job: Job) -> Iterator[str]:
+    def counting(job):
         for run in job.runs:
             ids.append(run.id)
             yield from ENGINES["local"](job.model_copy(update={"runs": [run]}))
@@ -111,8 +108,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ids
 
 
-def interrupt_after(count: int) -> Callable[[str, int, int], None]:
-    def progress(name: str, done: int, total: int) -> None:
+def interrupt_after(count):
+    def progress(name, done, total):
         assert total == len(IDS)
         if done == count:
             raise KeyboardInterrupt
@@ -120,9 +117,7 @@ def interrupt_after(count: int) -> Callable[[str, int, int], None]:
     return progress
 
 
-def test_rows_are_in_order_with_the_traffic_that_the_papers_count_and_errors_by_round(
-    whole: tuple[Path, list[Run]],
-) -> None:
+def test_rows_are_in_order_with_the_traffic_that_the_papers_count_and_errors_by_round(whole):
     folder, rows = whole
     assert [row.id for row in rows] == IDS
     assert rows[0].metrics != rows[4].metrics, "another seed shuffles the columns otherwise"
@@ -146,9 +141,7 @@ def test_rows_are_in_order_with_the_traffic_that_the_papers_count_and_errors_by_
             np.testing.assert_allclose(sum(row.phases.values()), sum(round_.seconds for round_ in row.history))
 
 
-def test_the_central_baseline_is_the_reference_and_others_are_measured_against_it(
-    whole: tuple[Path, list[Run]],
-) -> None:
+def test_the_central_baseline_is_the_reference_and_others_are_measured_against_it(whole):
     folder, rows = whole
     for row in rows:
         error = row.metrics["error"]
@@ -166,7 +159,7 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
             assert 0 < expected <= row.metrics["bound"] ** 2  # type: ignore[operator]
 
 
-def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole: tuple[Path, list[Run]]) -> None:
+def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole):
     folder, rows = whole
     assert {path.name for path in folder.iterdir()} == {*OURS} - {FAILURES}
     assert len(list((folder / "plots").glob("*.png"))) >= 3
@@ -185,7 +178,7 @@ def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole
             assert result.ledger.totals() == {name: getattr(row, name) for name in result.ledger.totals()}
 
 
-def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path: Path) -> None:
+def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path):
     rows = carry_out(tmp_path / "out", "partition.shuffle=false", "baseline=[]")
     strategy, X = VFedPCA(merge="eigenvalue", rounds=ROUNDS, local_iterations=1), load_iris().data
     vectors = [KernelPCA.load(tmp_path / "out" / str(row.model)).eigenvectors_ for row in rows if row.name == "VFedPCA"]
@@ -211,9 +204,7 @@ FOUND = [
 ]
 
 
-def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_run_is_compared_with_the_central_answer_of_its_own_method(tmp_path, monkeypatch):
     """Components differ in their kernel or their number, and at last in what their central answer does not know of."""
     methods = "".join(
         f'[[strategy]]\nname = "s{number}"\nmethod = "SpectralKMeans"\nn_clusters = 3\ncomponents = {components}\n'
@@ -222,7 +213,7 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
     answers: list[KernelKMeans] = []
     central = SpectralKMeans.central
 
-    def counted(self: SpectralKMeans, shards: Any) -> KernelKMeans:
+    def counted(self, shards):
         answers.append(central(self, shards))
         return answers[-1]
 
@@ -239,9 +230,7 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
 
 
 @pytest.mark.parametrize("count", [2, 6])
-def test_an_interrupted_experiment_goes_on_where_it_stopped(
-    whole: tuple[Path, list[Run]], tmp_path: Path, started: list[str], count: int
-) -> None:
+def test_an_interrupted_experiment_goes_on_where_it_stopped(whole, tmp_path, started, count):
     folder = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         carry_out(folder, progress=interrupt_after(count))
@@ -261,13 +250,11 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(
     assert (folder / "report.html").exists()
 
 
-def test_a_run_that_was_stopped_between_rounds_is_resumed(
-    whole: tuple[Path, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_stopped_between_rounds_is_resumed(whole, tmp_path, monkeypatch):
     """By the same command; the replies that were written down for that are gone once there is a result."""
     folder, own = tmp_path / "out", Journal.add
 
-    def add(journal: Journal, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
+    def add(journal, exchange, checkpoint):
         own(journal, exchange, checkpoint)
         if journal.path.parent.name == IDS[1] and len(journal) == 2:
             raise KeyboardInterrupt
@@ -294,7 +281,7 @@ class Bare(VFedPCA):
         return vars((yield from super().protocol(run)))
 
 
-def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path, monkeypatch):
     """Not of the run that would come next."""
     text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "") + BARE
     failed = failures_of(tmp_path / "out", text)
@@ -303,7 +290,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
         "what the protocol returned, of type dict, cannot be saved; allowed: an array, a "
     )
 
-    def losing(job: Job) -> Iterator[str]:
+    def losing(job):
         for run in ENGINES["local"](job):
             (tmp_path / "lost" / "results" / run / "model.npz").unlink()
             yield run
@@ -323,12 +310,12 @@ class Uncompared(KernelStrategy[KernelPCA]):
     client = DKPCAClient
     partition = "vertical"
 
-    def protocol(self, run: RunUnderWay) -> Protocol[KernelPCA]:
+    def protocol(self, run):
         uploads = yield from to_all(FindLocalEigenpairs(kernel=Linear(), n_components=self.n_components))
         return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
 
 
-def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(tmp_path: Path) -> None:
+def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(tmp_path):
     text = (
         TINY[: TINY.index("[[strategy]]")] + '[[strategy]]\nname = "bare"\nmethod = "test_runner:Uncompared"\n' + BARE
     )
@@ -352,7 +339,7 @@ CLAIM = 'claim=[{text="It is exact.", check="value", metric="error", of="central
     ],
     ids=lambda changes: " ".join(change.partition("=")[0] for change in changes),
 )
-def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], changes: list[str]) -> None:
+def test_what_changes_no_run_keeps_the_runs(tmp_path, started, changes):
     folder = tmp_path / "out"
     first = carry_out(folder, "seeds=[0]")
     before = snapshot(folder)
@@ -384,7 +371,7 @@ def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], 
         'baseline=[{name="central", method="central PCA", n_components=2}]',
     ],
 )
-def test_what_may_change_a_run_is_refused(tmp_path: Path, change: str) -> None:
+def test_what_may_change_a_run_is_refused(tmp_path, change):
     folder = tmp_path / "out"
     carry_out(folder, "seeds=[0]", "strategy.*.n_components=1")
     before = snapshot(folder)
@@ -394,7 +381,7 @@ def test_what_may_change_a_run_is_refused(tmp_path: Path, change: str) -> None:
     assert snapshot(folder) == before
 
 
-def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path: Path, started: list[str]) -> None:
+def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path, started):
     folder, more = tmp_path / "out", 'name="more", method="DKPCA", n_components=1, local_components=1'
     small = "sweep.strategy.*.n_components=[1]"
     first = carry_out(folder, "seeds=[0]", small)
@@ -410,7 +397,7 @@ def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path: Path
         carry_out(folder, "seeds=[0]", small)
 
 
-def test_a_folder_holds_what_the_file_says_in_its_order(tmp_path: Path) -> None:
+def test_a_folder_holds_what_the_file_says_in_its_order(tmp_path):
     """The first value of a case stands for it, in claims too: in another order it would be another one."""
     case = 'case=[{"strategy.DKPCA.local_components" = 1, "partition.clients" = 2}]'
     claim = CLAIM.replace("at_most", 'where={"strategy.DKPCA.local_components"=1}, at_most')
@@ -420,7 +407,7 @@ def test_a_folder_holds_what_the_file_says_in_its_order(tmp_path: Path) -> None:
     assert {run.id for run in runs} == {run.id for run in plan(experiment)}
 
 
-def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) -> None:
+def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path):
     folder, only_baselines = tmp_path / "out", ("seeds=[0]", "strategy=[]")
     carry_out(folder, *only_baselines, "report={metric = 'distance'}")
     assert (folder / "plots" / "distance_by_method.png").exists()
@@ -433,7 +420,7 @@ def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) ->
     assert [path.name for path in (folder / "plots").iterdir()] == ["notes.txt"]
 
 
-def test_restart_throws_the_experiment_away_but_nobody_elses_files(tmp_path: Path, started: list[str]) -> None:
+def test_restart_throws_the_experiment_away_but_nobody_elses_files(tmp_path, started):
     folder = tmp_path / "out"
     carry_out(folder, "seeds=[0]")
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
@@ -447,7 +434,7 @@ def test_restart_throws_the_experiment_away_but_nobody_elses_files(tmp_path: Pat
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("name", ["thesis.txt", "config.json", "runs.jsonl"])
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str, restart: bool) -> None:
+def test_a_folder_of_something_else_is_left_alone(tmp_path, name, restart):
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / name).write_text('{"architectures": ["name", "data"]}', encoding="utf-8")
@@ -458,9 +445,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str, res
 
 
 @pytest.mark.parametrize("key", ["name", "shards", "swept"])
-def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(tmp_path, monkeypatch, key):
     """An engine may carry a run out in another folder, and the experiment may be read again from its own."""
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -477,7 +462,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
     text = f'name = "tiny"\n{data}{partition}{methods}{sweep}{BARE}'
     (home / "tiny.toml").write_text(text, encoding="utf-8")
 
-    def engine(job: Job) -> Iterator[str]:
+    def engine(job):
         simulated.simulated_partition.cache_clear()  # as other processes have nothing of it
         simulated._loaded.cache_clear()
         with contextlib.chdir(elsewhere):
@@ -504,7 +489,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
         run_experiment(read_config(elsewhere / "tiny.toml"), tmp_path / "out")
 
 
-def test_files_of_clients_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_files_of_clients_that_do_not_fit_are_refused(tmp_path):
     X = load_iris().data
     np.save(tmp_path / "a.npy", X[:149, :2])
     np.savez(tmp_path / "b.npz", X=X[:, 2:], new=X[:3, 2:])

@@ -27,14 +27,14 @@ IRIS = load_iris()
 FEATURES = ["sepal length", "sepal width", "petal length", "petal width"]
 
 
-def told(*arguments: object, code: int = 0) -> str:
+def told(*arguments, code=0):
     done = CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "400"})
     assert done.exit_code == code, done.output
     return done.output
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """Return a folder where the site north has found clusters with two others, and was sent the model."""
     flower.ensure_task_identity()
     folder = tmp_path_factory.mktemp("sites")
@@ -53,11 +53,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def own_table(site: Path) -> RawTable:
+def own_table(site):
     return read_raw(SiteFile(site / "north.csv", id="patient", label="diagnosis"))
 
 
-def cells(page: str, title: str) -> list[list[str]]:
+def cells(page, title):
     """Return the cells of the table under a heading."""
     body = re.search(rf">{title}</h\d>.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
     assert body is not None
@@ -65,7 +65,7 @@ def cells(page: str, title: str) -> list[list[str]]:
     return [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
 
 
-def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site: Path) -> None:
+def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
     path = Path(told(site / "north", "--data", site / "north.csv", "--id", "patient", "--label", "diagnosis").strip())
     page = path.read_text(encoding="utf-8")
     assert path == site / "north" / "page.html"
@@ -95,7 +95,7 @@ def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site: Path)
     assert first.importance() == again.importance()
 
 
-def test_rows_without_a_label_count_for_no_agreement(site: Path, tmp_path: Path) -> None:
+def test_rows_without_a_label_count_for_no_agreement(site, tmp_path):
     lines = (site / "north.csv").read_text(encoding="utf-8").splitlines()
     partly = [line.rsplit(",", 1)[0] + "," if 1 <= place <= 30 else line for place, line in enumerate(lines)]
     (tmp_path / "partly.csv").write_text("\n".join(partly) + "\n", encoding="utf-8")
@@ -111,7 +111,7 @@ def test_rows_without_a_label_count_for_no_agreement(site: Path, tmp_path: Path)
     assert "None" not in page
 
 
-def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_relabelled_rows(site: Path) -> None:
+def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_relabelled_rows(site):
     (run,) = runs_of(site / "north", table=own_table(site))
     importance = run.importance()
     assert isinstance(importance, dict)
@@ -123,7 +123,7 @@ def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_r
     np.testing.assert_array_equal(run.model.predict(run.numbers), run.labels)
 
 
-def test_a_page_of_what_is_there_says_what_brings_the_rest(site: Path, tmp_path: Path) -> None:
+def test_a_page_of_what_is_there_says_what_brings_the_rest(site, tmp_path):
     page = Path(told(site / "east", "--page", tmp_path / "east.html").strip()).read_text(encoding="utf-8")
     for sentence in ("--data FILE --id COLUMN --label COLUMN", "--model FILE, or share_model = true"):
         assert sentence in page
@@ -170,7 +170,7 @@ UNFIT = {
         (["no-header"], "labels in no-header/run.npz has no header of an .npy file (TokenError)"),
     ],
 )
-def test_what_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str) -> None:
+def test_what_is_refused(site, monkeypatch, arguments, text):
     monkeypatch.chdir(site)
     for name in ("empty", "torn"):
         (site / name).mkdir(exist_ok=True)
@@ -185,7 +185,7 @@ def test_what_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch, arguments:
     assert not (site / "empty" / "page.html").exists()
 
 
-def test_loadings_of_divided_columns_are_the_parts_of_the_pooled_tables_right_singular_vectors(tmp_path: Path) -> None:
+def test_loadings_of_divided_columns_are_the_parts_of_the_pooled_tables_right_singular_vectors(tmp_path):
     nodes = vertical(tmp_path)
     run_on(nodes, VFedPCA(merge="exact", n_components=2), id="components")
     pooled = TABLE[COMMON_ROWS] - TABLE[COMMON_ROWS].mean(axis=0)
@@ -201,7 +201,7 @@ def test_loadings_of_divided_columns_are_the_parts_of_the_pooled_tables_right_si
         assert isinstance(run.importance(), str)
 
 
-def test_loadings_of_divided_rows_are_those_of_the_model(tmp_path: Path) -> None:
+def test_loadings_of_divided_rows_are_those_of_the_model(tmp_path):
     X = np.random.default_rng(0).standard_normal((60, 5)) * [3, 2, 1, 1, 1]
     shards, strategy = [X[:30], X[30:]], DisKPCA(n_components=2, kernel={"type": "linear"}, share_rows=True)
     result = strategy.fit(shards, seed=0)
@@ -226,7 +226,7 @@ def test_loadings_of_divided_rows_are_those_of_the_model(tmp_path: Path) -> None
     assert "prepared before" in str(prepared.importance())
 
 
-def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path: Path) -> None:
+def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path):
     (tmp_path / "a.toml").write_text(
         'name = "a"\nseeds = [3, 4]\n[data]\nname = "iris"\n[partition]\nclients = 2\n[report]\nplots = false\n'
         '[[strategy]]\nname = "ours"\nmethod = "DKPCA"\nn_components = 2\n'
@@ -242,7 +242,7 @@ def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path: 
     assert "merged" not in Path(chosen).read_text(encoding="utf-8")
 
 
-def test_of_prepared_columns_the_importance_is_that_of_what_the_run_had(tmp_path: Path) -> None:
+def test_of_prepared_columns_the_importance_is_that_of_what_the_run_had(tmp_path):
     """By name, whatever their order in the file and whatever else is there; empty cells are filled as they were."""
     rng = np.random.default_rng(0)
     raw = rng.standard_normal((40, 3)) * [100, 1, 0.01] + [5, 0, 1]

@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-from pathlib import Path
 
 import pytest
 from test_pages import Nesting
@@ -21,19 +20,12 @@ FIRST = """
 name = "first"
 title = "The first | <best>"
 seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "one | vector"
-method = "DKPCA"
-n_components = 2
-local_components = 1
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
+data.name = "iris"
+partition.clients = 2
+strategy = [{ name = "one | vector", method = "DKPCA", n_components = 2, local_components = 1 }]
+baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
+quick.seeds = [5]
+report.plots = true
 [[claim]]
 text = "One vector of two is not enough <here>."
 check = "value"
@@ -52,16 +44,12 @@ shows = "figure 2"
 setting = "400 rows & 1000 columns."
 here = "Flowers."
 plots = ["error_by_floats_up"]
-[quick]
-seeds = [5]
-[report]
-plots = true
 """
 SECOND = FIRST.replace('"first"', '"second"').replace("The first", "The second").replace('"iris"', '"npz:/not/there"')
 
 
 @pytest.fixture(name="folder")
-def _folder(tmp_path: Path) -> Path:
+def _folder(tmp_path):
     folder = tmp_path / "two"
     folder.mkdir()
     (folder / "first.toml").write_text(FIRST, encoding="utf-8")
@@ -70,7 +58,7 @@ def _folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(folder: Path, tmp_path: Path) -> None:
+def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(folder, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["run", str(folder), "--all", "--quick", "--jobs", "2", "--out", str(out)])
     assert result.exit_code == 1
@@ -88,13 +76,13 @@ def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(f
     assert page.read_text().partition("## second")[0].count("first") == before.partition("## second")[0].count("first")
 
 
-def ended_from_outside() -> None:
+def ended_from_outside():
     """Load a data set as a process does that the system ends for want of memory."""
     os._exit(1)
 
 
 @pytest.mark.slow
-def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_time(folder: Path) -> None:
+def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_time(folder):
     text = SECOND.replace("npz:/not/there", "test_side_by_side:ended_from_outside")
     (folder / "second.toml").write_text(text, encoding="utf-8")
     first, second = (read_config(folder / f"{name}.toml", ["report.plots=false"]) for name in ("first", "second"))
@@ -108,7 +96,7 @@ def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_
     assert "fedkernel run FOLDER/first.toml" in (folder / "out/report/README.md").read_text(encoding="utf-8")
 
 
-def test_a_folder_is_run_with_all_and_a_file_without(folder: Path) -> None:
+def test_a_folder_is_run_with_all_and_a_file_without(folder):
     for arguments, says in (
         ([str(folder)], "is a folder; allowed: a folder with --all, a file without it"),
         ([str(folder / "first.toml"), "--all"], "is no folder; allowed: a folder with --all, a file without it"),
@@ -119,13 +107,13 @@ def test_a_folder_is_run_with_all_and_a_file_without(folder: Path) -> None:
         assert (result.exit_code, says in result.output) == (2, True)
 
 
-def _needing(memory: float, name: str) -> Experiment:
+def _needing(memory, name):
     table = {"name": name, "data": {"name": "iris"}, "partition": {"clients": 2}}
     table["strategy"] = [{"name": "a", "method": "VFedPCA"}]
     return Experiment.from_table({**table, "paper": {"name": "x", "shows": "y", "memory": memory}}, name)
 
 
-def test_no_more_begin_than_there_are_processors_and_memory() -> None:
+def test_no_more_begin_than_there_are_processors_and_memory():
     big, middle, small = (_needing(memory, str(memory)) for memory in (9.0, 4.0, 1.0))
     assert fitting([big, middle, small], [], 2, 8.0) == [big]  # by itself, whatever it takes
     assert fitting([middle, big, small], [], 2, 8.0) == [middle, small]
@@ -133,7 +121,7 @@ def test_no_more_begin_than_there_are_processors_and_memory() -> None:
     assert fitting([small], [small, small], 2, 8.0) == []
 
 
-def test_the_page_has_claims_settings_figures_and_costs_of_each(folder: Path, tmp_path: Path) -> None:
+def test_the_page_has_claims_settings_figures_and_costs_of_each(folder, tmp_path):
     experiment, out = read_config(folder / "first.toml"), tmp_path / "first"
     rows = run_experiment(experiment, out).rows
     entry = Entry(experiment, *judged(experiment, rows, out), out)

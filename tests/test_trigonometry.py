@@ -33,17 +33,3 @@ def test_they_are_numpy_s_to_1e_13(scale):
     assert alone.dtype == beside.dtype == np.float32
     np.testing.assert_allclose(alone, np.cos(x, dtype=float), rtol=0, atol=2e-7)
     np.testing.assert_allclose(beside, np.hstack([np.cos(x, dtype=float), np.sin(x, dtype=float)]), rtol=0, atol=2e-7)
-
-
-def test_what_is_not_finite_or_far_does_not_touch_its_neighbours():
-    x = angles(3)
-    expected = both(x)
-    x[:, 5::90] = np.array([np.nan, np.inf, -np.inf, 1e300, -3e7, 2e6, 1e12, 1e16])
-    with np.errstate(invalid="ignore"):
-        alone, beside = both(x)
-        cos, sin = np.cos(x), np.sin(x)
-    np.testing.assert_allclose(alone, cos, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(beside, np.hstack([cos, sin]), rtol=0, atol=1e-13)
-    near = np.abs(x) < 100
-    assert np.array_equal(alone[near], expected[0][near])
-    assert np.array_equal(beside[np.hstack([near, near])], expected[1][np.hstack([near, near])])
