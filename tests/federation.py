@@ -6,10 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_wine
@@ -68,7 +66,7 @@ def furnish(folder, parts=PARTS):
 class Ready:
     """A command in a process of its own, as `subprocess.Popen` has it, that begins with everything imported.
 
-    A command's imports take four seconds of a core, and these tests start ninety.
+    A command's imports take four seconds of a core, and these tests start sixty.
     """
 
     def __init__(self, place, log, arguments):
@@ -94,61 +92,6 @@ def _command(place, log, arguments):
         for descriptor in (1, 2):
             os.dup2(sink.fileno(), descriptor)
     sys.argv = ["fedkernel", *arguments]
-    main()
-
-
-SHIM = """#!{python} -IS
-import os, socket, sys
-with socket.socket(socket.AF_UNIX) as own:
-    own.connect({door!r})
-    own.sendall("\\0".join([str(os.getpid()), os.getcwd(), *sys.argv]).encode())
-    sys.exit(own.recv(1)[0])
-"""
-
-
-@contextmanager
-def typed_commands(folder):
-    """A folder for a shell's PATH, whose `fedkernel` and `python -` begin with everything imported, as `Ready`."""
-    door = f"\0{folder}"  # of no file: such a path would be too long
-
-    def answer(call):
-        with call:
-            process = READY.Process(target=_typed, args=call.recv(65536).decode().split("\0"))
-            process.start()
-            process.join()
-            call.sendall(bytes([process.exitcode & 255]))
-
-    def listen():
-        while True:
-            try:
-                call, _ = listening.accept()
-            except OSError:  # it was shut down
-                return
-            threading.Thread(target=answer, args=(call,)).start()
-
-    for name in ("fedkernel", "python"):
-        (folder / name).write_text(SHIM.format(python=sys.executable, door=door))
-        (folder / name).chmod(0o755)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(door)
-        listening.listen()
-        threading.Thread(target=listen).start()
-        try:
-            yield folder
-        finally:
-            listening.shutdown(socket.SHUT_RDWR)
-
-
-def _typed(pid, place, command, *arguments):
-    from experiments.cli import main  # noqa: PLC0415 - as the forked process has it
-
-    os.chdir(place)
-    for descriptor, how in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
-        os.dup2(os.open(f"/proc/{pid}/fd/{descriptor}", how), descriptor)
-    if Path(command).name == "python":
-        exec(Path("/dev/stdin").read_text(), {"__name__": "__main__"})  # noqa: S102 - the README's
-        return
-    sys.argv = [command, *arguments]
     main()
 
 

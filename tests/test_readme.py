@@ -6,10 +6,10 @@ import re
 import runpy
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from federation import typed_commands
 from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
@@ -29,46 +29,36 @@ def test_example_prints_what_the_readme_says(number, tmp_path, capsys):
     assert capsys.readouterr().out == printed
 
 
-@pytest.fixture
-def shell(tmp_path):
-    """Runs lines of a shell in a test's folder, and returns what they print."""
-    (tmp_path / "commands").mkdir()
-    path = f"{tmp_path / 'commands'}{os.pathsep}{os.environ['PATH']}"
-
-    def run(lines):
-        command, own = ["bash", "-c", lines], {**os.environ, "PATH": path}
-        done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    with typed_commands(tmp_path / "commands"):
-        yield run
-
-
-def walk(section, folder, shell):
+def walk(section, folder):
     """Run a section's blocks in their order, as a reader would type them, but for a port that is free."""
     blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", section, flags=re.DOTALL)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    printed = ""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment, printed = {**os.environ, "PATH": path}, ""
     for kind, block in blocks:
         if kind == "toml":
             name = re.match(r'name = "(\w+)"', block)[1]
             (folder / f"{name}.toml").write_text(block)
         elif kind == "sh":
-            printed = shell(block.replace("8443", port))
+            command = ["bash", "-c", block.replace("8443", port)]
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=250
+            )
+            assert done.returncode == 0, done.stderr
+            printed = done.stdout
         else:
             assert [line.rstrip() for line in printed.splitlines()][-block.count("\n") :] == block.splitlines()
     return [kind for kind, _ in blocks]
 
 
-@pytest.mark.xdist_group("sites")
-def test_the_walk_through_from_raw_files_to_an_answer(tmp_path, shell):
+@pytest.mark.slow
+def test_the_walk_through_from_raw_files_to_an_answer(tmp_path):
     """In twelve commands from the files to labels, coordinates, a chosen k, a picture, next week's patients."""
     section = README.split("## From raw files to an answer\n")[1].split("\n## ")[0]
     assert section.count("\nfedkernel ") + section.count("\n    fedkernel ") == 12
-    assert walk(section, tmp_path, shell) == ["sh", "sh", "text", "sh", "text", "toml", "sh", "sh", "text"]
+    assert walk(section, tmp_path) == ["sh", "sh", "text", "sh", "text", "toml", "sh", "sh", "text"]
     assert re.search(r"n_clusters = \d", (tmp_path / "server.log").read_text())
     assert "<img" in (tmp_path / "north" / "page.html").read_text()
     assert len((tmp_path / "labels.csv").read_text().splitlines()) == 21
@@ -82,10 +72,10 @@ def test_the_walk_through_from_raw_files_to_an_answer(tmp_path, shell):
     assert adjusted_rand_score([diagnoses[row["id"]] for row in rows], groups) > 0.3
 
 
-@pytest.mark.xdist_group("sites")
-def test_the_walk_through_of_separate_machines(tmp_path, shell, monkeypatch):
+@pytest.mark.slow
+def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
     section = README.split("## Separate machines\n")[1].split("\n## ")[0]
-    assert walk(section, tmp_path, shell) == ["sh", "toml", "toml", "sh", "text", "sh", "sh", "text"]
+    assert walk(section, tmp_path) == ["sh", "toml", "toml", "sh", "text", "sh", "sh", "text"]
     assert (tmp_path / "results" / "report.html").exists()
     verify, against = re.search(
         r"`fedkernel (outbox verify north)`.*?`(--against \S+ --client 0)`", section, re.S
