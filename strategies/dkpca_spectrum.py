@@ -64,24 +64,24 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         """Return the class and the fields of the request to the clients."""
 
     def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
-        column_means, mean, centred, wanted = None, 0.0, None, self._wanted(len(F), omitted)
+        column_means, mean, centred, number = None, 0.0, None, self._wanted(len(F), omitted)
         row = F.mean(axis=0)
         if self.center:
             # Centring columns of F centres F F^T; the means of F F^T are those of its products with F's mean row.
             column_means, mean = F @ row, float(row @ row)
             F = F - row
         elif self._chooses(omitted):
-            centred = leading_eigenpairs_of_factor(F - row, wanted).values
-        pairs = leading_eigenpairs_of_factor(F, wanted)
+            centred = leading_eigenpairs_of_factor(F - row, number).values
+        pairs = leading_eigenpairs_of_factor(F, number)
         model = KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
         return self._certified(model, omitted, centred)
 
     def _solve_gram(self, K: FloatArray, omitted: float | None = None) -> KernelPCA:
-        centred, wanted = None, self._wanted(len(K), omitted)
+        centred, number = None, self._wanted(len(K), omitted)
         if self._chooses(omitted) and not self.center:
             center_gram(apart := K.copy())
-            centred = leading_eigenpairs(apart, wanted).values
-        model = KernelPCA.of_gram(K, self.kernel, wanted, center=self.center)
+            centred = leading_eigenpairs(apart, number).values
+        model = KernelPCA.of_gram(K, self.kernel, number, center=self.center)
         return self._certified(model, omitted, centred)
 
     def _chooses(self, omitted: float | None) -> bool:

@@ -92,7 +92,7 @@ class SizedFeatures(KMeansStrategy):
             return self, list(cohort), math.inf
         k, s, columns = self.most_clusters, self.dimensions, cohort[0].columns
         beside = s + k + 5 + k * k + 1 + k * (s + 1)
-        members, left = list(cohort), []
+        members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
             most = most_numbers(member.entries) - (member.left or columns + 2) - beside
             sampled = min(
@@ -102,10 +102,10 @@ class SizedFeatures(KMeansStrategy):
                 sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
                 members[place] = replace(member, sampled=allowed)
-            left.append(most - min(sampled, CORESET) * (s + 1))
-        drawn, iterations = self._most_features(min(left))
+            budgets.append(most - min(sampled, CORESET) * (s + 1))
+        drawn, iterations = self._most_features(min(budgets))
         own = replace(self, n_features=drawn, iterations=iterations)  # type: ignore[type-var]
-        return own, members, min(left)
+        return own, members, min(budgets)
 
     def _most_features(self, numbers: int) -> tuple[int, int]:
         """Return D and T: the usual ones, or within so many numbers those of the largest D sqrt(T).

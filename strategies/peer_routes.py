@@ -49,10 +49,10 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
 
     def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, T = cohort[0].rows, self.n_components, self.most_rounds
-        floats, known = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
+        floats, vectors_held = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
         if self.relay:
-            floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
-        memory = self._local_memory(cohort) + FLOAT * N * k * (T + 3 * known)
+            floats, vectors_held = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
+        memory = self._local_memory(cohort) + FLOAT * N * k * (T + 3 * vectors_held)
         return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:

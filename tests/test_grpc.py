@@ -123,10 +123,10 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
     if not has_sockets:
         monkeypatch.setattr(coordinator, "SOCKET", "s" * 108)
     strategy, shards = VFedPCA(merge="eigenvalue", rounds=1), np.array_split(WINE, 2, axis=1)
-    one, two = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))
-    assert one.wire == two.wire == "float32"
-    assert one.ledger.totals() == two.ledger.totals()
-    np.testing.assert_allclose(one.outputs[0]["eigenvectors"], two.outputs[0]["eigenvectors"], rtol=0, atol=1e-12)
+    local, remote = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))
+    assert local.wire == remote.wire == "float32"
+    assert local.ledger.totals() == remote.ledger.totals()
+    np.testing.assert_allclose(local.outputs[0]["eigenvectors"], remote.outputs[0]["eigenvectors"], rtol=0, atol=1e-12)
     [(address, tls, modes)] = meetings
     assert set(modes) == {0o700}
     assert address.startswith("unix:") == has_sockets == (tls is None)

@@ -134,20 +134,20 @@ def few_in_memory(monkeypatch):
 
 
 def test_rows_are_a_list_wherever_they_are(few_in_memory):
-    rows, known = DiskList(), []
+    rows, plain = DiskList(), []
     for number in range(100):
         row = {"round": number, "seconds": number / 7, "values": {"a": [1, None]}}
         rows.append(row)
-        known.append(row)
-        assert len(rows) == len(known)
-        assert rows[number // 2] == known[number // 2]
+        plain.append(row)
+        assert len(rows) == len(plain)
+        assert rows[number // 2] == plain[number // 2]
     assert len(rows._last) < 32
-    assert (list(rows), list(reversed(rows))) == (known, known[::-1])
-    assert (rows[-1], rows[-100], rows[3:90:7], rows[::-1]) == (known[-1], known[0], known[3:90:7], known[::-1])
-    assert rows == known
-    assert rows == DiskList(known)
-    assert rows != known[:-1]
-    assert rows != [*known[:50], {}, *known[51:]]
+    assert (list(rows), list(reversed(rows))) == (plain, plain[::-1])
+    assert (rows[-1], rows[-100], rows[3:90:7], rows[::-1]) == (plain[-1], plain[0], plain[3:90:7], plain[::-1])
+    assert rows == plain
+    assert rows == DiskList(plain)
+    assert rows != plain[:-1]
+    assert rows != [*plain[:50], {}, *plain[51:]]
     assert pickle.loads(pickle.dumps(rows)) == rows  # noqa: S301
     for place in (100, -101):
         with pytest.raises(IndexError):

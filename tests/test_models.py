@@ -89,8 +89,8 @@ def test_a_foreign_file_random_bytes_and_none(tmp_path):
     for header in ("no json", "[1]", "3", json.dumps({"format": "another"}), json.dumps({"format": "fedkernel-model"})):
         np.savez(path, header=np.array(header))
         assert "model" in refused(path)
-    told = {"format": FORMAT, "model": "KernelPCA", "version": FORMAT_VERSION, "arrays": [["eigenvalues_"]]}
-    np.savez(path, header=np.array(json.dumps(told)), eigenvalues_=np.ones(3))
+    unnamed = {"format": FORMAT, "model": "KernelPCA", "version": FORMAT_VERSION, "arrays": [["eigenvalues_"]]}
+    np.savez(path, header=np.array(json.dumps(unnamed)), eigenvalues_=np.ones(3))
     assert "its arrays do not fit together" in refused(path)
     with path.open("wb") as file:
         np.save(file, np.ones(3))

@@ -210,11 +210,11 @@ def forecast_plan_and_ledger_agree(pair):
     strategy, tables, ledger = pair.strategy, pair.tables, pair.recording.result.ledger
     members = [Member(number, number, *table.shape) for number, table in enumerate(tables)]
     forecast, plan = strategy.forecast(members), strategy.plan(len(tables), 0)
-    taken = (ledger.rounds, ledger.floats_up, ledger.floats_down)
+    costs = (ledger.rounds, ledger.floats_up, ledger.floats_down)
     if forecast.meaning == "exact":
-        assert (forecast.rounds, forecast.floats_up, forecast.floats_down) == taken
+        assert (forecast.rounds, forecast.floats_up, forecast.floats_down) == costs
     elif forecast.meaning == "at most":
-        assert all(np.array([forecast.rounds, forecast.floats_up, forecast.floats_down]) >= taken)
+        assert all(np.array([forecast.rounds, forecast.floats_up, forecast.floats_down]) >= costs)
     if not any(strategy.peers(len(tables))):  # of whom some are asked after the others, in rounds of their own
         assert max(forecast.rounds, ledger.rounds) <= sum(step.times * len(step.requests) for step in plan)
     run, most = RunSpec(id="r", strategy="s", sites=["a"], plan=plan), []

@@ -168,13 +168,13 @@ def test_forecasts_of_a_study_that_nobody_has_approved_end(monkeypatch):
     assert endless.rounds > 10**9
 
     def never(run, cohort):
-        asked.append(run.id)
+        questions.append(run.id)
         while True:
             pass
 
-    asked = []
+    questions = []
     monkeypatch.setattr(policy_for_study, "forecast_of", never)
     forecasts, run = policy_for_study.forecasts_within(0.2), study_of(DKPCA(2), NAMES).runs[0]
     assert forecasts(run, members) is forecasts(run, members) is None
     assert forecasts(run.model_copy(update={"id": "another"}), members) is None
-    assert asked == [run.id]
+    assert questions == [run.id]

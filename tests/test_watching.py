@@ -12,9 +12,10 @@ import threading
 from urllib.request import urlopen
 
 import pytest
+from rich.console import Console
 from sklearn.datasets import load_iris
 
-from experiments.commands import progress
+from experiments.commands import console, logs, progress
 from experiments.commands.console import Follow, say
 from experiments.commands.logs import server_log, site_log
 from experiments.commands.progress import Watch
@@ -160,6 +161,8 @@ class Gone(io.StringIO):
 def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
     """Of whoever tells something, such as the thread that answers sites, or a site's."""
     monkeypatch.setattr(sys, "stderr", Gone(error))
+    for module in (console, logs):  # rich silences a console whose terminal is gone for good, and keeps what it held
+        monkeypatch.setattr(module, "messages", Console(stderr=True))
     for as_json in (True, False):
         with server_log(as_json):
             log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")

@@ -45,7 +45,7 @@ from fedkernel.protocol import (
 def print_advice(
     tables: Sequence[str],
     reading: Mapping[str, Any],
-    wanted: Mapping[str, Any],
+    fields: Mapping[str, Any],
     *,
     partition: Partition | None,
     sites: int | None,
@@ -54,7 +54,7 @@ def print_advice(
 ) -> None:
     """Print the pairs that fit the sites' tables, with costs and disclosures, and a recommendation.
 
-    Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `wanted` the fields of
+    Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `fields` those of
     `Situation`.
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
@@ -71,7 +71,7 @@ def print_advice(
     if divided == "vertical":
         parts = in_common(parts)
     cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
-    situation = Situation(cohort, divided, peers=partition == "peers", **wanted)
+    situation = Situation(cohort, divided, peers=partition == "peers", **fields)
     advice = advise(situation)
     if suggested:
         print_line(suggested)

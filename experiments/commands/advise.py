@@ -39,5 +39,5 @@ def advise(
 ) -> None:
     """Recommend a method for the sites' tables, with costs and disclosures of each that fits."""
     reading = {"id": id_, "label": label, "drop": drop, **vars(form)}
-    wanted = {"goal": goal, "share_rows": share_rows, "number": number, "wait": round_time, "memory": 1e9 * memory}
-    commands.print_advice(tables, reading, wanted, partition=partition, sites=sites, bandwidth=bandwidth, toml=toml)
+    fields = {"goal": goal, "share_rows": share_rows, "number": number, "wait": round_time, "memory": 1e9 * memory}
+    commands.print_advice(tables, reading, fields, partition=partition, sites=sites, bandwidth=bandwidth, toml=toml)

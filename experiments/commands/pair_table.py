@@ -132,8 +132,8 @@ class Candidate:
 
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
-        wanted = {"n_clusters": situation.number} if self.goals == CLUSTERS else {"n_components": situation.components}
-        return wanted | {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
+        number = {"n_clusters": situation.number} if self.goals == CLUSTERS else {"n_components": situation.components}
+        return number | {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
         """Return the strategy with these settings; InputError where they do not fit the situation.

@@ -86,13 +86,13 @@ def explain(
         size, _ = site.own_shape({**reading.of(data).to_node(), "policy": str(path)})
     fresh = out is None or (out.is_dir() and not (out / site.OUTBOX).exists())
     before = [] if out is None or fresh else site.read_outbox(out).departures[-1:]
-    left = sum(line.standing.total.floats for line in before)
+    floats_sent = sum(line.standing.total.floats for line in before)
     if out is not None:
         guards = site.approved_guards(policy.guards, out, read.sha256)
         policy = policy.model_copy(update={"guards": guards})
     rule_verdicts = [
         *site.verdicts(policy, read),
-        *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
+        *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=floats_sent),
     ]
     show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))

@@ -48,16 +48,16 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
 
 def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Forecast | None]:
     """Return a cached `forecast_of` that gives None once `seconds` have passed, since a study can come from anybody."""
-    known: dict[str, Forecast | None] = {}
+    forecasts: dict[str, Forecast | None] = {}
     ends = time.monotonic() + seconds
 
     def forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
-        if run.id not in known:
-            known[run.id] = None
-            if (left := ends - time.monotonic()) > 0:
+        if run.id not in forecasts:
+            forecasts[run.id] = None
+            if (seconds_left := ends - time.monotonic()) > 0:
                 with suppress(RefusedError, MemoryError):
-                    known[run.id] = within_seconds(left, lambda: forecast_of(run, cohort))
-        return known[run.id]
+                    forecasts[run.id] = within_seconds(seconds_left, lambda: forecast_of(run, cohort))
+        return forecasts[run.id]
 
     return forecast
 

@@ -36,7 +36,7 @@ class _Standing:
     meaning: str = ""
     round: int = 0
     phase: str = ""
-    asked: int = 0
+    sites: int = 0
     waiting: dict[int, str] = field(default_factory=dict)
     begun: float = 0.0
     took: float = 0.0
@@ -50,8 +50,8 @@ class _Standing:
         meaning = "" if self.meaning in ("", "exact") else f"{self.meaning} "
         of = "" if total is None else f" of {meaning}{total}"
         words = [f"phase {self.phase}, round {self.round}{of}"]
-        words.append(f"{self.asked - len(self.waiting)} of {self.asked} sites answered")
-        if self.waiting and len(self.waiting) < self.asked:
+        words.append(f"{self.sites - len(self.waiting)} of {self.sites} sites answered")
+        if self.waiting and len(self.waiting) < self.sites:
             words.append(f"waiting for {', '.join(list(self.waiting.values())[:3])}{', ...' * (len(self.waiting) > 3)}")
         if total is not None and self.taken and (self.waiting or self.round < total):
             each = self.took / self.taken
@@ -103,7 +103,7 @@ class Watch(Observer):
         at, fields = self._of(record), vars(record)
         at.round, at.phase, at.begun = fields["round"], fields["phase"], time.monotonic()
         at.waiting = {member.node_id: member.site or member.called for member in fields["asked"]}
-        at.asked = len(at.waiting)
+        at.sites = len(at.waiting)
         if self._show is not None:
             self._show(f"{at.run}: {at.text}")
 

@@ -16,8 +16,8 @@ from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 def is_pictured(run: Planned) -> bool:
     """Return whether a run's rows are drawn: by the report's options, and for the first seed only."""
     experiment = run.point.experiment
-    wanted = not run.point.values if experiment.report.rows is None else experiment.report.rows
-    return wanted and bool(run.shards) and run.seed == experiment.seeds[0]
+    draws_rows = not run.point.values if experiment.report.rows is None else experiment.report.rows
+    return draws_rows and bool(run.shards) and run.seed == experiment.seeds[0]
 
 
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:

@@ -200,11 +200,11 @@ def _find(spec: DataSpec) -> Raw:
         return read_npz(npz_path(rest if colon else spec.name))
     if _has_loader(spec.name):
         return _from_loader(spec)
-    known = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
-    close = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
+    set_names = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
+    close = difflib.get_close_matches(spec.name, set_names, n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise InputError(
-        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(known)}, openml:NAME, openml:ID, "
+        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(set_names)}, openml:NAME, openml:ID, "
         f"npz:PATH.npz, and npz files of the folder {FOLDER_VARIABLE} ({os.environ.get(FOLDER_VARIABLE) or 'not set'})"
     )
 

@@ -65,12 +65,12 @@ VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "
 
 
 def check_rows_apart(
-    folder: Path, rows: Hashes, least: int, *, note: bool = True, said: RowsApart = ROWS_APART
+    folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: RowsApart = ROWS_APART
 ) -> None:
     """Raise TellableError if rows (n, 16) differ from an earlier run's, but by fewer than `least`.
 
     Differences over more than two runs are not checked. `rows`: from `own_rows` or
-    `fedkernel.site.row_contents.row_contents`. `note`: whether to note the rows in `folder` for later runs. `said`:
+    `fedkernel.site.row_contents.row_contents`. `note`: whether to note the rows in `folder` for later runs. `wording`:
     phrases of the error.
     """
     keys = np.sort(as_keys(rows))
@@ -79,11 +79,11 @@ def check_rows_apart(
         return
     for earlier in sorted(folder.glob("*.npy")):
         before = as_keys(np.load(earlier, allow_pickle=False))
-        for what, differing in ((said.new, np.setdiff1d(keys, before)), (said.gone, np.setdiff1d(before, keys))):
+        for what, differing in ((wording.new, np.setdiff1d(keys, before)), (wording.gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise TellableError(
                     f"the run would work on {what.format(len(differing))} than an earlier one, whose difference would "
-                    f"be about these; allowed: the same {said.same}, or at least {least} others (table.rows_apart)"
+                    f"be about these; allowed: the same {wording.same}, or at least {least} others (table.rows_apart)"
                 )
     if note:
         write_whole(path, lambda file: np.save(file, rows), 0o600)

@@ -278,7 +278,7 @@ def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_r
     if least:
         values = row_contents(own.X, positions, secret)
         check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
-        check_rows_apart(folder / "values", values, least, note=note, said=VALUES_APART)
+        check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
 
 
 @contextmanager

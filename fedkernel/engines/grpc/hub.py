@@ -259,7 +259,7 @@ class Hub(MessageGrid):
         else:
             if waiter is not None:
                 self._cut(waiter)
-            seat.next, seat.asked = stream, self._clock()
+            seat.next, seat.asked_at = stream, self._clock()
             holder.ask()
             self._ready.add(holder)
         seat.open += 1  # only for returned streams, which `leave` ends
@@ -372,7 +372,7 @@ class Hub(MessageGrid):
                 if holder is None or waiter is None:
                     continue
                 # while frames arrive, the answer may follow them
-                if now - max(seat.asked, min(holder.heard, seat.asked + SERVER_PATIENCE)) >= ANSWER:
+                if now - max(seat.asked_at, min(holder.heard, seat.asked_at + SERVER_PATIENCE)) >= ANSWER:
                     text = f"{seat.name} from {holder.peer} does not answer, and loses its place"
                     changes.append((seat, text, self._sit_down(seat, waiter)))
         for seat, gone, here in changes:

@@ -16,7 +16,7 @@ class Seat:
     """Slot of a site: its stream, its process, and the requests for a process that reconnects.
 
     - `stream`, `next`: the holder's stream; that of another process that takes over if the holder does not answer the
-      heartbeat sent at the time `asked`.
+      heartbeat sent at the time `asked_at`.
     - `open`: number of streams that have not ended, though they may be over.
     - `instance`, `since`: the last process that had the slot, and the time when it left.
     - `last`: place in the spool of the run's last request, if the spool has all of them: it is `complete`.
@@ -29,7 +29,7 @@ class Seat:
     node: int
     stream: Stream | None = None
     next: Stream | None = None
-    asked: float = 0.0
+    asked_at: float = 0.0
     open: int = 0
     instance: str = ""
     stands: str = ""
