@@ -13,10 +13,10 @@ from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
 from fedkernel.protocol import ask, repeated
 from fedkernel.site import Policy
+from fedkernel.site.audit_log import Answer, admit, record
 from fedkernel.site.gate import Gate
-from fedkernel.site.outbox import Answer, admit, record
 from fedkernel.site.raw_request import asking_of
-from fedkernel.wire import RunSpec, flower, to_content
+from fedkernel.wire import RunSpec, flower_internals, to_content
 
 TIMES = 500
 
@@ -39,7 +39,7 @@ def seconds(gate: Gate | None) -> float:
 
 def main() -> None:
     """Time both, in turns."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     plan = (repeated(10**6, ask(FindLocalEigenpairs, kernel=Linear(), n_components=2)),)
     run = RunSpec(id="run", strategy="DKPCA", pair="DKPCAClient", sites=["a", "b", "c"], plan=plan)
     gate = Gate(Policy(), run, "0" * 64)

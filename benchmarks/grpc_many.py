@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, OPTIONS, SPOKEN, VERSION, Envelope, Inbox, frames
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.wire import flower
+from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.wire import flower_internals
 
 ROUNDS = {100: 60, 1000: 12}
 """By sites."""
@@ -37,10 +37,10 @@ OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 def sent_back(request: bytes | bytearray) -> bytes:
     """Return Flower's reply with the content of a request."""
-    message = flower.from_bytes(request)
+    message = flower_internals.from_bytes(request)
     reply = Message(message.content, reply_to=message)
-    flower.stamp(reply)
-    return flower.to_bytes(reply)
+    flower_internals.stamp(reply)
+    return flower_internals.to_bytes(reply)
 
 
 async def site(address: str, number: int, method: str) -> None:

@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.ground import blas_threads
 from fedkernel.protocol import Protocol, Run, to_all
 from fedkernel.site import Site
@@ -58,7 +58,7 @@ def node(address: str, folder: str) -> None:
     def find_site(context: Any, config: Any) -> Site:
         return Site(int(context.node_config["partition-id"]), X, None, lambda outputs: None, derived=derived)
 
-    with blas_threads(1):  # as `fedkernel.engines.grpc.process` has it
+    with blas_threads(1):  # as `fedkernel.engines.grpc.client_process` has it
         Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
 
 

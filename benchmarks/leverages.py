@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.protocol.guards import Probed
-from fedkernel.site.client_memory import Memory
-from fedkernel.wire import flower
+from fedkernel.site.context_state import Memory
+from fedkernel.wire import flower_internals
 from strategies import FKKMeans, VFedAKPCA, VFedPCA
 
 SEEN: list[tuple[float, int]] = []
@@ -45,7 +45,7 @@ def show(what, strategy, shards):
 
 def show_time(rows):
     vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((rows, 40)))[0]
-    memory, seconds = Memory.begin(flower.new_context(1, {}, {}), "run"), []
+    memory, seconds = Memory.begin(flower_internals.new_context(1, {}, {}), "run"), []
     for vector in vectors.T:
         began = time.perf_counter()
         Guards().check_probes("block", np.ascontiguousarray(vector[:, None]), memory)

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.local import LocalGrid
 from fedkernel.protocol import Protocol, Run, to_all
 from fedkernel.run import Journal

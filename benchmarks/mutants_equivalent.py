@@ -1,9 +1,13 @@
 """Mutants that change nothing a test could see: file, line and what stands there instead, with the reason."""
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("fedkernel/engines/grpc/hub.py", "FAREWELL = 5.0", "6.0"): "patience: which second it is, no answer hangs on",
     (
-        "fedkernel/numerics/row_products.py",
+        "fedkernel/engines/grpc/stream_grid.py",
+        "FAREWELL = 5.0",
+        "6.0",
+    ): "patience: which second it is, no answer hangs on",
+    (
+        "fedkernel/numerics/pairwise.py",
         "_CACHE = 2**20",
         "3",
     ): "blocks of another size: the same numbers, more slowly",
@@ -26,7 +30,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "(run.prepare is None and preparation is None)",
     ): "kept_preparation, just before, raises unless both are None or neither is",
     (
-        "strategies/choosing.py",
+        "strategies/cluster_count.py",
         "largest = max(worth.values(), default=Silhouette(-1.0, 0.0))",
         "(1.0)",
     ): "taken where no division has a silhouette, so that none is compared with it",

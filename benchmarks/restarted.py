@@ -25,7 +25,7 @@ from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.engines.grpc.coordinator import LOOPBACK
 from fedkernel.peers import KeyPair
-from fedkernel.peers.key_file import FOLDER
+from fedkernel.peers.run_key_file import FOLDER
 from fedkernel.run import Result
 from fedkernel.site import OUTBOX
 from fedkernel.strategy import KernelStrategy

@@ -24,8 +24,8 @@ from sklearn.datasets import load_digits
 
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
+from fedkernel.engines.grpc.client_process import main as site
 from fedkernel.engines.grpc.coordinator import LOOPBACK, serve
-from fedkernel.engines.grpc.process import main as site
 from fedkernel.engines.local import run_job
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import load_parts

@@ -22,7 +22,7 @@ RUN = "slow__seed=0"
 ROUNDS = 250
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["experiments.cli", "experiments.commands.project_study", "experiments.commands.site_session"]
+    ["experiments.cli", "experiments.commands.projection_study", "experiments.commands.site_session"]
 )
 
 VERTICAL = f"""name = "drill"

@@ -36,7 +36,7 @@ from attacks.honest import rounds_of
 from attacks.target import Refused
 
 from clients.fk_kmeans import EmbedRows, MultiplyColumns
-from clients.kmeans import LocalCoreset
+from clients.kmeans_base import LocalCoreset
 from clients.vfedpca import Finish, IterateLocally, Multiply, VFedPCAClient
 from fedkernel import RBF
 from fedkernel.numerics import RandomFeatures, unpack_symmetric

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from clients.new_rows import NewRowsClient, TakeCoordinates
+from clients.new_rows_base import NewRowsClient, TakeCoordinates
 from fedkernel.ground import FloatArray, check_at_most
 from fedkernel.numerics import (
     Eigenpairs,

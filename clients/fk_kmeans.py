@@ -1,4 +1,4 @@
-"""Client of federated kernel k-means, with its requests and replies beside those in kmeans.py.
+"""Client of federated kernel k-means, with its requests and replies beside those in kmeans_base.py.
 
 Source: the paper of `strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
 
-from clients.kmeans import (
+from clients.kmeans_base import (
     CompareClusters,
     CountClusters,
     Embedding,

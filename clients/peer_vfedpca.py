@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.merging import merged, merging_weights, moved
+from clients.eigenvector_merging import merged, merging_weights, moved
 from clients.vfedpca import (
     CapturedVariance,
     Finish,

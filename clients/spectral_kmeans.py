@@ -14,7 +14,7 @@ from clients.diskpca import (
     TakeComponents,
     TakeLandmarks,
 )
-from clients.kmeans import (
+from clients.kmeans_base import (
     CompareClusters,
     CountClusters,
     Embedding,

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from scipy.linalg import pinvh
 
-from clients.merging import ROUNDING
-from clients.new_rows import NewRowsClient, TakeCoordinates
+from clients.eigenvector_merging import ROUNDING
+from clients.new_rows_base import NewRowsClient, TakeCoordinates
 from fedkernel.ground import FloatArray, check_at_most, frozen
 from fedkernel.numerics import (
     Eigenpairs,

@@ -11,7 +11,7 @@ import click
 import typer
 from typer.main import get_command, get_group
 
-from experiments.commands.group import Group, with_argument_help
+from experiments.commands.command_group import Group, with_argument_help
 
 COMMANDS = {
     "run": ("experiment:run", "Run an experiment, or its unfinished runs, and print and write its report."),
@@ -23,7 +23,7 @@ COMMANDS = {
         "experiment:compare",
         "Compare the experiments in two output folders, A and B, method by method.",
     ),
-    "new": ("new:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
+    "new": ("pair_template:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
         "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",
@@ -38,21 +38,24 @@ COMMANDS = {
         "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
     ),
     "certs": (
-        "server:certs",
+        "server_commands:certs",
         "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
     ),
     "identity": (
-        "server:identity",
+        "server_commands:identity",
         "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
     ),
-    "serve": ("server:serve", "Wait until all sites have joined, run an experiment with them, and write its report."),
+    "serve": (
+        "server_commands:serve",
+        "Wait until all sites have joined, run an experiment with them, and write its report.",
+    ),
     "join": ("join:join", "Join a server as a site, with the site's own data, until the work is done."),
     "show": (
-        "show:show",
+        "site_page:show",
         "Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.",
     ),
     "list": ("list_names:list_", "List the names that a configuration can use."),
-    "study": ("study_commands:app", "Show a study, which is all that sites will be asked, and approve it."),
+    "study": ("study_approval:app", "Show a study, which is all that sites will be asked, and approve it."),
     "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
     "outbox": ("outbox:app", "Show and check the record of what has left a site."),
 }

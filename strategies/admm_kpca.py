@@ -44,8 +44,8 @@ from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmb
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
 from fedkernel.strategy import Tags
-from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.nodes import JudgesNodes, agreed_signs
+from strategies.admm_kpca_base import JudgesNodes, agreed_signs
+from strategies.component_count import AMONG_PEERS, no_choice
 
 log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from fedkernel.ground import BLOCK_ROWS, InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.protocol import AT_MOST, FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, any_width, instead, once
-from strategies.choosing_components import MostComponents, NumberOfComponents
-from strategies.landmarks import EACH, LandmarkStrategy, ProjectionSize, SketchSize, draw_uniformly, sketched_floats
-from strategies.representative_rows import leverage_plan, points_plan, representative_points, score_by_leverage
+from strategies.component_count import MostComponents, NumberOfComponents
+from strategies.landmark_base import EACH, LandmarkStrategy, ProjectionSize, SketchSize, draw_uniformly, sketched_floats
+from strategies.leverage_sampling import leverage_plan, points_plan, representative_points, score_by_leverage
 
 EMBEDDED = 50
 """Largest default of the embedding's size t."""

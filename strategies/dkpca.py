@@ -43,8 +43,8 @@ from fedkernel.protocol import (
     to_sum,
 )
 from fedkernel.strategy import Tags
-from strategies.choosing_components import MostComponents, NumberOfComponents
-from strategies.dkpca_spectrum import SolvesKernelMatrix
+from strategies.component_count import MostComponents, NumberOfComponents
+from strategies.dkpca_base import SolvesKernelMatrix
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""

@@ -40,10 +40,10 @@ from fedkernel.numerics import (
     squared_move,
 )
 from fedkernel.protocol import AT_MOST, AtMost, Plan, Protocol, Run, any_width, once, to_all, to_each
-from strategies.choosing import MostClusters, NumberOfClusters
-from strategies.choosing_components import BY_EIGENGAP, no_choice
-from strategies.feature_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan
-from strategies.fk_sizes import FEW, SizedFeatures, few_features
+from strategies.cluster_count import MostClusters, NumberOfClusters
+from strategies.component_count import BY_EIGENGAP, no_choice
+from strategies.fk_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan
+from strategies.fk_kmeans_base import FEW, SizedFeatures, few_features
 
 log = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from fedkernel.models import PeerComponents
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import Graph, Mail, Neighbours, Topology, agree_keys, keys_plan
 from fedkernel.protocol import Iterations, Member, Plan, Protocol, Run, ask, once, repeated
-from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.local_matrices import mean_of_clients
-from strategies.peer_routes import SumsAlongGraph
+from strategies.component_count import AMONG_PEERS, no_choice
+from strategies.peer_vfedpca_base import SumsAlongGraph
 from strategies.vfedpca import VFedPCA
+from strategies.vfedpca_base import mean_of_clients
 
 
 @value_object()

@@ -15,8 +15,8 @@ from fedkernel.ground import value_object
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, Frequencies, RandomFeatures, ShiftInvariant, mean_of_points
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
-from strategies.choosing import MostClusters, NumberOfClusters
-from strategies.kmeans import KMeansStrategy
+from strategies.cluster_count import MostClusters, NumberOfClusters
+from strategies.kmeans_base import KMeansStrategy
 
 
 @value_object()
@@ -32,10 +32,8 @@ class RFKKMeans(KMeansStrategy):
     kernel, coreset_size, features, frequencies, max_clusters
         As for `FKKMeans`.
 
-    Notes
-    -----
-    Costs: those of the width (`fedkernel.kernel_width.widths`), 1 round for the features, 3 for the k-means, whose
-    floats are those of D dimensions. Memory: a client needs n_m D floats.
+    Notes ----- Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the
+    k-means, whose floats are those of D dimensions. Memory: a client needs n_m D floats.
     """
 
     n_clusters: NumberOfClusters

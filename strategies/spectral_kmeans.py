@@ -17,10 +17,10 @@ from fedkernel.ground import InputError, Rows, stack_rows, value_object
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
-from strategies.choosing import MostClusters, NumberOfClusters, settled_clusters
+from strategies.cluster_count import MostClusters, NumberOfClusters, settled_clusters
 from strategies.cluster_measures import measuring_plan
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import ClusteringStrategy
+from strategies.kmeans_base import ClusteringStrategy
 from strategies.uniform_kpca import UniformKPCA
 
 

@@ -15,8 +15,8 @@ from fedkernel.ground import InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
-from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
-from strategies.landmarks import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
+from strategies.component_count import MostComponents, NumberOfComponents, chosen
+from strategies.landmark_base import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
 
 
 @value_object()

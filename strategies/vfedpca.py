@@ -9,8 +9,8 @@ Departures from the paper:
 * Signs of eigenvectors are arbitrary, and a mean of vectors with arbitrary signs cancels: each is aligned with that of
   the client with the largest eigenvalue before merging, and the merged vector has unit norm.
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
-* More than one component: local orthogonal iteration, a merge of subspaces (`clients.merging.merged`), and in equation
-  14 the projector on all of ``X^T u``, which for one component is the paper's factor.
+* More than one component: local orthogonal iteration, a merge of subspaces (`clients.eigenvector_merging.merged`), and
+  in equation 14 the projector on all of ``X^T u``, which for one component is the paper's factor.
 * Equation 14 is applied to the original table in each round by default; the paper's (``update="inplace"``) is applied
   to the last round's table, and moves nothing after the first.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.merging import merged, merging_weights, moved
+from clients.eigenvector_merging import merged, merging_weights, moved
 from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.ground import EPS, FloatArray, InputError, value_object
 from fedkernel.models import KernelPCA
@@ -54,8 +54,8 @@ from fedkernel.protocol import (
     to_sum,
 )
 from fedkernel.strategy import Tags
-from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
-from strategies.local_matrices import MeasuresPooledVariance, mean_of_clients
+from strategies.component_count import MostComponents, NumberOfComponents, chosen
+from strategies.vfedpca_base import MeasuresPooledVariance, mean_of_clients
 
 
 def _apart(columns: FloatArray) -> FloatArray:
@@ -280,8 +280,8 @@ class VFedAKPCA(VFedPCA):
     the sum of the clients' kernels, a kernel of its own. It is not exact for the kernel of the pooled columns, whose
     matrix is no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
 
-    Costs beside those of `VFedPCA`: the width's (`fedkernel.kernel_width.widths`), and with RBF, Laplacian and sigmoid
-    kernels 1 float up from each client in the last round, for the result's finding on the width.
+    Costs beside those of `VFedPCA`: the width's (`fedkernel.kernel_width.width_rounds`), and with RBF, Laplacian and
+    sigmoid kernels 1 float up from each client in the last round, for the result's finding on the width.
     """
 
     kernel: Kernel = RBF()

@@ -11,9 +11,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import Caller
 from fedkernel.ground import EngineError
 from fedkernel.run import RunSettings

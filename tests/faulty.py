@@ -9,9 +9,9 @@ from flwr.app import MessageType
 
 from fedkernel.engines.grpc.defaults import LIMIT
 from fedkernel.engines.grpc.frames import INSTANCE, NAME, SPOKEN, STANDS, TAKEN, VERSION, Envelope, Inbox
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.outbox_queue import Outgoing
+from fedkernel.engines.grpc.reply_queue import Outgoing
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 
 NAMES = ("a", "b", "c")

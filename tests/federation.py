@@ -16,7 +16,12 @@ FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
 READY.set_forkserver_preload(
     # the last is what this file itself takes, which the process imports: two seconds of a core
-    ["experiments.cli", "experiments.commands.project_study", "experiments.commands.site_session", "sklearn.datasets"]
+    [
+        "experiments.cli",
+        "experiments.commands.projection_study",
+        "experiments.commands.site_session",
+        "sklearn.datasets",
+    ]
 )
 NAMES = ("a", "b", "c")
 WINE = load_wine().data / load_wine().data.std(axis=0)

@@ -21,18 +21,18 @@ from folders import FILES
 from random_messages import SCALARS, messages
 
 import clients
-from fedkernel.engines.apps import answer
+from fedkernel.engines.app_execution import answer
 from fedkernel.engines.grpc.frames import Envelope, FrameError, Inbox, Note, Welcome, frames
 from fedkernel.ground import FedkernelError, open_npz
 from fedkernel.peers import Letter
 from fedkernel.peers.letters import letter_from_bytes, letter_to_bytes, unpack
 from fedkernel.protocol import Guards, KernelClient, Reply, Request, encode
-from fedkernel.run import Journal, result_log
+from fedkernel.run import Journal, result_transport
 from fedkernel.run.journal import NAME, Exchange
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
-from fedkernel.site.client_memory import Memory
-from fedkernel.wire import REFUSED, UNFIT_LETTER, Introduce, Introduction, Job, RunSpec, flower, from_content
+from fedkernel.site.context_state import Memory
+from fedkernel.wire import REFUSED, UNFIT_LETTER, Introduce, Introduction, Job, RunSpec, flower_internals, from_content
 
 SECONDS = 1.0
 """That one message may take."""
@@ -228,10 +228,10 @@ def other_content(rng, valid, header):
 
 def other_message(rng, valid, header=None):
     """Return a message with such a content, whose bytes may be wrong, too."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     message = Message(other_content(rng, valid, header or {}), 1, MessageType.TRAIN, group_id="1")
-    flower.stamp(message)
-    data = flower.to_bytes(message)
+    flower_internals.stamp(message)
+    data = flower_internals.to_bytes(message)
     return cut_up(rng, data) if rng.random() < 0.3 else data
 
 
@@ -271,7 +271,7 @@ def _refusing(read, *errors):
 def arrays(valid):
     """Arrays in the form of .npy files."""
     files = [npy(array) for own in valid.values() for one in own for array in one.arrays]
-    read = _refusing(lambda data: flower.read_array(Array("", (), "", data)))
+    read = _refusing(lambda data: flower_internals.read_array(Array("", (), "", data)))
     return _sized(lambda rng: other_array(rng, rng.choice(files))), read
 
 
@@ -290,7 +290,7 @@ def replies(valid):
 
     def read(sent):
         kind, request, data = sent
-        message = flower.from_bytes(data)
+        message = flower_internals.from_bytes(data)
         if message.has_error():
             return
         reply = from_content(kind, message.content)
@@ -325,7 +325,7 @@ def requests(valid):
     site = Site(
         0, X, None, lambda outputs: None, guards=Guards(), share_rows=True, pairs=deaf, labels=lambda: np.zeros(20)
     )
-    app, context = client_app({}, lambda context, config: site), flower.new_context(1, {}, {})
+    app, context = client_app({}, lambda context, config: site), flower_internals.new_context(1, {}, {})
     Memory.begin(context, "run")
     pair_of = {request: name for name, kind in deaf.items() for request in kind.answers}
 
@@ -335,8 +335,8 @@ def requests(valid):
         return other_message(rng, rng.choice(found[kind]), {"pair": pair, "run": "run", "seed": 1, "round": 1})
 
     def read(data):
-        message = flower.from_bytes(data)
-        reply = flower.from_bytes(flower.to_bytes(answer(app, message, context)))
+        message = flower_internals.from_bytes(data)
+        reply = flower_internals.from_bytes(flower_internals.to_bytes(answer(app, message, context)))
         if reply.has_error():
             if (
                 reply.error.code not in {REFUSED, UNFIT_LETTER}
@@ -396,19 +396,19 @@ def jobs(valid):
 
 def results(valid):
     """What a run's log has as its results."""
-    parcel = result_log.Parcel("run", {"result.json": base64.b64encode(b"{}").decode()})
+    parcel = result_transport.Parcel("run", {"result.json": base64.b64encode(b"{}").decode()})
 
     def make(rng):
         text = json.dumps(asdict(parcel))
         packed = zlib.compress((other_json(rng, text) if rng.random() < 0.7 else text).encode(errors="replace"))
         line = base64.b64encode(cut_up(rng, packed) if rng.random() < 0.4 else packed).decode()
-        return result_log.PREFIX + line
+        return result_transport.PREFIX + line
 
     def read(line):
-        parcel = result_log.read(line)
+        parcel = result_transport.read(line)
         if parcel is not None:
             with TemporaryDirectory(dir=FILES) as folder:
-                result_log.into_folder(parcel, Path(folder))
+                result_transport.into_folder(parcel, Path(folder))
 
     return _sized(make), _refusing(read)
 

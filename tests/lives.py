@@ -143,7 +143,7 @@ def over_a_network(seed, *, trace=None):
                 ending = "not gone on with: a site does not come back"
                 break
             try:
-                with patch("fedkernel.run.cohort.time", clock):
+                with patch("fedkernel.run.client_joining.time", clock):
                     ending = ending_of(name, outputs, partial(carry_out, job, PAIRS[name].strategy, world.hub), world)
                 break
             except Died:

@@ -13,7 +13,7 @@ from fedkernel.peers import KeyPair
 from fedkernel.protocol import is_seeded
 from fedkernel.run import RunSettings
 from fedkernel.site import site_of_job
-from fedkernel.wire import Job, RunSpec, ShowShare, TakeShares, commitment, flower, joint_seed
+from fedkernel.wire import Job, RunSpec, ShowShare, TakeShares, commitment, flower_internals, joint_seed
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
@@ -70,7 +70,7 @@ class Sites(LocalGrid):
         messages = list(messages)
         replies = list(super().send_and_receive(messages, timeout=timeout))
         self.seen += messages + replies
-        self.wire += b"".join(flower.to_bytes(message) for message in messages + replies)
+        self.wire += b"".join(flower_internals.to_bytes(message) for message in messages + replies)
         return replies
 
 
@@ -120,4 +120,4 @@ def codeless(text):
 
 def find(node, run=None):
     job = Job(runs=[run or spec()], out="/nowhere").model_dump_json()
-    return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "trial"})
+    return site_of_job(flower_internals.new_context(1, node, {"job": job}), {"run": "trial"})

@@ -13,11 +13,11 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import clients as rooms
-from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans, peer_vfedpca, vfedpca
+from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, peer_vfedpca, vfedpca
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
-from fedkernel.numerics.sketch import MOST_FEATURES
+from fedkernel.numerics.random_features import MOST_FEATURES
 from fedkernel.peers import CarriesLetters
 from fedkernel.peers.letters import OVERHEAD, pack
 from fedkernel.peers.sealing import Header, seal
@@ -86,9 +86,9 @@ OWN = {
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
     dkpca.MeasureKept: st.fixed_dictionaries({"center": st.booleans()}),
-    kmeans.MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
-    kmeans.CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
-    kmeans.CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
+    kmeans_base.MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
+    kmeans_base.CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
+    kmeans_base.CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
     peer_vfedpca.MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
     preparing.CountCells: st.fixed_dictionaries(named),
     preparing.SumSquares: st.fixed_dictionaries(named),
@@ -107,9 +107,9 @@ OWN = {
     vfedpca.Finish: st.fixed_dictionaries(table),
     vfedpca.MeasureVariance: st.fixed_dictionaries(table),
     vfedpca.ProjectOntoDirections: st.fixed_dictionaries(table),
-    kmeans.SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
-    kmeans.SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
-    kmeans.LabelNewRows: st.fixed_dictionaries({"features": features}),
+    kmeans_base.SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
+    kmeans_base.SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
+    kmeans_base.LabelNewRows: st.fixed_dictionaries({"features": features}),
     fk_kmeans.MultiplyColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
     fk_kmeans.MultiplyGram: st.fixed_dictionaries(iteration),
     fk_kmeans.SumFeatures: st.fixed_dictionaries(iteration),

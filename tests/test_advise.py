@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advice import disclosures, divided_of
-from experiments.commands.forecast import lines_of
-from experiments.commands.pair_table import CANDIDATES, Situation
-from experiments.commands.table_shapes import Part, part_of
-from experiments.commands.which_method import advise, rules
+from experiments.commands.advice_output import disclosures, divided_of
+from experiments.commands.advice_rules import advise, rules
+from experiments.commands.advise_candidates import CANDIDATES, Situation
+from experiments.commands.advise_tables import Part, part_of
+from experiments.commands.forecast_table import lines_of
 from experiments.config import read_config
 from experiments.results import read_runs
 from experiments.running import plan
@@ -169,7 +169,7 @@ def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
 def test_the_document_has_the_rules_and_what_the_experiments_take():
     """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
     page = (DOCS / "which-method.md").read_text(encoding="utf-8")
-    assert rules() in page, "python -c 'from experiments.commands.which_method import rules; print(rules())'"
+    assert rules() in page, "python -c 'from experiments.commands.advice_rules import rules; print(rules())'"
     results = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
     for candidate in CANDIDATES:
         assert f"## {candidate.evidence}\n" in results

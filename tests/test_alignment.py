@@ -38,7 +38,7 @@ from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import client_app, find_rows
 from fedkernel.site.row_contents import row_contents
 from fedkernel.site.row_order import check_rows_apart, own_rows, read_key
-from fedkernel.wire import SIZE, flower, hash_ids, to_content
+from fedkernel.wire import SIZE, flower_internals, hash_ids, to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 
@@ -92,7 +92,7 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
     assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
     queries = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
     assert [message.metadata.message_type for message in queries[::6]] == ["query.ids", "query.align"]
-    size = sum(flower.content_bytes(message.content) for message in queries)
+    size = sum(flower_internals.content_bytes(message.content) for message in queries)
     assert row["bytes_up"] + row["bytes_down"] == size
     assert row["bytes_up"] > 16 * (36 + 33 + 38)
     assert row["bytes_down"] > 3 * 16 * len(COMMON)

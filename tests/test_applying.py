@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands.receive_files import Receiving
+from experiments.commands.received_models import Receiving
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
 from fedkernel.ground import InputError, rows_as_csv
@@ -118,7 +118,7 @@ def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
 
 
 def test_columns_are_found_by_name(clusters, caplog):
-    caplog.set_level("INFO", logger="fedkernel.models.fitted")
+    caplog.set_level("INFO", logger="fedkernel.models.fitted_model")
     result, _ = clusters
     frame = pd.DataFrame(X, columns=NAMES)
     other = frame[NAMES[::-1]].assign(more=1.0)

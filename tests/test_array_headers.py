@@ -8,7 +8,7 @@ from allocation import peak_of
 from flwr.app import Array
 
 from fedkernel.ground import ProtocolError, frozen
-from fedkernel.wire import flower
+from fedkernel.wire import flower_internals
 
 ARRAYS = [
     np.arange(6.0).reshape(2, 3),
@@ -26,7 +26,7 @@ ARRAYS = [
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
 def test_an_array_is_read_as_numpy_reads_it(array):
     packed = Array(array)
-    values, expected = flower.read_array(packed), packed.numpy()
+    values, expected = flower_internals.read_array(packed), packed.numpy()
     np.testing.assert_array_equal(values, expected)
     assert (values.dtype, values.flags.f_contiguous, values.flags.c_contiguous) == (
         expected.dtype,
@@ -76,7 +76,7 @@ NO_HEADER = "has no header of an .npy file"
 def test_an_array_that_is_none_is_refused(array, sentence):
     def read():
         with pytest.raises(ProtocolError) as caught:
-            flower.read_array(array)
+            flower_internals.read_array(array)
         return str(caught.value)
 
     peak, message = peak_of(read)
@@ -89,17 +89,17 @@ def test_later_forms_of_the_header_are_read():
     stream = io.BytesIO()
     np.lib.format.write_array(stream, ARRAYS[0], version=(2, 0))
     packed = Array("float64", (2, 3), "numpy.ndarray", stream.getvalue())
-    np.testing.assert_array_equal(flower.read_array(packed), ARRAYS[0])
+    np.testing.assert_array_equal(flower_internals.read_array(packed), ARRAYS[0])
 
 
 def test_what_stands_in_bytes_is_held_and_read_as_it_is_and_all_else_copied():
     letters, own = np.frombuffer(b"letters", np.uint8), np.ones(3)
-    assert flower.read_array(flower.HeldArray(letters)) is letters
+    assert flower_internals.read_array(flower_internals.HeldArray(letters)) is letters
     assert not letters.flags.writeable
-    held = flower.HeldArray(own).values
+    held = flower_internals.HeldArray(own).values
     assert not np.shares_memory(held, own)
-    assert not np.shares_memory(flower.read_array(flower.HeldArray(held)), held)
+    assert not np.shares_memory(flower_internals.read_array(flower_internals.HeldArray(held)), held)
     table = frozen(np.ones((3, 2)))
-    assert flower.HeldArray(table).values is table
+    assert flower_internals.HeldArray(table).values is table
     for other in (table[:2], frozen(np.ones((2, 3)).T.copy(order="F"))):  # another's entries, another order
-        assert not np.shares_memory(flower.HeldArray(other).values, other)
+        assert not np.shares_memory(flower_internals.HeldArray(other).values, other)

@@ -15,10 +15,10 @@ from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
 from fedkernel.ground import ProtocolError, RefusedError, TellableError, noise_on
-from fedkernel.site import LEAST_MEMORY, Policy, approve, copy_of, outbox, read_outbox, site_of_job
+from fedkernel.site import LEAST_MEMORY, Policy, approve, audit_log, copy_of, read_outbox, site_of_job
+from fedkernel.site.audit_log import Answer
 from fedkernel.site.gate import Gate
 from fedkernel.site.keys import own_secret
-from fedkernel.site.outbox import Answer
 from fedkernel.site.raw_request import asking_of
 from fedkernel.wire import (
     HashedIds,
@@ -32,7 +32,7 @@ from fedkernel.wire import (
     TakeRows,
     TakeShares,
     commitment,
-    flower,
+    flower_internals,
     from_content,
     joint_seed,
     to_content,
@@ -202,7 +202,7 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
 def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
     """Or a request that fails at its end could be made for ever; also once no more refusals are written down."""
-    monkeypatch.setattr(outbox, "MOST_REFUSED", 0)
+    monkeypatch.setattr(audit_log, "MOST_REFUSED", 0)
     target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
     target.begin()
 
@@ -220,7 +220,7 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
 
 
 def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(outbox, "MOST_REFUSED", 3)
+    monkeypatch.setattr(audit_log, "MOST_REFUSED", 3)
     target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient")
     for _ in range(9):
         assert "is not in the plan" in target.get(Multiply(block=np.eye(2)))
@@ -236,7 +236,11 @@ def test_noise_is_the_same_in_all_runs_of_a_site_and_another_at_each(tmp_path, n
     both = Study(name="study", runs=seeds)
     approve_at(tmp_path, NAMES, both)
     job = {"job": Job(runs=seeds, study=both).model_dump_json()}
-    sites = [site_of_job(flower.new_context(1, node, job), {"run": run.id}) for node in configurations for run in seeds]
+    sites = [
+        site_of_job(flower_internals.new_context(1, node, job), {"run": run.id})
+        for node in configurations
+        for run in seeds
+    ]
     keys = [site.noise_key for site in sites]
     assert [keys.index(key) for key in keys] == [0] * 3 + [3] * 3 + [6] * 3
     assert len({site.gate.share for site in sites}) == 9
@@ -260,7 +264,7 @@ def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path
     target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     contexts = []
     for _ in range(3):
-        target.context = flower.new_context(1, target.context.node_config, target.context.run_config)
+        target.context = flower_internals.new_context(1, target.context.node_config, target.context.run_config)
         target.begin("VFedPCAClient")
         contexts.append(target.context)
     for target.context in contexts[:2]:
@@ -283,10 +287,10 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
     request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
     reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
-    admitted = outbox.admit(node, request, rules)
-    outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+    admitted = audit_log.admit(node, request, rules)
+    audit_log.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
     with pytest.raises(RefusedError, match=r"another request was answered meanwhile"):
-        outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+        audit_log.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +335,7 @@ def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
 
 def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
     """Or a coordinator could fill the disk with them, and have a later run refused whose rows differ by few."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     study = study_of(DKPCA(2), NAMES)
     node = vertical(tmp_path, [np.arange(40)] * 3, policy=str(tmp_path / "site.toml"), approve="by hash")[0]
     out = Path(node["out"])

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from experiments.running import run_experiment
 from fedkernel.ground import InputError
 from fedkernel.models import KernelPCA, LandmarkPCA, load_model, own_metrics
-from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
+from fedkernel.models.class_metrics import classification_error, cluster_ari, cluster_nmi
 from fedkernel.numerics import RBF, Linear
 from strategies import DKPCA, DisKPCA
 

@@ -17,8 +17,8 @@ from fedkernel.ground import InputError, ProtocolError
 from fedkernel.protocol import KernelClient, Receipt, Reply, Request, Shape, State, decode, encode
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
-from fedkernel.site.client_memory import Memory
-from fedkernel.wire import FAILED, REFUSED, Introduce, flower
+from fedkernel.site.context_state import Memory
+from fedkernel.wire import FAILED, REFUSED, Introduce, flower_internals
 
 X = np.random.default_rng(0).standard_normal((9, 4))
 SECRET = 8675309.25
@@ -141,14 +141,14 @@ class Conversation:
     """Sends messages to the app of one site, whose context lives on between them."""
 
     def __init__(self, kind=Teller, table=X):
-        flower.ensure_task_identity()
+        flower_internals.ensure_task_identity()
         self.app = client_app({kind.__name__: kind}, lambda context, config: Site(0, table, None, lambda outputs: None))
         self.kind = kind
         self.restart()
         assert not self.join().has_error()
 
     def restart(self):
-        self.context = flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
+        self.context = flower_internals.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
 
     def ask(self, request, run="run", **config):
         arrays, scalars = encode(request)
@@ -162,8 +162,8 @@ class Conversation:
     def send(self, arrays, config, message_type):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
         message = Message(content, 1, message_type, group_id="1")
-        flower.stamp(message)
-        return self.app(flower.from_bytes(flower.to_bytes(message)), self.context)
+        flower_internals.stamp(message)
+        return self.app(flower_internals.from_bytes(flower_internals.to_bytes(message)), self.context)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def pickled(state):
 
 
 def test_memory_is_changed_by_what_is_written_only():
-    context = flower.new_context(1, {}, {})
+    context = flower_internals.new_context(1, {}, {})
     memory, own = Memory.begin(context, "run"), X.copy()
     memory["own"] = own
     own[:] = 0.0
@@ -250,7 +250,9 @@ class Other(HalfState):
     pass
 
 
-@pytest.mark.parametrize("memory", [{}, Memory.begin(flower.new_context(1, {}, {}), "run")], ids=["dict", "context"])
+@pytest.mark.parametrize(
+    "memory", [{}, Memory.begin(flower_internals.new_context(1, {}, {}), "run")], ids=["dict", "context"]
+)
 def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory):
     with pytest.raises(ProtocolError, match="no half state yet: a request that must come before this one did not"):
         HalfState.load(memory)

@@ -10,7 +10,7 @@ from model_files import contents, refused
 from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
 from fedkernel.ground import InputError
 from fedkernel.models import FeatureChain, KernelKMeans, load_model
-from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.models.files import MODELS
 from fedkernel.numerics import RandomFeatures
 

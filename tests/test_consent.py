@@ -16,14 +16,14 @@ from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
-from fedkernel.numerics.sketch import MOST_FEATURES
+from fedkernel.numerics.random_features import MOST_FEATURES
 from fedkernel.peers import neighbours
-from fedkernel.peers.keys import SharedKeys
+from fedkernel.peers.key_agreement import SharedKeys
 from fedkernel.protocol import Receipt, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
 from fedkernel.wire import RunSpec
 from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
-from strategies.landmarks import LandmarkStrategy
+from strategies.landmark_base import LandmarkStrategy
 
 
 def asked(client, request, **config):

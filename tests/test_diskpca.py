@@ -14,7 +14,7 @@ from fedkernel.ground import arrays
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
 from strategies import DisKPCA, UniformKPCA
-from strategies.representative_rows import _shared_out, score_by_leverage
+from strategies.leverage_sampling import _shared_out, score_by_leverage
 
 # What the paper promises
 

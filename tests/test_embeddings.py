@@ -7,7 +7,7 @@ from kernel_cases import rows
 
 from fedkernel.ground import BLOCK_ROWS, InputError, row_blocks
 from fedkernel.models import FeatureChain, KernelPCA, advance, combine_draws
-from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Polynomial, RandomFeatures
 
 SIZES = [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 5]

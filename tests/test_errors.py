@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkernel.engines.grpc.retry import raise_for
+from fedkernel.engines.grpc.run_attempts import raise_for
 from fedkernel.ground import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError, errors
 from fedkernel.run import FailedRun
 

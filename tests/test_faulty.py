@@ -12,7 +12,7 @@ from fedkernel.run import MessageGrid, RunSettings
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from fedkernel.testing import _arrays, _bits
-from fedkernel.wire import flower
+from fedkernel.wire import flower_internals
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -61,7 +61,7 @@ class Repeating(MessageGrid):
             assert again.parts[1:] == reply.parts[1:], "the same bytes"
             assert state == [dict(record) for record in context_of(node).state.values()]
             self.repeated += 1
-        answer = flower.from_bytes(b"".join(reply.parts))
+        answer = flower_internals.from_bytes(b"".join(reply.parts))
         for _ in range(2):  # the second one comes late
             self._deliver(message.metadata.dst_node_id, message_id, answer)
 

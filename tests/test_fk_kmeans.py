@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
 from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, rounding_of
-from clients.kmeans import Embedding, KMeansClient
+from clients.kmeans_base import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.ground import BLOCK_ROWS
 from fedkernel.models import FeatureChain, recover_error
@@ -21,7 +21,7 @@ from fedkernel.protocol import PASSING, Guards, Member, Run
 from fedkernel.run import Result
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
-from strategies.kmeans import distributed_kmeans
+from strategies.kmeans_base import distributed_kmeans
 
 DIGITS = load_digits()
 K, S, D = 10, 12, 50

@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from fuzzing import CONSTANT, DECODERS, SECONDS, RefusedMessage, corpus
 
 from fedkernel.ground import ProtocolError
-from fedkernel.wire import flower
-from fedkernel.wire.message_size import MOST_BESIDE, MOST_FIELDS
+from fedkernel.wire import flower_internals
+from fedkernel.wire.parse_limits import MOST_BESIDE, MOST_FIELDS
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def test_what_cannot_be_right_is_refused_in_a_sentence(name, valid):
 
 
 def message_of(content):
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     message = Message(content, 1, MessageType.TRAIN, group_id="1")
-    flower.stamp(message)
-    return flower.to_bytes(message)
+    flower_internals.stamp(message)
+    return flower_internals.to_bytes(message)
 
 
 def empty(count):
@@ -59,16 +59,18 @@ def test_what_a_parser_would_make_much_of_is_refused_before_it_is_parsed(content
 
     def refused():
         with pytest.raises(ProtocolError, match=sentence):
-            flower.from_bytes(data)
+            flower_internals.from_bytes(data)
 
     assert peak_of(refused)[0] < 100_000
 
 
 def test_a_large_message_takes_twice_its_bytes_at_most_and_is_refused_where_it_is_cut_off():
     data = message_of(RecordDict({"arrays": ArrayRecord([np.ones(2**20)]), "config": ConfigRecord({"x": 1})}))
-    peak, (array,) = peak_of(lambda: flower.read_arrays(flower.from_bytes(data).content.array_records["arrays"]))
+    peak, (array,) = peak_of(
+        lambda: flower_internals.read_arrays(flower_internals.from_bytes(data).content.array_records["arrays"])
+    )
     assert len(array) == 2**20
     assert peak < 2 * len(data) + CONSTANT / 100
     for cut in (1, 2, 5, 40, -1):
         with pytest.raises(ProtocolError, match="it is no message of Flower's"):
-            flower.from_bytes(data[:cut])
+            flower_internals.from_bytes(data[:cut])

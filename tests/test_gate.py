@@ -19,9 +19,9 @@ from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Step, is_seeded
 from fedkernel.site import Policy, approve, keys, read_outbox, site_of_job
+from fedkernel.site.audit_log import Answer, admit, record
 from fedkernel.site.client_app import client_app
 from fedkernel.site.gate import Gate
-from fedkernel.site.outbox import Answer, admit, record
 from fedkernel.site.raw_request import asking_of
 from fedkernel.wire import (
     HashedIds,
@@ -34,7 +34,7 @@ from fedkernel.wire import (
     Study,
     TakeRows,
     TakeShares,
-    flower,
+    flower_internals,
     from_content,
     to_content,
 )
@@ -152,7 +152,7 @@ class Target:
         np.save(folder / "north.npy", TABLE)
         node = {"name": "north", "data": str(folder / "north.npy"), "out": str(folder / "out"), **node}
         self.app = client_app({}, site_of_job)
-        self.context = flower.new_context(1, node, {"job": job.model_dump_json()})
+        self.context = flower_internals.new_context(1, node, {"job": job.model_dump_json()})
         self.folder, self.run, self.seed = folder / "out", run, SEED
 
     def ask(self, request, kind="train", pair="DKPCAClient", **config):
@@ -178,7 +178,7 @@ class Target:
 
 def target_of(folder, strategy, policy="", **more):
     """Return a site that has approved a run of a strategy, and whoever asks it."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     study = study_of(strategy, NAMES, **more)
     approve(folder / "out", study.sha256, 1000.0)  # numbers for each entry: its table is small
     (folder / "site.toml").write_text(policy)
@@ -200,7 +200,7 @@ THINGS = {
 @pytest.mark.parametrize("study", [None, study_of(DKPCA(2), NAMES)], ids=["no study", "a study of another method"])
 def test_from_a_site_with_no_policy_nothing_comes_back_and_every_attempt_is_recorded(tmp_path, study):
     """Not even its name and the size of its table."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     runs = study_of(DKPCA(2), NAMES).runs
     target = Target(tmp_path, Job(runs=runs, study=study))
     answers = [target.ask(Introduce(), "query", round=0), target.ask(HashIds(), "query.ids", round=0)]
@@ -254,7 +254,7 @@ def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
 
 def test_rows_that_are_refused_are_not_worked_on(tmp_path):
     """Where a run would have fewer rows than an earlier one, by one, nothing is asked of these."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     first = study_of(DKPCA(2), NAMES).runs[0]
     study = Study(name="study", runs=[first, first.model_copy(update={"id": "again"})])
     node = vertical(tmp_path, [np.arange(40)] * 3)[0]
@@ -273,7 +273,7 @@ def test_rows_that_are_refused_are_not_worked_on(tmp_path):
 
 def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
     """As where the job is not the one that had been approved: nothing was looked up for it."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     node = {"data": "a.csv", "out": str(tmp_path)}
     request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
@@ -317,6 +317,6 @@ def test_a_run_is_as_the_study_has_it(tmp_path):
     other = study_of(DKPCA(3), NAMES).runs
     with pytest.raises(InputError, match=f"run 'trial' is not as study {study.sha256[:12]} has it"):
         site_of_job(
-            flower.new_context(1, {"name": "north"}, {"job": Job(runs=other, study=study).model_dump_json()}),
+            flower_internals.new_context(1, {"name": "north"}, {"job": Job(runs=other, study=study).model_dump_json()}),
             {"run": "trial"},
         )

@@ -34,7 +34,7 @@ def own_processes():
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if parent == os.getpid() and b"fedkernel.engines.grpc.process" in command:
+        if parent == os.getpid() and b"fedkernel.engines.grpc.client_process" in command:
             processes.append(int(entry.name))
     return processes
 

@@ -16,7 +16,7 @@ from test_gate import PATIENTS, WINE, nodes_of
 from clients.diskpca import DisKPCAClient, SketchPoints
 from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
-from clients.kmeans import SampleCoreset, SolveLocally
+from clients.kmeans_base import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear

@@ -24,11 +24,11 @@ from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, Inbox
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.ground import EngineError, InputError, ProtocolError
 from fedkernel.protocol import VERSION

@@ -8,12 +8,12 @@ import time
 import pytest
 from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
-from fedkernel.engines.grpc import heartbeat as grpc_signs
+from fedkernel.engines.grpc import activity_reports as grpc_signs
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc.frames import OPTIONS
-from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.ground import ProtocolError
 
 

@@ -9,7 +9,7 @@ import pytest
 from counting import Process, caller, health, sent, server, until
 from flwr.app import ConfigRecord, RecordDict
 
-from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc import stream_grid as grpc_hub
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
@@ -22,7 +22,7 @@ from fedkernel.engines.grpc.frames import (
     Inbox,
     frames,
 )
-from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import RefusedError
 
 HEAD = b"\1" + b"i" * 36

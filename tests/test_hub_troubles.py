@@ -7,9 +7,9 @@ import pytest
 from counting import caller, sent
 from flwr.app import ConfigRecord, RecordDict
 
-from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc import stream_grid as grpc_hub
 from fedkernel.engines.grpc.frames import BEAT, Envelope, frames
-from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import RefusedError
 
 

@@ -14,7 +14,7 @@ import yaml
 import fedkernel
 import strategies
 from fedkernel import InputError
-from fedkernel.ground import check_packages, installed_version, versions
+from fedkernel.ground import check_packages, installation_check, installed_version
 
 ROOT = Path(__file__).parent.parent
 OURS = ("clients", "strategies", "experiments")
@@ -52,7 +52,7 @@ def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_l
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     check_packages(*OURS)
     hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
-    monkeypatch.setattr(versions, "HOME", tmp_path / "bundle")
+    monkeypatch.setattr(installation_check, "HOME", tmp_path / "bundle")
     check_packages("experiments")
 
 
@@ -64,7 +64,7 @@ def start(way, folder):
     arguments = {
         "-c": ["-c", script.read_text()],
         "-m": ["-m", "experiments.cli", "list", "kernels"],
-        "a process of engine grpc": ["-m", "fedkernel.engines.grpc.process", "127.0.0.1:1", str(folder), "1"],
+        "a process of engine grpc": ["-m", "fedkernel.engines.grpc.client_process", "127.0.0.1:1", str(folder), "1"],
         "pytest": ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder)],
     }[way]
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -102,8 +102,8 @@ def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bun
     def none_is_installed(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(versions, "version", none_is_installed)
-    monkeypatch.setattr(versions, "HOME", tmp_path)
+    monkeypatch.setattr(installation_check, "version", none_is_installed)
+    monkeypatch.setattr(installation_check, "HOME", tmp_path)
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected

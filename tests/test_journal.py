@@ -17,19 +17,19 @@ from lives import HEAD, places_in
 from networks import admm, digits
 
 from fedkernel import RBF
-from fedkernel.engines import apps
+from fedkernel.engines import app_execution
 from fedkernel.engines.grpc.coordinator import serve
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.local import LocalGrid, run_job, sites_here
 from fedkernel.flower_apps import APPS
 from fedkernel.kernel_width import WidthClient
 from fedkernel.protocol import Summed
-from fedkernel.run import Journal, Result, reconnect
+from fedkernel.run import Journal, Result, run_resumption
 from fedkernel.run.journal import ASIDE, NAME
 from fedkernel.site import site_of_job
 from fedkernel.site.client_app import client_app
 from fedkernel.strategy.simulation import as_file
-from fedkernel.wire import Job, RunSpec, flower
+from fedkernel.wire import Job, RunSpec, flower_internals
 from strategies import DisKPCA, FKKMeans
 
 ROWS = np.array_split(WINE, 3)
@@ -157,7 +157,7 @@ class Foreign(Grid):
         ]
         replies = list(self.own.send_and_receive(sent, timeout=timeout))
         for reply in replies:
-            flower.readdress(reply, self.ids[reply.metadata.src_node_id])
+            flower_internals.readdress(reply, self.ids[reply.metadata.src_node_id])
         return replies
 
     push_messages = pull_messages = create_message = set_run = run = None
@@ -179,14 +179,14 @@ def foreign_grids(made):
 @pytest.mark.parametrize("name", ["FKKMeans", "DisKPCA"])
 def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, stop, monkeypatch, caplog):
     """Two rounds more, however many were recorded; as many as were where one request fills a message."""
-    monkeypatch.setattr(reconnect, "MOST_BYTES", most)
+    monkeypatch.setattr(run_resumption, "MOST_BYTES", most)
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job, grids = job_of(name, tmp_path), []
     grid = foreign_grids(grids)
 
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
-        stop.at_each(reference, lambda: list(apps.carry_out(job, grid)))
-        list(apps.carry_out(job, grid))
+        stop.at_each(reference, lambda: list(app_execution.carry_out(job, grid)))
+        list(app_execution.carry_out(job, grid))
     assert_same(Result.load(tmp_path / "out" / "run"), reference)
     exchanges = 1 + reference.ledger.rounds
     assert grids[-1].rounds == (2 if most else exchanges - 1) + 1
@@ -227,9 +227,9 @@ def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says,
     """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
     monkeypatch.setattr("fedkernel.run.journal_header._sha256_of", lambda *file: "")
     job, grid = job_of(name, tmp_path), foreign_grids([])
-    stop.once(5, lambda: list(apps.carry_out(job, grid)))
+    stop.once(5, lambda: list(app_execution.carry_out(job, grid)))
     change(job.runs[0].shards[1])
-    list(apps.carry_out(job, grid))
+    list(app_execution.carry_out(job, grid))
     assert says in caplog.text
     assert_same(
         Result.load(tmp_path / "out" / "run"),

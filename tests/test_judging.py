@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from clients.kmeans import CountClusters, KMeansClient, SharedRows
+from clients.kmeans_base import CountClusters, KMeansClient, SharedRows
 from experiments.config import Experiment
 from experiments.results import recommendations
 from experiments.running import run_experiment
@@ -21,7 +21,7 @@ from fedkernel.models import KernelKMeans, compare_classes, metric_of, own_metri
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
-from strategies.choosing import best_division
+from strategies.cluster_count import best_division
 from strategies.stability import compare_clusters
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)

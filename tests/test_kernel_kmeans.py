@@ -23,7 +23,7 @@ from fedkernel.models import (
     recover_error,
     training_of,
 )
-from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, assign, k_means
 
 KERNELS = [RBF(gamma=0.2), RBF(width="columns"), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]

@@ -16,8 +16,8 @@ from fedkernel.numerics import (
     block_krylov_gap,
     components_by_gap,
     fix_signs,
-    krylov,
     leading_eigenpairs,
+    remote_lanczos,
     sin_theta_error,
 )
 
@@ -135,7 +135,7 @@ def test_max_steps_is_kept_and_gives_the_best_so_far(above):
     pairs, blocks = search
     basis = np.hstack(blocks)
     assert len(blocks) == 4
-    assert isinstance(pairs, krylov.Unconverged)
+    assert isinstance(pairs, remote_lanczos.Unconverged)
     ritz = scipy.linalg.eigh(basis.T @ A @ basis, eigvals_only=True)[::-1]
     expected = ritz[ritz > 1.6] if above else ritz[:3]
     assert 0 < len(expected) < 12
@@ -156,7 +156,7 @@ def test_a_search_that_is_resumed_at_every_step_is_the_same(name, max_steps):
         except StopIteration as end:
             resumed = end.value
     assert [Q.shape for Q, _ in seen] == [Q.shape for Q in blocks]
-    assert type(resumed) is type(pairs) is (krylov.Unconverged if max_steps == 5 else krylov.Eigenpairs)
+    assert type(resumed) is type(pairs) is (remote_lanczos.Unconverged if max_steps == 5 else remote_lanczos.Eigenpairs)
     np.testing.assert_allclose(resumed.values, pairs.values, rtol=0, atol=1e-13 * abs(pairs.values).max())
     assert sin_theta_error(resumed.vectors, pairs.vectors) < 1e-20
 

@@ -19,7 +19,7 @@ from fedkernel.models import LandmarkPCA, kmeans_objective
 from fedkernel.protocol import Member, Run
 from fedkernel.run import Result
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
-from strategies.landmarks import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
+from strategies.landmark_base import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
 
 DIGITS = load_digits()
 X = DIGITS.data[:400] / 16

@@ -97,7 +97,7 @@ def test_rows_of_results_are_in_the_order_of_the_first_index_and_the_log_says_wh
     strategy = VFedPCA(2, merge="eigenvalue", rounds=2)
     frames = mixed(divided(WHOLE, strategy)[::-1], strategy)
     frames[0] = frames[0].iloc[order := rng.permutation(len(X))]
-    with caplog.at_level(logging.INFO, logger="fedkernel.data.frames"):
+    with caplog.at_level(logging.INFO, logger="fedkernel.data.frame_alignment"):
         model = strategy.fit(frames).model
     expected = strategy.fit([frame.to_numpy() for frame in divided(WHOLE.iloc[order], strategy)[::-1]]).model
     np.testing.assert_array_equal(model.eigenvectors_, expected.eigenvectors_)
@@ -106,7 +106,7 @@ def test_rows_of_results_are_in_the_order_of_the_first_index_and_the_log_says_wh
         for n in (1, 2)
     ]
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="fedkernel.data.frames"):
+    with caplog.at_level(logging.INFO, logger="fedkernel.data.frame_alignment"):
         FKKMeans(3, n_features=30, iterations=2).fit([WHOLE[:90], WHOLE[90:].iloc[:, ::-1]])
     assert [record.getMessage() for record in caplog.records] == [
         "the columns of shards[1] are put in the order of shards[0]"

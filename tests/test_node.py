@@ -10,9 +10,9 @@ from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc.defaults import LIMIT
 from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.outbox_queue import Standing
-from fedkernel.site import outbox
-from fedkernel.wire import flower
+from fedkernel.engines.grpc.reply_queue import Standing
+from fedkernel.site import audit_log
+from fedkernel.wire import flower_internals
 
 
 def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_the_next(monkeypatch):
@@ -29,7 +29,7 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
         return answer(*arguments)
 
     request = Message(RecordDict({"config": ConfigRecord()}), 1, "train", group_id="1")
-    envelope = Envelope(flower.stamp(request), (b"".join(flower.to_parts(request)),))
+    envelope = Envelope(flower_internals.stamp(request), (b"".join(flower_internals.to_parts(request)),))
     node._reply(envelope, node._context)
     monkeypatch.setattr(grpc_node, "answer", answer)
     node._reply(envelope, node._context)
@@ -57,14 +57,16 @@ def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is
     def answer(app, message, context):
         computed.append(dict(message.content["config"]))
         reply = Message(RecordDict({"config": ConfigRecord({"n": len(computed)})}), reply_to=message)
-        flower.stamp(reply)
+        flower_internals.stamp(reply)
         return reply
 
     def reply_to(n, number=1):
         request = Message(RecordDict({"config": ConfigRecord({"n": n})}), 1, "train", group_id=str(number))
-        envelope = Envelope(flower.stamp(request), (b"".join(flower.to_parts(request)),))  # another id each time
+        envelope = Envelope(
+            flower_internals.stamp(request), (b"".join(flower_internals.to_parts(request)),)
+        )  # another id each time
         node._last = node._reply(envelope, node._context)
-        return flower.from_bytes(b"".join(node._last.parts)).content["config"]["n"]
+        return flower_internals.from_bytes(b"".join(node._last.parts)).content["config"]["n"]
 
     monkeypatch.setattr(grpc_node, "answer", answer)
     monkeypatch.setattr(grpc_node, "SMALL_REQUEST", small)
@@ -82,7 +84,7 @@ def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_
         if not is_recording:
             busy.set()
             go_on.wait(10)
-        with outbox._opened(tmp_path):
+        with audit_log._opened(tmp_path):
             busy.set()
             go_on.wait(10)
             written.set()

@@ -18,17 +18,17 @@ from experiments.commands.outbox import missing_from
 from fedkernel import Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol import Receipt
-from fedkernel.site import OUTBOX, outbox, read_outbox
-from fedkernel.site.outbox import Answer, admit, record
-from fedkernel.site.outbox_reader import FIRST
+from fedkernel.site import OUTBOX, audit_log, read_outbox
+from fedkernel.site.audit_log import Answer, admit, record
+from fedkernel.site.audit_log_reader import FIRST
 from fedkernel.site.raw_request import asking_of
-from fedkernel.wire import Study, flower, to_content
+from fedkernel.wire import Study, flower_internals, to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
 
 @pytest.fixture(autouse=True)
 def _identity():
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
 
 
 def asked(**more):
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
     def full(file, line):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(outbox, "_append", full)
+    monkeypatch.setattr(audit_log, "_append", full)
     message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
     assert message == (
         'DKPCAClient, joining: node 1: "the site cannot write down what would leave it (its log has the details under '
@@ -119,7 +119,7 @@ def test_no_half_of_a_line_stays(node, five, tmp_path, monkeypatch):
             return super().write(line[:10])
 
     monkeypatch.setattr(
-        outbox, "open", lambda path, mode, **more: Full(path, "a+", opener=more["opener"]), raising=False
+        audit_log, "open", lambda path, mode, **more: Full(path, "a+", opener=more["opener"]), raising=False
     )
     with pytest.raises(OwnFileError, match="No space left"):
         record(node, asked(), refused="reason")

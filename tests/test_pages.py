@@ -12,7 +12,7 @@ from experiments.claims import Claim, Verdict
 from experiments.config import ReportOptions
 from experiments.report import write_report
 from experiments.report.site_page import write_site_page
-from experiments.report.site_rows import SiteRun
+from experiments.report.site_results import SiteRun
 from experiments.results import RowPicture, write_row_picture, write_shapes
 from fedkernel.data import RawTable
 

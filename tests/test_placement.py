@@ -12,11 +12,11 @@ from refusals import refusing
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.run import Journal, RunSettings
 from fedkernel.run.journal import StrayError
-from fedkernel.run.reconnect import CatchingUpGrid
-from fedkernel.site import simulated
-from fedkernel.site.client_memory import Memory
-from fedkernel.site.site_store import keeper
-from fedkernel.wire import RunSpec, flower
+from fedkernel.run.run_resumption import CatchingUpGrid
+from fedkernel.site import simulated_sites
+from fedkernel.site.context_state import Memory
+from fedkernel.site.result_files import keeper
+from fedkernel.wire import RunSpec, flower_internals
 from strategies import PeerVFedPCA, VFedPCA
 
 
@@ -30,7 +30,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
 
 
 def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(simulated, "open_tables", lambda path: pytest.fail("it read a job's path"))
+    monkeypatch.setattr(simulated_sites, "open_tables", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
     with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):
@@ -198,7 +198,7 @@ def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path,
 
 
 def test_the_rows_of_a_run_are_forgotten_when_another_begins():
-    context = flower.new_context(1, {}, {})
+    context = flower_internals.new_context(1, {}, {})
     memory = Memory.begin(context, "first")
     assert memory.rows is None
     memory.rows = np.array([2, 0])

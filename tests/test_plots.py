@@ -8,7 +8,7 @@ import pytest
 from test_report import a_run as run_of_report
 
 from experiments.config import ReportOptions
-from experiments.report.iterations import value_by_iteration
+from experiments.report.convergence_curves import value_by_iteration
 from experiments.report.plot_style import Scale, looks
 from experiments.report.plots import _by_method, _shown, draw
 from experiments.results import by_iteration, summarise

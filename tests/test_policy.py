@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from clients.diskpca import SketchPoints
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
-from clients.kmeans import SampleCoreset
+from clients.kmeans_base import SampleCoreset
 from clients.vfedpca import Multiply
 from experiments import cli
 from fedkernel import RBF, Linear
@@ -19,8 +19,8 @@ from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
 from fedkernel.site import FREE, Policy, approve, check_approved, foreseen, own_policy, read_policy, sign, verdicts
 from fedkernel.site.gate import Gate, Standing, Sums
 from fedkernel.site.policy import Leaving
-from fedkernel.site.policy_check import check_run
 from fedkernel.site.raw_request import Asking
+from fedkernel.site.study_check import check_run
 from fedkernel.wire import Job, RunSpec, Study
 from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 

@@ -9,7 +9,7 @@ from raw_tables import CATEGORIES, CLUSTERS, frames
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from experiments.commands.forecast import lines_of
+from experiments.commands.forecast_table import lines_of
 from experiments.config import read_config
 from experiments.running import plan, run_experiment
 from fedkernel import InputError, Linear, Prepare, ProtocolError
@@ -20,7 +20,7 @@ from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
 from fedkernel.protocol import Guards, encode, is_seeded
 from fedkernel.site import read_outbox, reply_sizes, simulated_partition
-from fedkernel.wire import flower
+from fedkernel.wire import flower_internals
 from strategies import DKPCA
 
 
@@ -73,7 +73,7 @@ def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
     for message in grid.seen:
         if message.metadata.message_type == "train" and message.metadata.reply_to_message_id:
             reply = message.content.config_records["config"]["message"]
-            floats = sum(array.size for array in flower.read_arrays(message.content.array_records["arrays"]))
+            floats = sum(array.size for array in flower_internals.read_arrays(message.content.array_records["arrays"]))
             assert sizes[reply].floats is None or floats <= sizes[reply].floats
 
 

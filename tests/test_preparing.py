@@ -18,14 +18,14 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
-from experiments.commands.logs import site_log
+from experiments.commands.logging_setup import site_log
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, TableToPrepare, fitted, from_text, prepared_here, tables_to_prepare
 from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
-from fedkernel.preparing.drift import KURTOSIS, LEVEL, differences, findings
 from fedkernel.preparing.messages import CompareColumns
+from fedkernel.preparing.site_differences import KURTOSIS, LEVEL, differences, findings
 from fedkernel.protocol import Guards, Member, Place, advance
 from fedkernel.run import RunSettings
 from fedkernel.strategy.simulation import through_files
@@ -452,5 +452,5 @@ def test_guards_let_every_quantile_be_found(loader, monkeypatch):
     X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
     tables = tables_of(X, prepare)
     expected = prepared_here(tables, prepare, "horizontal")
-    monkeypatch.setattr("fedkernel.preparing.pooled.PrepareClient", GuardedClient)
+    monkeypatch.setattr("fedkernel.preparing.central_preparation.PrepareClient", GuardedClient)
     np.testing.assert_array_equal(np.vstack(prepared_here(tables, prepare, "horizontal")), np.vstack(expected))

@@ -12,8 +12,8 @@ from test_report import a_run
 
 from experiments.config import Experiment
 from experiments.report.plots import draw
-from experiments.report.row_scatter import matched, places_of, row_pictures, turned
-from experiments.report.scatter import Panel, draw_panels
+from experiments.report.row_pictures import matched, places_of, row_pictures, turned
+from experiments.report.scatter_panels import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, chosen_rows, read_row_pictures
 from experiments.running import run_experiment
 

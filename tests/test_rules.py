@@ -11,7 +11,7 @@ from clients.admm_kpca import ADMMKPCAClient
 from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient
 from clients.fk_kmeans import FKKMeansClient
-from clients.kmeans import KMeansClient
+from clients.kmeans_base import KMeansClient
 from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF

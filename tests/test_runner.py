@@ -24,7 +24,7 @@ from fedkernel.numerics import Linear, sin_theta_error
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.run import Journal, Result
-from fedkernel.site import simulated
+from fedkernel.site import simulated_sites
 from fedkernel.strategy import KernelStrategy
 from strategies import SpectralKMeans, VFedPCA
 
@@ -463,8 +463,8 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(tmp_pa
     (home / "tiny.toml").write_text(text, encoding="utf-8")
 
     def engine(job):
-        simulated.simulated_partition.cache_clear()  # as other processes have nothing of it
-        simulated._loaded.cache_clear()
+        simulated_sites.simulated_partition.cache_clear()  # as other processes have nothing of it
+        simulated_sites._loaded.cache_clear()
         with contextlib.chdir(elsewhere):
             yield from ENGINES["local"](job)
 

@@ -28,7 +28,7 @@ from fedkernel.kernel_width.client import (
     count_groups,
     row_groups,
 )
-from fedkernel.kernel_width.widths import median_of_groups
+from fedkernel.kernel_width.width_rounds import median_of_groups
 from fedkernel.models import same_kernel
 from fedkernel.models.comparing import is_telling
 from fedkernel.numerics import KERNELS, RandomFeatures, kernel_from, mean_of_landmarks, width_finding, with_width

@@ -14,13 +14,13 @@ from sklearn.metrics import normalized_mutual_info_score
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.report.site_rows import SiteRun, runs_of
+from experiments.report.site_results import SiteRun, runs_of
 from fedkernel import RBF
 from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
 from fedkernel.models import METRICS, FittedModel, KernelKMeans, LandmarkPCA, save_model
 from fedkernel.preparing import to_text
 from fedkernel.site import read_outbox
-from fedkernel.wire import flower
+from fedkernel.wire import flower_internals
 from strategies import DisKPCA, FKKMeans, VFedPCA
 
 IRIS = load_iris()
@@ -36,7 +36,7 @@ def told(*arguments, code=0):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Return a folder where the site north has found clusters with two others, and was sent the model."""
-    flower.ensure_task_identity()
+    flower_internals.ensure_task_identity()
     folder = tmp_path_factory.mktemp("sites")
     nodes = []
     for name, rows in zip(NAMES, np.array_split(np.random.default_rng(0).permutation(150), 3), strict=True):

@@ -14,7 +14,7 @@ from experiments.config import Experiment, read_config
 from experiments.report import Entry, overview, write_index
 from experiments.results import read_runs
 from experiments.running import judged, run_all, run_experiment
-from experiments.running.parallel import LOST, fitting
+from experiments.running.parallel_experiments import LOST, fitting
 
 FIRST = """
 name = "first"

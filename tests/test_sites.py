@@ -23,12 +23,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.outbox import missing_from
-from experiments.commands.project_study import projection_of
+from experiments.commands.projection_study import projection_of
 from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models import load_model
-from fedkernel.peers.key_file import FOLDER
+from fedkernel.peers.run_key_file import FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RunRows, approve, read_outbox
 from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA

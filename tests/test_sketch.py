@@ -11,7 +11,7 @@ import scipy.special
 from kernel_cases import rows
 
 from fedkernel.ground import InputError, generator
-from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, sketch
+from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, random_features
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL
 
 FORMS = ["pairs", "cosine"]
@@ -86,10 +86,10 @@ def draw_of(kernel, count, frequencies, columns):
     return RandomFeatures(kernel, count, "cosine", seed=3, frequencies=frequencies)._draw(columns)[0]
 
 
-@pytest.mark.parametrize(("columns", "times"), [(7, 1), (sketch.MOST_REMEMBERED, 2)])
+@pytest.mark.parametrize(("columns", "times"), [(7, 1), (random_features.MOST_REMEMBERED, 2)])
 def test_sites_of_a_process_share_few_frequencies_which_nobody_can_change(monkeypatch, columns, times):
     purposes = []
-    monkeypatch.setattr(sketch, "generator", lambda *parts: purposes.append(parts) or generator(*parts))
+    monkeypatch.setattr(random_features, "generator", lambda *parts: purposes.append(parts) or generator(*parts))
     one, other = (RandomFeatures(RBF(gamma=0.5), 4, seed=11)._draw(columns, draw=2) for _ in range(2))
     assert len(purposes) == times
     assert all(np.array_equal(*arrays) for arrays in zip(one, other, strict=True))

@@ -8,7 +8,7 @@ from model_files import contents
 from named_sites import LENIENT, NAMES, Sites, settings_of
 from sklearn.metrics import adjusted_rand_score
 
-from clients.kmeans import CommonCenters, CompareClusters, Embedding, KMeansClient
+from clients.kmeans_base import CommonCenters, CompareClusters, Embedding, KMeansClient
 from experiments.config import Experiment
 from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF
@@ -17,7 +17,7 @@ from fedkernel.numerics import adjusted_rand, adjusted_rand_within
 from fedkernel.protocol import Guards, Step
 from fedkernel.run.server_app import server_app
 from fedkernel.site import read_outbox
-from fedkernel.wire import Job, Study, flower
+from fedkernel.wire import Job, Study, flower_internals
 from strategies import RFKKMeans
 
 SEEDS, STEP = [0, 1, 2], 5
@@ -104,7 +104,7 @@ class Federation:
     """Three sites with a file each, which are started anew for each run, and a study of theirs."""
 
     def __init__(self, folder):
-        flower.ensure_task_identity()
+        flower_internals.ensure_task_identity()
         rng = np.random.default_rng(0)
         X = rng.standard_normal((1200, 2)) + np.array([[0, 0], [3, 0], [1.5, 2.0]])[np.arange(1200) % 3]
         self.folder, self.files = folder, [str(folder / f"{name}.npy") for name in NAMES]
@@ -126,7 +126,7 @@ class Federation:
         for run in job.runs:
             own = job.model_copy(update={"runs": [run]})
             with Nodes(own, self.nodes) as grid:
-                server_app()(grid, flower.new_context(0, {}, {"job": own.model_dump_json()}))
+                server_app()(grid, flower_internals.new_context(0, {}, {"job": own.model_dump_json()}))
             yield run.id
 
     def ask(self, strategy, **changes):

@@ -5,13 +5,13 @@ import logging
 import numpy as np
 import pytest
 
-from experiments.commands.logs import site_log
+from experiments.commands.logging_setup import site_log
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.ground import write_whole
 from fedkernel.peers import KeyPair
 from fedkernel.site.keys import own_secret
+from fedkernel.site.result_files import keeper
 from fedkernel.site.row_order import read_key
-from fedkernel.site.site_store import keeper
 
 
 def test_a_link_in_the_place_of_an_unfinished_file_leads_nowhere(tmp_path):

@@ -13,7 +13,7 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 
 from fedkernel.ground import InputError
 from fedkernel.numerics import RBF, ArcCosine, Laplacian, Linear, Polynomial, RandomFeatures, Sigmoid, SubspaceEmbedding
-from fedkernel.numerics.sketch import ArcCosineFeatures, TensorSketch, count_sketch
+from fedkernel.numerics.random_features import ArcCosineFeatures, TensorSketch, count_sketch
 
 POLYNOMIALS = [
     Polynomial(degree=1, gamma=0.7, coef0=0.0),
@@ -226,7 +226,7 @@ def test_csr_rows_with_many_columns_are_the_same_in_stripes(kernel, monkeypatch)
     X = scipy.sparse.random_array((40, 300), density=0.05, format="csr", rng=np.random.default_rng(0))
     embedding = SubspaceEmbedding(kernel, 20, 200)
     whole = embedding.map(300)(X)
-    monkeypatch.setattr("fedkernel.numerics.row_products._SHARED", 1000)
+    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED", 1000)
     for block in (X, X.toarray()):
         np.testing.assert_allclose(embedding.map(300)(block), whole, atol=1e-11)
 

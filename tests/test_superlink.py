@@ -29,10 +29,10 @@ from fedkernel.engines.local import run_job as run_local
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
 from fedkernel.protocol import Member
-from fedkernel.run import Result, exchange, result_log
+from fedkernel.run import Result, message_delivery, result_transport
 from fedkernel.run.journal import ASIDE
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
-from fedkernel.wire import Job, RunSpec, flower, hash_ids
+from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
 from strategies import VFedAKPCA
 
 ROOT = Path(__file__).parent.parent
@@ -99,7 +99,11 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     with network(tmp_path / "net", nodes, secure=True) as flower:
         command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]
         done = subprocess.run(
-            [*command, "--out", out], env={**os.environ, **flower.user}, capture_output=True, text=True, check=False
+            [*command, "--out", out],
+            env={**os.environ, **flower.user},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr + flower.logs()
     result = Result.load(out / "results" / "components__seed=0")
@@ -251,9 +255,13 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
     assert list(run_local(job)) == ["run"]
     assert not list(journals.iterdir())
     assert not (tmp_path / "elsewhere").exists()
-    sent = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := result_log.read(line))]
+    sent = [
+        parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := result_transport.read(line))
+    ]
     assert [parcel.run for parcel in sent] == ["run"]
-    result_log.into_folder(result_log.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here")
+    result_transport.into_folder(
+        result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here"
+    )
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
@@ -277,7 +285,7 @@ def scripted(home, monkeypatch, capsys):
         return current
 
     def line(parcel):
-        result_log.tell(parcel)
+        result_transport.tell(parcel)
         return capsys.readouterr().out
 
     monkeypatch.setattr(superlink, "_log", log)
@@ -295,14 +303,14 @@ def two_runs(tmp_path):
 
 def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told(scripted, tmp_path):
     script, line = scripted
-    one, two = (line(result_log.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
+    one, two = (line(result_transport.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
     script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
     script["statuses"] += [None, ("running", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
     script, line = scripted
-    script["logs"] += [[line(result_log.Parcel("one"))]]
+    script["logs"] += [[line(result_transport.Parcel("one"))]]
     script["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
     says = "^run 7 of connection 'down' ended as finished:failed without a result for 'two': ServerApp .*: no memory$"
     with pytest.raises(EngineError, match=says):
@@ -320,9 +328,9 @@ def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told
 
 @pytest.mark.parametrize("line", ["fedkernel-parcel \n", "fedkernel-parcel eJw!\n", "fedkernel-parcel YWJj\n"])
 def test_a_line_that_was_damaged(line):
-    assert result_log.read("INFO: " + line) is None
+    assert result_transport.read("INFO: " + line) is None
     with pytest.raises(EngineError, match=r"the log of the run has a result that is (damaged|cut off)"):
-        result_log.read(line)
+        result_transport.read(line)
 
 
 def test_an_app_knows_the_job_s_folder_by_its_mark(tmp_path):
@@ -342,8 +350,8 @@ class SlowGrid(LocalGrid):
 
 def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch):
     """By a clock that moves while the caller sleeps, which lasts until as many have replied as will."""
-    monkeypatch.setattr(flower, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
-    for silent, timeout, replied, seconds in ((2, 0.1, [1], 0.1), (None, 10.0, [1, 2], exchange.POLL)):
+    monkeypatch.setattr(flower_internals, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
+    for silent, timeout, replied, seconds in ((2, 0.1, [1], 0.1), (None, 10.0, [1, 2], message_delivery.POLL)):
         released, now = threading.Event(), [0.0]
 
         def app(message, context, silent=silent, released=released):
@@ -359,9 +367,11 @@ def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch
                     time.sleep(0.001)
 
             grid.pull_messages = lambda ids, grid=grid, now=now: LocalGrid.pull_messages(grid, ids) if now[0] else []
-            monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep))
+            monkeypatch.setattr(
+                message_delivery, "time", SimpleNamespace(monotonic=lambda now=now: now[0], sleep=sleep)
+            )
             messages = [Message(RecordDict(), node, MessageType.QUERY) for node in (1, 2)]
-            replies = exchange.send_and_receive(grid, messages, timeout)
+            replies = message_delivery.send_and_receive(grid, messages, timeout)
             assert sorted(reply.metadata.src_node_id for reply in replies) == replied
             assert now[0] == seconds
             released.set()

@@ -18,7 +18,7 @@ from fedkernel.data import (
     open_table,
     open_tables,
 )
-from fedkernel.data.columns import entries_of
+from fedkernel.data.numeric_columns import entries_of
 from fedkernel.ground import InputError
 
 

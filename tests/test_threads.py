@@ -15,7 +15,7 @@ from fedkernel.ground import InputError, blas_threads
 from fedkernel.numerics import widths
 from fedkernel.run import RunSettings
 from fedkernel.run.server_app import server_app
-from fedkernel.wire import Job, RunSpec, flower
+from fedkernel.wire import Job, RunSpec, flower_internals
 from strategies import VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 3)) for client in range(3)]
@@ -83,7 +83,7 @@ def test_a_job_tells_the_coordinator_its_threads_of_which_there_must_be_some(mac
     run = RunSpec(id="a", strategy="test_threads:Watched", parameters={}, seed=0, shards=["a.npy"] * 3)
     job = Job(runs=[run], threads=2)
     with grid_of(VFedPCA(), SHARDS) as opened:
-        server_app()(opened, flower.new_context(0, {}, {"job": job.model_dump_json()}))
+        server_app()(opened, flower_internals.new_context(0, {}, {"job": job.model_dump_json()}))
     assert set(Watched.counts) == {2}
     with pytest.raises(InputError, match="threads = 0, but must be at least 1"):
         RunSettings(threads=0)

@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import clients.vfedpca
-from clients.merging import merged, merging_weights
+from clients.eigenvector_merging import merged, merging_weights
 from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split

@@ -15,12 +15,12 @@ import pytest
 from rich.console import Console
 from sklearn.datasets import load_iris
 
-from experiments.commands import console, logs, progress
+from experiments.commands import console, logging_setup, progress
 from experiments.commands.console import Follow, say
-from experiments.commands.logs import server_log, site_log
+from experiments.commands.logging_setup import server_log, site_log
 from experiments.commands.progress import Watch
 from experiments.commands.prometheus import Metrics, serving_metrics
-from fedkernel.engines.grpc.handshakes import report_failed_handshakes
+from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
 from fedkernel.ground import EngineError, InputError, lasting
 from fedkernel.protocol import Member
 from fedkernel.run import events, log_event
@@ -107,7 +107,9 @@ def test_lines_of_json(tmp_path, capsys):
         try:
             raise ZeroDivisionError("by nothing")
         except ZeroDivisionError:
-            logging.getLogger("fedkernel.site.site").exception("the client failed", extra={"code": "E42", "run": "r"})
+            logging.getLogger("fedkernel.site.site_setup").exception(
+                "the client failed", extra={"code": "E42", "run": "r"}
+            )
     joined, failed = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
     assert {joined["site"], failed["site"]} == {"north"}
     assert (failed["code"], failed["run"], failed["level"]) == ("E42", "r", "error")
@@ -161,7 +163,7 @@ class Gone(io.StringIO):
 def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
     """Of whoever tells something, such as the thread that answers sites, or a site's."""
     monkeypatch.setattr(sys, "stderr", Gone(error))
-    for module in (console, logs):  # rich silences a console whose terminal is gone for good, and keeps what it held
+    for module in (console, logging_setup):  # rich silences a console for good whose terminal is gone
         monkeypatch.setattr(module, "messages", Console(stderr=True))
     for as_json in (True, False):
         with server_log(as_json):

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.commands.advice import print_advice
+    from experiments.commands.advice_output import print_advice
     from experiments.commands.batch import is_collection, report_folder, run_folder
-    from experiments.commands.forecast import read_shape, show_forecast
-    from experiments.commands.new_rows import apply_received, predict_rows, transform_rows
+    from experiments.commands.experiment_tables import compare_folders, open_finished, print_summaries
+    from experiments.commands.forecast_table import read_shape, show_forecast
+    from experiments.commands.model_outputs import apply_received, predict_rows, transform_rows
     from experiments.commands.policy_for_study import forecast_of, messages_of, show_shares
-    from experiments.commands.print_tables import compare_folders, open_finished, print_summaries
-    from experiments.commands.project_study import projection_of
+    from experiments.commands.projection_study import projection_of
     from experiments.commands.prometheus import serving_metrics
     from experiments.commands.result_summary import end, show_results
     from experiments.commands.site_session import attend

@@ -39,7 +39,7 @@ def predict(
     ] = None,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
-    with Follow(say, "fedkernel.models.fitted"):
+    with Follow(say, "fedkernel.models.fitted_model"):
         if name_classes and label is None:
             raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
         if save_model is not None and not name_classes:
@@ -63,7 +63,7 @@ def transform(
     overwrite: Overwrite = False,
 ) -> None:
     """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
-    with Follow(say, "fedkernel.models.fitted"):
+    with Follow(say, "fedkernel.models.fitted_model"):
         _check_free(out, overwrite)
         rows = data.SiteFile(file, label=label, id=id_, **vars(form))
         commands.transform_rows(model, rows, label, out)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from experiments.commands.console import FAILED, print_line, progress, say
-from experiments.commands.print_tables import print_layouts
+from experiments.commands.experiment_tables import print_layouts
 from experiments.config import read_config
 from experiments.report import Entry, Format, overview, write_index
 from experiments.report.index import RESULTS, VERDICTS

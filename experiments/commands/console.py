@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.group import Group
+from experiments.commands.command_group import Group
 from experiments.commands.progress import Watch
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
@@ -69,7 +69,7 @@ def write_file(path: Path, text: str) -> None:
 def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
     """Print a message on standard error as one line.
 
-    A command with a log (`experiments.commands.logs`) logs it instead, with fields such as the run's id.
+    A command with a log (`experiments.commands.logging_setup`) logs it instead, with fields such as the run's id.
     """
     if logging.getLogger("fedkernel").handlers:
         log.log(level, "%s", one_line(text), extra=fields)
@@ -203,7 +203,7 @@ class CommandGroup(typer.Typer):
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
     """Turn errors into one line on standard error and an exit code."""
-    site, quiet = logging.getLogger("fedkernel.site.site"), logging.NullHandler()
+    site, quiet = logging.getLogger("fedkernel.site.site_setup"), logging.NullHandler()
     if not debug:  # a simulated site's log would put its traceback here
         site.addHandler(quiet)
     try:

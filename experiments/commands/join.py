@@ -8,9 +8,9 @@ import typer
 
 from experiments import commands
 from experiments.commands.console import Debug, errors, finite
-from experiments.commands.logs import LogJSON, site_log
-from experiments.commands.receive_files import QUOTA, Receiving
-from experiments.commands.server import Insecure, read_tls_of
+from experiments.commands.logging_setup import LogJSON, site_log
+from experiments.commands.received_models import QUOTA, Receiving
+from experiments.commands.server_commands import Insecure, read_tls_of
 from experiments.commands.table_options import Reading, as_agreed
 from fedkernel import site
 from fedkernel.data import checks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiments.commands.console import print_line
 from experiments.commands.policy_for_study import forecasts_within
-from experiments.commands.receive_files import Receiving
+from experiments.commands.received_models import Receiving
 from experiments.commands.study_text import answers_of, show_study
 from experiments.commands.table_options import how_read
 from fedkernel.data import SiteFile, read_raw

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from experiments.report.component_images import eigen_images
-from experiments.report.iterations import error_by_round, value_by_iteration
+from experiments.report.convergence_curves import error_by_round, value_by_iteration
 from experiments.report.plot_style import (
     FAINT,
     PHASES,
@@ -35,7 +35,7 @@ from experiments.report.plot_style import (
     swept_label,
     value_scale,
 )
-from experiments.report.row_scatter import row_pictures
+from experiments.report.row_pictures import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN, metric_of

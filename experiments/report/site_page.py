@@ -10,9 +10,9 @@ import matplotlib as mpl
 import numpy as np
 
 from experiments.report.plot_style import STYLE
-from experiments.report.row_scatter import places_of
-from experiments.report.scatter import Panel, draw_panels
-from experiments.report.site_rows import SiteRun
+from experiments.report.row_pictures import places_of
+from experiments.report.scatter_panels import Panel, draw_panels
+from experiments.report.site_results import SiteRun
 from experiments.report.templates import render
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.data import NO_LABEL, contingency

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.comparison import Compared, compare_figure, match
     from experiments.results.component_vectors import read_directions, write_directions
+    from experiments.results.data_shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
+    from experiments.results.experiment_comparison import Compared, compare_figure, match
     from experiments.results.failures import Failure, read_failures, summary_of, write_failures
-    from experiments.results.recommendation import findings, recommendations
-    from experiments.results.row_coordinates import (
+    from experiments.results.rows import Run, append_run, read_runs
+    from experiments.results.run_findings import findings, recommendations
+    from experiments.results.scatter_points import (
         MOST_ROWS,
         RowPicture,
         along_two,
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
         read_row_pictures,
         write_row_picture,
     )
-    from experiments.results.rows import Run, append_run, read_runs
-    from experiments.results.shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
     from experiments.results.summaries import (
         LEADING,
         NOISE,

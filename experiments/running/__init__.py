@@ -7,7 +7,7 @@ from fedkernel.ground import lazily
 if TYPE_CHECKING:
     from experiments.running.execution import Outcome, conclude, environment, judged, run_experiment, unfinished
     from experiments.running.folder import read_folder
-    from experiments.running.parallel import experiments_in, run_all
+    from experiments.running.parallel_experiments import experiments_in, run_all
     from experiments.running.planning import SHOWN, Planned, plan, study_of
 else:
     __getattr__, __all__ = lazily(__name__)

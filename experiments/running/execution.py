@@ -29,7 +29,7 @@ from experiments.results import (
 from experiments.running.column_info import knowing_its_columns
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.planning import Planned, due, plan, study_of
-from experiments.running.row_projection import is_pictured, row_picture
+from experiments.running.scatter_projection import is_pictured, row_picture
 from fedkernel.data import labelled
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.flower_apps import APPS
@@ -44,7 +44,7 @@ from fedkernel.models import (
     own_metrics,
     save_model,
 )
-from fedkernel.protocol.table_share import table_share
+from fedkernel.protocol.disclosure_ratio import table_share
 from fedkernel.run import FailedRun, Result, remove_journal
 from fedkernel.wire import Job, Study
 

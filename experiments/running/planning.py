@@ -14,8 +14,8 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.file_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
+from experiments.running.pooled_widths import Widths
 from experiments.running.raw_shards import prepared_shards, raw_shards
-from experiments.running.widths import Widths
 from fedkernel.data import DataSpec, Partition
 from fedkernel.ground import AnyArray, Divided, FloatArray, InputError, Rows, address_of, find
 from fedkernel.models import KernelPCA

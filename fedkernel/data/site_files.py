@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedkernel.data.column_files import Reader, open_csv, open_parquet, open_sheet
-from fedkernel.data.columns import is_numeric, stack_columns
-from fedkernel.data.forms import Form, form_of
+from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
+from fedkernel.data.csv_format import Form, form_of
 from fedkernel.data.ids import checked_ids, ids_of
+from fedkernel.data.numeric_columns import is_numeric, stack_columns
 from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
 from fedkernel.ground import InputError, open_npz, row_of_file, some
 

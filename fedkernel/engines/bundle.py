@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from fedkernel.engines.apps import apps_of
+from fedkernel.engines.app_execution import apps_of
 from fedkernel.ground import EngineError, FedkernelError, Group, InputError, ProtocolError, QuorumError, own_names
 from fedkernel.wire import Job
 

@@ -12,13 +12,13 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.engines.apps import answer, carry_out
+from fedkernel.engines.app_execution import answer, carry_out
 from fedkernel.ground import ProtocolError, at_work, blas_threads, openmp_threads, words
 from fedkernel.protocol import KernelClient
 from fedkernel.run import FailedRun, MessageGrid, Serialise
 from fedkernel.site import FindSite, Site, changes_of, copy_of, site_of_job, take_changes
 from fedkernel.site.client_app import client_app
-from fedkernel.wire import UNFIT, Job, RunSpec, flower
+from fedkernel.wire import UNFIT, Job, RunSpec, flower_internals
 
 
 class LocalGrid(MessageGrid):
@@ -51,7 +51,9 @@ class LocalGrid(MessageGrid):
         self._app = client_app
         self._threads = threads
         self._contexts = {
-            node: flower.new_context(node, {"partition-id": node - 1, "num-partitions": clients}, run_config or {})
+            node: flower_internals.new_context(
+                node, {"partition-id": node - 1, "num-partitions": clients}, run_config or {}
+            )
             for node in range(1, clients + 1)
         }
         self._locks = {node: threading.Lock() for node in self._contexts}
@@ -89,12 +91,12 @@ class LocalGrid(MessageGrid):
                 self._noted[node] = copy_of(context.state)
             finally:
                 self._locks[node].release()
-        return b"".join(flower.content_to_parts(changes))
+        return b"".join(flower_internals.content_to_parts(changes))
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Restore the clients' memory from checkpoints; every resume is possible."""
         for checkpoint in checkpoints:
-            for place, record in flower.content_from_bytes(checkpoint).items():
+            for place, record in flower_internals.content_from_bytes(checkpoint).items():
                 node, _, name = place.partition(" ")
                 take_changes(self._contexts[int(node)].state, name, record)
         self._noted = {node: copy_of(context.state) for node, context in self._contexts.items()}
@@ -112,13 +114,13 @@ class LocalGrid(MessageGrid):
                 task = self._tasks.get()
 
     def _carry_out(self, message_id: str, sent: Message | bytes) -> None:
-        message = flower.from_bytes(sent) if isinstance(sent, bytes) else sent
+        message = flower_internals.from_bytes(sent) if isinstance(sent, bytes) else sent
         node = message.metadata.dst_node_id
         with self._locks[node], at_work(self._threads):
             reply = answer(self._app, message, self._contexts[node])
         if self._serialised:
             try:
-                reply = flower.from_bytes(flower.to_bytes(reply))
+                reply = flower_internals.from_bytes(flower_internals.to_bytes(reply))
             except ProtocolError as error:  # else this thread would end, and its requests would wait
                 unfit = f"{self.called(node)} cannot be understood: {error}"
                 reply = Message(Error(UNFIT, unfit), reply_to=message)

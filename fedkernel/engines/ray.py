@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.data import FOLDER_VARIABLE
-from fedkernel.engines.apps import import_paths
+from fedkernel.engines.app_execution import import_paths
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
 from fedkernel.ground import EngineError, InputError

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
 from fedkernel.ground import EngineError, InputError, one_line, parse_toml
-from fedkernel.run import FailedRun, result_log
+from fedkernel.run import FailedRun, result_transport
 from fedkernel.wire import Job
 
 STATUS_SECONDS = 3.0
@@ -54,7 +54,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
         try:
             while not ended:
                 with _log(run, name) as lines:
-                    for parcel in filter(None, map(result_log.read, lines)):
+                    for parcel in filter(None, map(result_transport.read, lines)):
                         if parcel.error and not parcel.run:
                             ended = True
                             raise cause(parcel.error)
@@ -64,7 +64,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
                             if parcel.error:
                                 yield FailedRun.from_table(parcel.run, parcel.error)
                                 continue
-                            result_log.into_folder(parcel, out / parcel.run)
+                            result_transport.into_folder(parcel, out / parcel.run)
                             yield parcel.run
                 current, details = _patient_status(run, name, where)
                 ended = current.startswith("finished")

@@ -5,18 +5,6 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.ground.addresses import (
-        Group,
-        address,
-        address_of,
-        find,
-        find_function,
-        loaded,
-        named,
-        names,
-        own_names,
-        short,
-    )
     from fedkernel.ground.archives import MEMORY, SMALL, TIMES, UNREADABLE, header_of, open_npz, read_header
     from fedkernel.ground.arrays import (
         BLOCK_ROWS,
@@ -58,6 +46,19 @@ if TYPE_CHECKING:
         some,
         words,
     )
+    from fedkernel.ground.import_paths import (
+        Group,
+        address,
+        address_of,
+        find,
+        find_function,
+        loaded,
+        named,
+        names,
+        own_names,
+        short,
+    )
+    from fedkernel.ground.installation_check import HOME, check_packages, installed_version
     from fedkernel.ground.lazy_imports import lazily
     from fedkernel.ground.noise import noise_on
     from fedkernel.ground.parallel import at_work, computing_seconds, each, in_order
@@ -80,6 +81,5 @@ if TYPE_CHECKING:
     from fedkernel.ground.threads import blas_threads, openmp_threads, steps_within
     from fedkernel.ground.toml import parse_toml
     from fedkernel.ground.validation import check_at_most, explain, read_table, unknown_name, value_object
-    from fedkernel.ground.versions import HOME, check_packages, installed_version
 else:
     __getattr__, __all__ = lazily(__name__)

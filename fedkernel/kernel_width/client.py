@@ -141,7 +141,7 @@ class DescribeGroups(Request[RowGroups]):
 
 
 class WidthClient(KernelClient):
-    """Client that answers the requests of the rules in `fedkernel.kernel_width.widths`."""
+    """Client that answers the requests of the rules in `fedkernel.kernel_width.width_rounds`."""
 
     X: Table
     answers: ClassVar[Answers] = (

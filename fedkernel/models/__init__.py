@@ -6,7 +6,7 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.models.base import BESIDE, Choice, Model
-    from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
+    from fedkernel.models.central_kmeans import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
     from fedkernel.models.clusters import KernelKMeans, clustering_objective
     from fedkernel.models.comparing import (
         check_same_kernel,
@@ -24,10 +24,19 @@ if TYPE_CHECKING:
         without_flattery,
     )
     from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
-    from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
-    from fedkernel.models.embeddings import Embedding, FeatureChain, advance, combine_draws
+    from fedkernel.models.direction_similarity import Directions, center_blocks, normalised_kernel_pca
+    from fedkernel.models.embedding_maps import Embedding, FeatureChain, advance, combine_draws
     from fedkernel.models.files import load_model, save_model
-    from fedkernel.models.fitted import Applied, FittedModel, class_names
-    from fedkernel.models.metrics import MAIN, METRICS, ROUNDING, Metric, check_metric, is_own, metric_of, own_metrics
+    from fedkernel.models.fitted_model import Applied, FittedModel, class_names
+    from fedkernel.models.metric_registry import (
+        MAIN,
+        METRICS,
+        ROUNDING,
+        Metric,
+        check_metric,
+        is_own,
+        metric_of,
+        own_metrics,
+    )
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedkernel.data import Table
 from fedkernel.ground import FloatArray, InputError, Rows, brief, stack_rows, under
 from fedkernel.models.base import Choice, Model
-from fedkernel.models.embeddings import EMBEDDINGS, Embedding
+from fedkernel.models.embedding_maps import EMBEDDINGS, Embedding
 from fedkernel.numerics import WeightedPoints, assign
 
 

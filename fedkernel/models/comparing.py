@@ -12,7 +12,7 @@ from fedkernel.ground import FloatArray, InputError, Rows
 from fedkernel.models.base import Model
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
-from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import align_signs, assign
 
 T = TypeVar("T", bound=dict[str, float])

@@ -12,7 +12,7 @@ import pydantic
 from fedkernel.data import Table, check_matrix
 from fedkernel.ground import FloatArray, InputError, Rows, brief
 from fedkernel.models.base import KERNEL, Choice, Model
-from fedkernel.models.embeddings import Landmarks
+from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import (
     RBF,
     Kernel,

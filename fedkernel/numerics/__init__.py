@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
-    from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
+    from fedkernel.numerics.adjusted_rand import Agreement, adjusted_rand, adjusted_rand_within
+    from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
+    from fedkernel.numerics.cluster_quality import Silhouette, ratio_of_variances, scored, silhouette, site_agreement
     from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot, assign, coreset, k_means
-    from fedkernel.numerics.estimates import components_by_gap, eigengap, falls, mean_error, squared_move
+    from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, falls, mean_error, squared_move
     from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
         KERNELS,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         normalised_gram,
         table_of_name,
     )
-    from fedkernel.numerics.krylov import Search, Unconverged, block_krylov, block_krylov_above, block_krylov_gap
     from fedkernel.numerics.linalg import (
         Eigenpairs,
         above_rounding,
@@ -46,12 +46,18 @@ if TYPE_CHECKING:
         unpack_symmetric,
         whitening,
     )
+    from fedkernel.numerics.pairwise import squared_norms
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
-    from fedkernel.numerics.quality import Silhouette, ratio_of_variances, scored, silhouette, site_agreement
-    from fedkernel.numerics.row_products import squared_norms
-    from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
+    from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
+    from fedkernel.numerics.remote_lanczos import (
+        Search,
+        Unconverged,
+        block_krylov,
+        block_krylov_above,
+        block_krylov_gap,
+    )
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
-    from fedkernel.numerics.symmetric import symmetric_by_rows
+    from fedkernel.numerics.symmetric_matrices import symmetric_by_rows
     from fedkernel.numerics.widths import (
         NARROW,
         WIDE,

@@ -1,6 +1,6 @@
 """Kernels as value objects: Gram matrices, diagonals, and combination of vertical parts.
 
-Gram matrices use `fedkernel.numerics.row_products`. A TOML or JSON table builds a kernel by its field `type`, a short
+Gram matrices use `fedkernel.numerics.pairwise`. A TOML or JSON table builds a kernel by its field `type`, a short
 name or an address: see `kernel_from`. Fields of pydantic models are annotated as `Kernel`, and take the short name
 alone, ``kernel="rbf"``. A kernel without `gamma` has a width rule, by default the data's own scale, settled before a
 protocol begins (`fedkernel.numerics.widths`).
@@ -24,7 +24,7 @@ import scipy.sparse
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from fedkernel.ground import FloatArray, InputError, Rows, check_finite, each, find, loaded, named, names, value_object
-from fedkernel.numerics.row_products import (
+from fedkernel.numerics.pairwise import (
     OfRows,
     angles,
     cached_blocks,
@@ -37,7 +37,7 @@ from fedkernel.numerics.row_products import (
     squared_norms,
     unit_rows,
 )
-from fedkernel.numerics.symmetric import mirrored
+from fedkernel.numerics.symmetric_matrices import mirrored
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]

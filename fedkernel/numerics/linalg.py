@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from fedkernel.ground import EPS, FloatArray, InputError, check_finite, each, in_order
 from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
-from fedkernel.numerics.row_products import cached_blocks
+from fedkernel.numerics.pairwise import cached_blocks
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 # Thresholds of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.

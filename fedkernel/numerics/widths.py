@@ -29,7 +29,7 @@ from scipy.spatial.distance import pdist
 from fedkernel.data import check_rows
 from fedkernel.ground import EPS, FloatArray, InputError, Rows, row_blocks
 from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Sigmoid, kernel_from
-from fedkernel.numerics.row_products import squared_norms
+from fedkernel.numerics.pairwise import squared_norms
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:

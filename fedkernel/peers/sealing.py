@@ -14,8 +14,8 @@ secret even if identities are stolen later. Before that, this holds unless the c
 the peer's for the run.
 
 Letters are sealed under SIV since a restarted site writes its letters again with the same keys
-(`fedkernel.peers.key_file`): an equal letter has equal bytes, and a different one under the same number shows only that
-it differs. A cipher with nonces would reveal both contents.
+(`fedkernel.peers.run_key_file`): an equal letter has equal bytes, and a different one under the same number shows only
+that it differs. A cipher with nonces would reveal both contents.
 
 Protected: a letter's contents, even if an identity is stolen later; its integrity, its place in the order, its sender
 and its receiver; with pinned fingerprints on both sides, the identity of both clients.

@@ -10,7 +10,6 @@ import numpy as np
 
 from fedkernel.data import Preparation, Prepare, RawTable, is_text
 from fedkernel.ground import FloatArray, InputError, OwnFileError, TellableError
-from fedkernel.preparing.drift import as_seen_from, differences
 from fedkernel.preparing.messages import (
     EDGES,
     Cells,
@@ -28,6 +27,7 @@ from fedkernel.preparing.messages import (
     TakePreparation,
 )
 from fedkernel.preparing.scaling import QUARTILES, fitted
+from fedkernel.preparing.site_differences import as_seen_from, differences
 from fedkernel.protocol import LARGEST, KernelClient, State
 
 log = logging.getLogger(__name__)

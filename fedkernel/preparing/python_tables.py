@@ -5,7 +5,7 @@ from typing import Any
 
 from fedkernel.data import Prepare, RawTable, is_frame, raw_table, rows_in_order
 from fedkernel.ground import Divided, InputError
-from fedkernel.preparing.table import TableToPrepare
+from fedkernel.preparing.raw_table import TableToPrepare
 
 
 def tables_to_prepare(

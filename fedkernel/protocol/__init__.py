@@ -6,6 +6,7 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
+    from fedkernel.protocol.client_state import PASSING, State
     from fedkernel.protocol.constraints import (
         BESIDE,
         COORDINATE,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
+    from fedkernel.protocol.disclosure_ratio import MORE, TABLE_SHARE, most_numbers, rounded_up, share_text
     from fedkernel.protocol.forecast import (
         FLOAT,
         Forecast,
@@ -71,8 +73,6 @@ if TYPE_CHECKING:
         repeated,
         reveals,
     )
-    from fedkernel.protocol.round import Member, Protocol, Round, Run, to_all, to_each, to_sum
-    from fedkernel.protocol.state import PASSING, State
-    from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, rounded_up, share_text
+    from fedkernel.protocol.run_types import Member, Protocol, Round, Run, to_all, to_each, to_sum
 else:
     __getattr__, __all__ = lazily(__name__)

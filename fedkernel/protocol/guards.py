@@ -6,7 +6,7 @@ nothing, so a run that passes has the numbers of one without guards. Guards read
 `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 The client's memory holds the totals of a run. They begin anew with the next run; the site's operator limits the number
-of runs. A restarted run must repeat its requests (`fedkernel.site.request_log`).
+of runs. A restarted run must repeat its requests (`fedkernel.site.restart_guard`).
 """
 
 import math
@@ -20,10 +20,10 @@ from pydantic import Field
 
 from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, TellableError, row_blocks, value_object
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
+from fedkernel.protocol.client_state import State
+from fedkernel.protocol.disclosure_ratio import MORE, TABLE_SHARE, most_numbers, share_text
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
-from fedkernel.protocol.state import State
-from fedkernel.protocol.table_share import MORE, TABLE_SHARE, most_numbers, share_text
 
 OFF = 1e-6
 """Tolerance for lengths, products and leverages of vectors."""

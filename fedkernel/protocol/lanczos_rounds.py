@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fedkernel.ground import FloatArray
 from fedkernel.numerics import Eigenpairs, Search
-from fedkernel.protocol.round import Protocol
+from fedkernel.protocol.run_types import Protocol
 
 
 def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:

@@ -15,14 +15,23 @@ from fedkernel.data import Preparation
 from fedkernel.ground import Divided, ProtocolError, QuorumError, and_more, blas_threads, steps_within
 from fedkernel.peers import CarriesLetters, sealed_in
 from fedkernel.protocol import Member, Protocol, Reply, Request, Round, Run
-from fedkernel.run.cohort import reason_of
+from fedkernel.run.client_joining import reason_of
 from fedkernel.run.events import log_event
-from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
-from fedkernel.run.grids import MessageGrid
+from fedkernel.run.flower_grids import MessageGrid
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
+from fedkernel.run.message_delivery import by_node, recorded, send_and_receive, write_down
 from fedkernel.run.settings import RunSettings
-from fedkernel.wire import GONE, UNFIT_LETTER, UNFIT_TABLE, Losses, flower, from_content, records_of, to_content
+from fedkernel.wire import (
+    GONE,
+    UNFIT_LETTER,
+    UNFIT_TABLE,
+    Losses,
+    flower_internals,
+    from_content,
+    records_of,
+    to_content,
+)
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +129,12 @@ class Conversation(Generic[T]):
                 continue
             if id(request) not in encoded:
                 content = to_content(request, header | {"round": self._round_number})
-                encoded[id(request)] = content, flower.content_bytes(content)
+                encoded[id(request)] = content, flower_internals.content_bytes(content)
             content, size = encoded[id(request)]
             self._requests[member.client] = (request, size)
             # Flower validates the first message; the others differ in nothing that it validates
             messages.append(
-                flower.for_node(messages[0], member.node_id, content)
+                flower_internals.for_node(messages[0], member.node_id, content)
                 if messages
                 else Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number))
             )
@@ -185,7 +194,7 @@ class Conversation(Generic[T]):
         self._leave_out(self._requests.keys() - answered)
         costs = Ledger.from_table(record.account["ledger"])
         self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
-        contents = [flower.content_from_bytes(content) for content in record.contents]
+        contents = [flower_internals.content_from_bytes(content) for content in record.contents]
         if self._pending.summed:
             self._advance(from_content(self._pending.reply_type, contents[0]))
             return
@@ -289,7 +298,7 @@ class Conversation(Generic[T]):
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
             raise self._fault_of(client, str(error)) from None
-        bytes_up = flower.content_bytes(content)
+        bytes_up = flower_internals.content_bytes(content)
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
         sha256 = self._execution.settings.hash_of(content)

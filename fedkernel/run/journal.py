@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from flwr.app import Message, RecordDict
 
 from fedkernel.ground import InputError, owner_only, synchronise
-from fedkernel.wire import answer_hash, content_digest, flower
+from fedkernel.wire import answer_hash, content_digest, flower_internals
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,11 @@ class Exchange(NamedTuple):
 
     def answer_of(self, node: int) -> str:
         """Return the `answer_hash` of a node's reply; empty if only the sum is known."""
-        return "" if self.summed else answer_hash(flower.content_from_bytes(self.contents[self.nodes.index(node)]))
+        return (
+            ""
+            if self.summed
+            else answer_hash(flower_internals.content_from_bytes(self.contents[self.nodes.index(node)]))
+        )
 
     def check_again(self, node: int, called: str, reply: Message | None) -> None:
         """Raise StrayError unless a restarted node, `called` so in texts, repeats its recorded answer."""
@@ -315,7 +319,7 @@ def remove_journal(folder: Path) -> None:
 
 def content_to_bytes(content: RecordDict) -> bytes:
     """Serialise a reply's content for the journal."""
-    return b"".join(flower.content_to_parts(content))
+    return b"".join(flower_internals.content_to_parts(content))
 
 
 def requests_hash(messages: Iterable[Message]) -> str:

@@ -16,7 +16,7 @@ class Entry:
     ``floats`` are the entries of the message's arrays, as the papers count; ``bytes`` are the serialised content of
     Flower's message, without the envelope that each transport adds. ``rows_up`` are the rows of the client's own table
     that its reply holds unchanged. ``sha256`` is the reply's hash, which the site's outbox has too
-    (`fedkernel.site.outbox`); empty where sites are simulated.
+    (`fedkernel.site.audit_log`); empty where sites are simulated.
     """
 
     round: int

@@ -17,12 +17,12 @@ from fedkernel.ground import FedkernelError, InputError, find, write_whole
 from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
 from fedkernel.run.failed_run import is_of_a_run, text_of
-from fedkernel.run.grids import ResumableGrid
+from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Journal, StrayError
 from fedkernel.run.journal_header import folder_here, header_of
-from fedkernel.run.reconnect import CatchingUpGrid
 from fedkernel.run.result import Result
-from fedkernel.run.result_log import Parcel, from_folder, tell
+from fedkernel.run.result_transport import Parcel, from_folder, tell
+from fedkernel.run.run_resumption import CatchingUpGrid
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec
 

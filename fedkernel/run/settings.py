@@ -11,7 +11,7 @@ from flwr.app import RecordDict
 from fedkernel.data import Prepare
 from fedkernel.ground import InputError, Precision
 from fedkernel.protocol import ConfigValue
-from fedkernel.wire import Missing, check_quorum, digest, flower, identity_of, records_of
+from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,4 @@ class RunSettings:
 
 def _hash(content: RecordDict) -> str:
     arrays, scalars = records_of(content)
-    return digest(identity_of(scalars), flower.read_arrays(arrays, copy=False))
+    return digest(identity_of(scalars), flower_internals.read_arrays(arrays, copy=False))

@@ -7,13 +7,12 @@ from fedkernel.ground.lazy_imports import lazily
 if TYPE_CHECKING:
     from fedkernel.site.allowed_clients import allowed
     from fedkernel.site.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
-    from fedkernel.site.client_memory import changes_of, copy_of, take_changes
+    from fedkernel.site.audit_log import check_record, write_with
+    from fedkernel.site.audit_log_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox
+    from fedkernel.site.context_state import changes_of, copy_of, take_changes
     from fedkernel.site.data_files import own_file, own_shape, read_own_data
     from fedkernel.site.keys import check_own_pin, read_own_keys
-    from fedkernel.site.outbox import check_record, write_with
-    from fedkernel.site.outbox_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox
     from fedkernel.site.policy import FREE, Policy, own_policy, read_policy, values_of
-    from fedkernel.site.policy_check import verdicts
     from fedkernel.site.policy_defaults import (
         LEAST_MEMORY,
         LEAST_MESSAGE,
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from fedkernel.site.policy_forecast import TABLE, ReplySize, foreseen, needed_share, reply_sizes, table_shares
     from fedkernel.site.raw_tables import raw_shard
     from fedkernel.site.resource_limits import within_seconds
+    from fedkernel.site.result_files import SHEET, RunRows
     from fedkernel.site.row_order import find_rows
-    from fedkernel.site.simulated import simulated_partition, simulated_raw
-    from fedkernel.site.site import FindSite, Site, logged
+    from fedkernel.site.simulated_sites import simulated_partition, simulated_raw
     from fedkernel.site.site_builder import site_of_job
-    from fedkernel.site.site_store import SHEET, RunRows
+    from fedkernel.site.site_setup import FindSite, Site, logged
+    from fedkernel.site.study_check import verdicts
 else:
     __getattr__, __all__ = lazily(__name__)

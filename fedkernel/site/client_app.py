@@ -32,13 +32,13 @@ from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, wire_of
-from fedkernel.site.client_memory import Memory, copy_of
+from fedkernel.site.audit_log import Answer, admit, has_record, record
+from fedkernel.site.context_state import Memory, copy_of
 from fedkernel.site.gate import Gate, Standing
-from fedkernel.site.outbox import Answer, admit, has_record, record
 from fedkernel.site.raw_request import NOTHING, Asking, asking_of
 from fedkernel.site.resource_limits import memory_within, most_memory, within_seconds
 from fedkernel.site.row_order import find_rows
-from fedkernel.site.site import FindSite, Site, log_details, logged
+from fedkernel.site.site_setup import FindSite, Site, log_details, logged
 from fedkernel.wire import (
     AGAIN,
     BEGINNING,
@@ -58,7 +58,7 @@ from fedkernel.wire import (
     TakeShares,
     answer_again,
     commitment,
-    flower,
+    flower_internals,
     from_content,
     hash_ids,
     header_of,
@@ -214,7 +214,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 record(node, asking, answer, gate=gate, admitted=standing)  # raises if nothing may leave
                 if standing is not None:
                     _note(context, asking, site, standing)
-                return flower.reply_to(message, answer.content)
+                return flower_internals.reply_to(message, answer.content)
             except FedkernelError as error:
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 text = _told(error, site, own="data" in node)
@@ -408,7 +408,7 @@ def _take_rows(call: _Call) -> Reply:
 
 def _train(call: _Call) -> Answer:
     """Answer a request of the method's protocol."""
-    arrays = flower.read_arrays(records_of(call.message.content)[0])
+    arrays = flower_internals.read_arrays(records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
         call.site.check_rows_apart(None, False)
@@ -430,7 +430,7 @@ def _train(call: _Call) -> Answer:
         memory.preparation = to_text(client.preparation)
     if client.outputs or settled:
         call.site.keep(client.outputs | _beside(call.site, memory))
-    content = flower.content_of(replied, {**scalars, "seconds": seconds})
+    content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
     letters = client.mail.opened if isinstance(client, PeerClient) and call.site.gate is not None else b""
     return Answer(content, client.reply, letters)
 

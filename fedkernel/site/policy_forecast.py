@@ -19,7 +19,7 @@ from fedkernel.protocol import (
     share_text,
 )
 from fedkernel.site.policy import Limits, Policy
-from fedkernel.site.policy_check import Verdict
+from fedkernel.site.study_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
 Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.ground import AnyArray, read_table
-from fedkernel.wire import digest, flower, identity_of, records_of
+from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
 TEXT = 1000
 """Characters of a sender's text that are kept."""
@@ -67,7 +67,7 @@ def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
     """Return a message's arrays by field name, or by position if the names do not fit."""
     record, config = records_of(content)
     names = [name for name in str(config.get("arrays", "")).split(",") if name]
-    arrays = flower.read_arrays(record, copy=False)
+    arrays = flower_internals.read_arrays(record, copy=False)
     fit = len(names) == len(set(names)) == len(arrays)
     return dict(zip(names if fit else map(str, range(len(arrays))), arrays, strict=True))
 

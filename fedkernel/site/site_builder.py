@@ -28,20 +28,20 @@ from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
 from fedkernel.site.allowed_clients import allowed, own_pairs
 from fedkernel.site.approval import approved_guards, check_approved
+from fedkernel.site.audit_log import check_record
 from fedkernel.site.data_files import content_of, new_file, own_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
 from fedkernel.site.labels import check_labels_may_be_used, labels_of_file
-from fedkernel.site.outbox import check_record
 from fedkernel.site.policy import flag, own_policy
-from fedkernel.site.policy_check import check_run
 from fedkernel.site.raw_tables import OwnRaw, own_raw
+from fedkernel.site.result_files import RunRows, keeper, kept_preparation, table_as_begun
 from fedkernel.site.row_contents import row_contents
 from fedkernel.site.row_order import VALUES_APART, check_rows_apart, own_rows
-from fedkernel.site.simulated import derived_of_file, simulated_site
-from fedkernel.site.site import Site
-from fedkernel.site.site_store import RunRows, keeper, kept_preparation, table_as_begun
+from fedkernel.site.simulated_sites import derived_of_file, simulated_site
+from fedkernel.site.site_setup import Site
+from fedkernel.site.study_check import check_run
 from fedkernel.wire import Job, Projecting, RunSpec
 
 
@@ -114,7 +114,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``new``
         File of new rows with these columns and ids, for runs that project.
     ``id-key``
-        File of the key for id hashes, see `fedkernel.wire.row_ids`.
+        File of the key for id hashes, see `fedkernel.wire.row_id_hashes`.
     ``ids-without-key``
         Whether unkeyed hashes of its ids may leave.
     ``out``
@@ -140,11 +140,11 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``approve``
         Rule of approval for studies, see `fedkernel.site.check_approved`.
     ``keep-payloads``
-        Whether replies are stored in ``out`` beside the outbox (`fedkernel.site.outbox`).
+        Whether replies are stored in ``out`` beside the outbox (`fedkernel.site.audit_log`).
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
     ``keep-letter-keys``
-        Whether a run's letter keys are kept in ``out`` for a restarted process (`fedkernel.peers.key_file`).
+        Whether a run's letter keys are kept in ``out`` for a restarted process (`fedkernel.peers.run_key_file`).
 
     Raises InputError if there are no data for the run, if they cannot be read, or if the node and the run contradict
     each other.

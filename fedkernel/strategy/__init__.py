@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fedkernel.strategy.evaluation import Measures, Rival
     from fedkernel.strategy.kernel_strategy import KernelStrategy
     from fedkernel.strategy.phases import check_phases
+    from fedkernel.strategy.result_properties import Tags
     from fedkernel.strategy.simulation import check_tables, simulated_sites
-    from fedkernel.strategy.tags import Tags
 else:
     __getattr__, __all__ = lazily(__name__)

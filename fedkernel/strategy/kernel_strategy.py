@@ -13,7 +13,7 @@ from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, na
 from fedkernel.models import Model, same_kernel, without_flattery
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table
-from fedkernel.protocol.table_share import table_share
+from fedkernel.protocol.disclosure_ratio import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
 from fedkernel.strategy.evaluation import Measures

@@ -10,7 +10,7 @@ import pydantic
 from fedkernel.ground import Divided, FloatArray, InputError
 from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Protocol, Run
 from fedkernel.strategy.evaluation import Judged
-from fedkernel.strategy.tags import Tags
+from fedkernel.strategy.result_properties import Tags
 
 M = TypeVar("M")
 

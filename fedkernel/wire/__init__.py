@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         TakeRows,
         TakeShares,
     )
+    from fedkernel.wire.joint_seed import RULE, check_commitments, check_shares, commitment, joint_seed
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
-    from fedkernel.wire.replay import AGAIN, ANSWERS, answer_again, bundled
-    from fedkernel.wire.row_ids import SIZE, Hashes, Missing, are_hashes, as_keys, hash_ids, key_check, order_of
-    from fedkernel.wire.seeding import RULE, check_commitments, check_shares, commitment, joint_seed
+    from fedkernel.wire.request_bundles import AGAIN, ANSWERS, answer_again, bundled
+    from fedkernel.wire.row_id_hashes import SIZE, Hashes, Missing, are_hashes, as_keys, hash_ids, key_check, order_of
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -11,7 +11,7 @@ from flwr.app import Message as FlowerMessage
 
 from fedkernel.ground import AnyArray, Precision, ProtocolError, shortened
 from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, wire_of
-from fedkernel.wire import flower
+from fedkernel.wire import flower_internals
 
 RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
 """The records of a message's content; others are refused."""
@@ -21,7 +21,7 @@ def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None
     """Return the content of a message, with a header of scalars that may set the arrays' precision."""
     header = header or {}
     arrays, scalars = encode(message, wire_of(header))
-    return flower.content_of(arrays, {**header, **scalars})
+    return flower_internals.content_of(arrays, {**header, **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
@@ -109,4 +109,4 @@ def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "f
         arrays, scalars = records_of(content)
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from None
-    return decode(kind, flower.read_arrays(arrays), dict(scalars.items()), wire)
+    return decode(kind, flower_internals.read_arrays(arrays), dict(scalars.items()), wire)

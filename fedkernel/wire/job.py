@@ -27,7 +27,7 @@ from fedkernel.ground import (
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import VERSION, Plan
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
-from fedkernel.wire.row_ids import Missing
+from fedkernel.wire.row_id_hashes import Missing
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
@@ -92,7 +92,7 @@ class RunSpec(pydantic.BaseModel):
     - `evaluate`: measure the model on the clients in a round or two more, if the method has such a measure.
     - `align`: whether the sites' rows may be compared by ids; with a horizontal partition no method needs that.
     - `plan`: the strategy's requests to each client.
-    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.seeding`); `seed` then only tells runs apart.
+    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.joint_seed`); `seed` then only tells runs apart.
     - `prepare`: preparation of the sites' raw tables, whose requests begin `plan`. With `project`, the preparation of
       the earlier run, kept by each site, without requests.
     - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.
@@ -256,7 +256,8 @@ class Job(pydantic.BaseModel):
     - `apps`: for an engine to start; None: the job goes to running apps.
     - `out`: folder for the results, made absolute; None: they are only logged.
     - `mark`: name of a file in `out`, for apps that may run elsewhere. Without that file, `out` is another machine's
-      folder: results then come through the log (see `fedkernel.run.result_log`), and simulated sites keep nothing.
+      folder: results then come through the log (see `fedkernel.run.result_transport`), and simulated sites keep
+      nothing.
     - `models`: model files that runs project onto, by the run's id; not sent to sites, nor is `out`.
     - `deadline`: seconds of a round, at most.
     - `deadlines`: by phase, seconds in place of the `deadline`.

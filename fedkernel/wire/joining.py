@@ -7,7 +7,7 @@ from pydantic import AfterValidator, FailFast, Field
 
 from fedkernel.ground import SHOWN, one_line
 from fedkernel.protocol import Receipt, Reply, Request, Shape, Size
-from fedkernel.wire.row_ids import SIZE, Hashes
+from fedkernel.wire.row_id_hashes import SIZE, Hashes
 
 Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 

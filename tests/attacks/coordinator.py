@@ -29,7 +29,7 @@ from clients.diskpca import (
 )
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
-from clients.kmeans import SampleCoreset, SolveLocally
+from clients.kmeans_base import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear

@@ -26,7 +26,7 @@ from fedkernel.wire import (
     Study,
     TakeRows,
     TakeShares,
-    flower,
+    flower_internals,
     from_content,
     to_content,
 )
@@ -183,13 +183,13 @@ class Target:
     study: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        flower.ensure_task_identity()
+        flower_internals.ensure_task_identity()
         kind = find(self.strategy, KernelStrategy, "pairs", "strategy").client
         self.client = kind.__name__
         node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._job = job_of(self.strategy, kind, self.mode, self.folder, self.study)
         self._app = client_app({}, self._site)
-        self._context = flower.new_context(1, node, {"job": self._job.model_dump_json()})
+        self._context = flower_internals.new_context(1, node, {"job": self._job.model_dump_json()})
         self.round = 0
         self.restart()
 

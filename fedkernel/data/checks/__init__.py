@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.data.checks.against import compare, compare_schemas
-    from fedkernel.data.checks.checking import look_at
+    from fedkernel.data.checks.file_check import look_at
     from fedkernel.data.checks.findings import Finding, counted
-    from fedkernel.data.checks.schemas import Schema, read_schema, schema_of
+    from fedkernel.data.checks.schema_comparison import compare, compare_schemas
+    from fedkernel.data.checks.table_schema import Schema, read_schema, schema_of
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
     from fedkernel.engines.grpc.coordinator import LOOPBACK, hand_out, run_job, serve
     from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS, LIMIT, MEND, SERVER_PATIENCE, SITE_PATIENCE
-    from fedkernel.engines.grpc.handshakes import report_failed_handshakes
+    from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
     from fedkernel.engines.grpc.node import Node
     from fedkernel.engines.grpc.renewal import ending, renew_expiring
     from fedkernel.engines.grpc.revocation import revoke

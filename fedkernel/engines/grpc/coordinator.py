@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from fedkernel.engines.apps import carry_out, import_paths
+from fedkernel.engines.app_execution import carry_out, import_paths
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.defaults import LIMIT, MEND, SERVER_PATIENCE
-from fedkernel.engines.grpc.hub import Hub
-from fedkernel.engines.grpc.notify import Tell, heedless
-from fedkernel.engines.grpc.retry import Attempts, raise_for, sentence_of
+from fedkernel.engines.grpc.operator_messages import Tell, heedless
+from fedkernel.engines.grpc.run_attempts import Attempts, raise_for, sentence_of
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.ground import EngineError
 from fedkernel.run import FailedRun
 from fedkernel.wire import Job
@@ -188,7 +188,7 @@ def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Cal
     """Start the clients' processes; the yielded function raises EngineError if one has ended."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
-    command = [sys.executable, "-m", "fedkernel.engines.grpc.process", address]
+    command = [sys.executable, "-m", "fedkernel.engines.grpc.client_process", address]
     try:
         for name in names:
             with logs[name].open("wb") as sink:

@@ -17,7 +17,8 @@ import grpc
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.engines.apps import answer
+from fedkernel.engines.app_execution import answer
+from fedkernel.engines.grpc.activity_reports import FIRST, Signs
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import LIMIT, SITE_PATIENCE
 from fedkernel.engines.grpc.frames import (
@@ -34,13 +35,12 @@ from fedkernel.engines.grpc.frames import (
     Inbox,
     Welcome,
 )
-from fedkernel.engines.grpc.heartbeat import FIRST, Signs
-from fedkernel.engines.grpc.notify import heedless
-from fedkernel.engines.grpc.outbox_queue import Outgoing, Standing
+from fedkernel.engines.grpc.operator_messages import heedless
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
+from fedkernel.engines.grpc.reply_queue import Outgoing, Standing
 from fedkernel.ground import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
 from fedkernel.site import write_with
-from fedkernel.wire import FAILED, Job, content_digest, flower
+from fedkernel.wire import FAILED, Job, content_digest, flower_internals
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Node:
 
     def __post_init__(self) -> None:
         """Set up Flower's process-wide identity."""
-        flower.ensure_task_identity()
+        flower_internals.ensure_task_identity()
         self.tell = heedless(self.tell)
         self._context: Context | None = None
         self._job = ""
@@ -240,7 +240,9 @@ class Node:
                 self._context.run_config["job"] = welcome.job
             else:
                 place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
-                context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
+                context = flower_internals.new_context(
+                    welcome.client + 1, {**self.config, **place}, {"job": welcome.job}
+                )
                 with self._lock:
                     self._context, self._stands = context, Standing()
         self._welcomed = True
@@ -305,24 +307,24 @@ class Node:
 
     def _reply(self, request: Envelope, context: Context) -> Envelope:
         try:
-            message = flower.from_bytes(*request.parts)
+            message = flower_internals.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
         begins = message.metadata.message_type == MessageType.QUERY
         if not begins and self._is_last(message):  # from a server that restarted before it had the reply
             again = Message(RecordDict(), reply_to=message)
-            flower.stamp(again)
-            return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
+            flower_internals.stamp(again)
+            return Envelope(request.id, (flower_internals.to_parts(again)[0], *self._last.parts[1:]))
         with self._signs.during(f"computing {_asked(message)}"):
-            reply = Envelope(request.id, flower.to_parts(answer(self.app, message, context)))
+            reply = Envelope(request.id, flower_internals.to_parts(answer(self.app, message, context)))
         if reply.size > self._limit:
             whose = f"site {self.name!r}" if self._limit == self.limit else "the server"
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
             reason += f" (--max-message of {whose})"
             refusal = Message(Error(FAILED, reason), reply_to=message)
-            flower.stamp(refusal)
+            flower_internals.stamp(refusal)
             self.tell(reason)
-            reply = Envelope(request.id, flower.to_parts(refusal))
+            reply = Envelope(request.id, flower_internals.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # not an error
         self._last_request = (_step(message), _content_of(request, message)) if is_answered else None
         with self._lock:
@@ -338,7 +340,7 @@ class Node:
         if step != _step(message) or not message.has_content():
             return False
         if not isinstance(content, str):
-            content = content_digest(flower.from_bytes(content).content)
+            content = content_digest(flower_internals.from_bytes(content).content)
         return content == content_digest(message.content)
 
     def _key_of(self, message: Message) -> str:

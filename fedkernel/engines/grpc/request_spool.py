@@ -43,7 +43,8 @@ class Spool:
         """Append a request, and return its place.
 
         `previous`: place of the same site's previous request. `envelope`: its parts from the third on are its content,
-        as `fedkernel.wire.flower.to_parts` makes them. Raises OSError beyond the size limit or on a full disk.
+        as `fedkernel.wire.flower_internals.to_parts` makes them. Raises OSError beyond the size limit or on a full
+        disk.
         """
         head, content = b"".join(envelope.parts[:2]), envelope.parts[2:]
         if len(content) != len(self._content) or any(a is not b for a, b in zip(content, self._content, strict=True)):

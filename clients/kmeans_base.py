@@ -1,0 +1,303 @@
+"""Client of distributed k-means of embedded rows, with all requests to a site and all replies from it.
+
+Source: the paper of `strategies.kmeans_base`, algorithm 1. Methods whose clients embed their rows inherit these
+requests, as do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedkernel.ground import FloatArray, ProtocolError, TellableError
+from fedkernel.models import combine_draws
+from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means
+from fedkernel.protocol import (
+    COORDINATE,
+    Answers,
+    Count,
+    KernelClient,
+    Receipt,
+    Reply,
+    Request,
+    Shape,
+    State,
+    Summed,
+    Within,
+)
+
+SMALL_CELL = 5
+"""Smallest count that is sent, the rule of most owners of data about people."""
+
+
+class LocalCost(Reply):
+    """Sum of the embedded rows' squared distances to the site's k centres: 1 float.
+
+    Reveals how far apart the site's rows are, all together.
+    """
+
+    cost: Annotated[float, Shape(), Within()]
+
+
+class SolveLocally(Request[LocalCost]):
+    """Asks for a local k-means solution; only its cost leaves the site."""
+
+    seeded: ClassVar = True
+    n_clusters: Count
+
+
+class LocalCoreset(Reply):
+    """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
+
+    Reveals the coordinates of some embedded rows as they are, of all if no fewer are asked for, and the site's cluster
+    centres and sizes. It shows rows that are alike. A row follows from its coordinates if these are no fewer than its
+    attributes, as with random features that nothing has reduced.
+    """
+
+    points: Annotated[FloatArray, Shape("c_m", "s"), Within(-COORDINATE, COORDINATE)]
+    weights: Annotated[FloatArray, Shape("c_m"), Within()]
+
+
+class SampleCoreset(Request[LocalCoreset]):
+    """Asks for a number of sampled points, and the local centres."""
+
+    once: ClassVar = True
+    sampled: ClassVar = "samples"
+    seeded: ClassVar = True
+    setting: ClassVar = "coreset_size"
+    samples: Annotated[int, Field(ge=0, le=1_000_000)]
+
+    def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
+        """Check also that the weights add up to the number of rows."""
+        super().check_table(reply, sizes)
+        total, rows = float(reply.weights.sum()), sizes["n_m"]
+        if abs(total - rows) > reply.rounding * rows:
+            raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
+
+
+class LabelRows(Request[Receipt]):
+    """Sends the common centres; the site labels its rows by them, and the labels stay there."""
+
+    centers: Annotated[FloatArray, Shape("k", "s")]
+
+
+class ClusterSums(Summed):
+    """Sums over the site's rows for the clusters' objective: s + 3 floats.
+
+    Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
+    feature space from the origin, all together; nothing of a single cluster. `sum` (s,). `lengths`, `cost`, `total`: of
+    squared lengths, of squared distances to the nearest centre, and of k(x, x).
+    """
+
+    sum: Annotated[FloatArray, Shape("s")]
+    lengths: Annotated[float, Shape(), Within()]
+    cost: Annotated[float, Shape(), Within()]
+    total: Annotated[float, Shape()]
+
+
+class MeasureClusters(Request[ClusterSums]):
+    """Asks for the rows' squared distances to the centres of their last labels, and other sums."""
+
+    once: ClassVar = True
+    kernel: Kernel
+
+    def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
+        """Check also that the sum's length is possible for rows of such lengths."""
+        super().check_table(reply, sizes)
+        if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
+            raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")
+
+
+class ClusterSizes(Reply):
+    """Sizes of the clusters at the site, in whole steps of 5 rows or more: k + 1 floats.
+
+    Reveals how many of the site's rows are in each cluster, up to the step: fewer rows than that count as 0. The rows
+    missing from the site's total are the sum that was rounded off all clusters together: only if that is nothing, or
+    the most it can be, are all sizes known exactly. `sizes` (k,): rounded down. `step`: the one asked for, or the
+    site's guard's, if that is larger.
+    """
+
+    sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
+    step: Annotated[float, Shape(), Within(SMALL_CELL, whole=True)]
+
+
+class CountClusters(Request[ClusterSizes]):
+    """Asks for the sizes of the clusters at the site, in steps of at least 5 rows."""
+
+    once: ClassVar = True
+    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+
+    def check_reply(self, reply: ClusterSizes) -> None:
+        """Check also that the sizes are multiples of a step that is no smaller."""
+        super().check_reply(reply)
+        if reply.step < self.step or np.any(reply.sizes % reply.step != 0):
+            raise ValueError(f"sizes must be multiples of step, and step at least {self.step}, not {reply.step:g}")
+
+    def check_table(self, reply: ClusterSizes, sizes: Mapping[str, int]) -> None:
+        """Check also that the clusters have as many rows as there are, up to rounding."""
+        super().check_table(reply, sizes)
+        rows, off = sizes["n_m"], len(reply.sizes) * (reply.step - 1)
+        if not rows - off <= reply.sizes.sum() <= rows:
+            raise ValueError(f"sizes add up to {reply.sizes.sum():g}, but there are {rows} rows")
+
+
+class SharedRows(Summed):
+    """Rows at the site that clusters of two runs share, rounded down to a step: k^2 + 1 floats.
+
+    Reveals how many of the site's rows are in a cluster of the earlier run and in one of this, for each pair, up to the
+    step of 5 rows or more: fewer rows than that count as 0. With the clusters' own sizes, sent in either run in the
+    same steps, more is known of the rounding: if a cluster is larger than its pairs together by all that rounding can
+    take of these, they are known exactly. A coordinator that follows the protocol has only the sum over the sites.
+    `sizes` (k, k): rounded down; a row for each cluster of the earlier run. `slack`: the step less 1.
+    """
+
+    sizes: Annotated[FloatArray, Shape("k", "k"), Within(whole=True)]
+    slack: Annotated[float, Shape(), Within(whole=True)]
+
+
+class CompareClusters(Request[SharedRows]):
+    """Asks for the numbers of rows that clusters of this run and an earlier one share.
+
+    The study names the earlier run. The numbers are in steps of at least 5 rows.
+    """
+
+    once: ClassVar = True
+    largest: ClassVar = {"k": "n_clusters"}
+    run: Annotated[str, Field(max_length=240)]
+    n_clusters: Count
+    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return the size of the table, the same also if a run found fewer clusters."""
+        return {"k": self.n_clusters}
+
+    def check_reply(self, reply: SharedRows) -> None:
+        """Check also that the sizes are multiples of a step that is no smaller."""
+        super().check_reply(reply)
+        step = reply.slack + 1
+        if step < self.step or np.any(reply.sizes % step != 0):
+            raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
+
+    def check_table(self, reply: SharedRows, sizes: Mapping[str, int]) -> None:
+        """Check also that the pairs have as many rows as there are, up to rounding."""
+        super().check_table(reply, sizes)
+        rows, total, off = sizes["n_m"], float(reply.sizes.sum()), reply.slack * reply.sizes.size
+        if not rows - off <= total <= rows:
+            raise ValueError(f"sizes add up to {total:g}, but there are {rows} rows")
+
+
+class LabelNewRows(Request[Receipt]):
+    """Sends the model for labelling new rows at the site; the labels stay there.
+
+    The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embedding_maps.combine_draws`.
+    """
+
+    once: ClassVar = True
+    features: RandomFeatures
+    coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
+    centers: Annotated[FloatArray, Shape("k", "s")]
+
+
+@dataclass(frozen=True)
+class Embedding(State):
+    """Site's embedded rows, (n_m, s)."""
+
+    rows: FloatArray
+
+
+@dataclass(frozen=True)
+class LocalCenters(State):
+    """Site's own k centres, (k, s)."""
+
+    centers: FloatArray
+
+
+@dataclass(frozen=True)
+class CommonCenters(State):
+    """Centres of the last labelling, (k, s)."""
+
+    centers: FloatArray
+
+
+class KMeansClient(KernelClient):
+    """Client of distributed k-means of its embedded rows; a subclass saves their `Embedding`.
+
+    Memory between rounds: besides these, n_m s floats, the k local centres.
+    """
+
+    answers: ClassVar[Answers] = (
+        *(SolveLocally, SampleCoreset, LabelRows, LabelNewRows),
+        *(MeasureClusters, CountClusters, CompareClusters),
+    )
+
+    def solve_locally(self, ask: SolveLocally) -> LocalCost:
+        """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
+        H = Embedding.load(self.memory).rows
+        centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
+        labels, costs = assign(H, centers)
+        if self.guards is not None:
+            self.guards.check_groups(np.bincount(labels))
+        LocalCenters(centers).save(self.memory)
+        return LocalCost(cost=float(costs.sum()))
+
+    def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
+        """Sample by cost, and add the centres with the remaining weight."""
+        H, centers = Embedding.load(self.memory).rows, LocalCenters.load(self.memory).centers
+        points, weights = coreset(H, centers, ask.samples, self.rng("coreset"))
+        return LocalCoreset(points=points, weights=weights)
+
+    def label_rows(self, ask: LabelRows) -> Receipt:
+        """Keep labels of shape (n_m,) and the embedding on the site."""
+        H = Embedding.load(self.memory).rows
+        self.outputs["labels"] = assign(H, ask.centers)[0]
+        self.outputs["embedding"] = H
+        CommonCenters(ask.centers).save(self.memory)
+        return Receipt()
+
+    def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
+        """Compute the sums over the rows."""
+        H = Embedding.load(self.memory).rows
+        cost = assign(H, CommonCenters.load(self.memory).centers)[1].sum()
+        lengths, total = float(np.square(H).sum()), self._squared_lengths(ask.kernel)
+        return ClusterSums(sum=H.sum(axis=0), lengths=lengths, cost=float(cost), total=total)
+
+    def count_clusters(self, ask: CountClusters) -> ClusterSizes:
+        """Count the rows of each cluster, down to whole steps."""
+        labels, k = self._common_labels()
+        counts, step = np.bincount(labels, minlength=k), self._step(ask.step)
+        return ClusterSizes(sizes=(counts - counts % step).astype(np.float64), step=float(step))
+
+    def compare_clusters(self, ask: CompareClusters) -> SharedRows:
+        """Count the rows of each pair of clusters, down to whole steps."""
+        k, (labels, own) = ask.n_clusters, self._common_labels()
+        earlier = self.labels_of(ask.run)
+        if len(earlier) != len(labels):
+            raise ProtocolError(f"run {ask.run!r} was not on the rows that this one is on")
+        if max(own, int(earlier.max(initial=0)) + 1) > k or k > len(labels):
+            raise ProtocolError(f"n_clusters = {k} does not fit the clusters of both runs, or the {len(labels)} rows")
+        counts, step = np.bincount(earlier * k + labels, minlength=k * k), self._step(ask.step)
+        sizes = (counts - counts % step).astype(np.float64).reshape(k, k)
+        return SharedRows(sizes=sizes, slack=step - 1.0)
+
+    def _common_labels(self) -> tuple[npt.NDArray[np.int64], int]:
+        """Return the labels by the common centres, and the number of centres."""
+        H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
+        return assign(H, centers)[0], len(centers)
+
+    def _step(self, step: int) -> int:
+        return step if self.guards is None else max(step, self.guards.cell_rows)
+
+    def _squared_lengths(self, kernel: AnyKernel) -> float:
+        return float(kernel.diag(self.X).sum())
+
+    def label_new_rows(self, ask: LabelNewRows) -> Receipt:
+        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
+        if self.new is None:
+            raise TellableError(f"client {self.client} has no new rows to label")
+        H = combine_draws(self.new, ask.features, ask.coefficients)
+        self.outputs["new_labels"] = assign(H, ask.centers)[0]
+        self.outputs["new_embedding"] = H
+        return Receipt()

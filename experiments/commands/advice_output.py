@@ -1,0 +1,247 @@
+"""Output of `fedkernel advise`: fitting pairs, their costs and disclosures, and a recommendation."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from experiments.commands.advice_rules import Advice, advise
+from experiments.commands.advise import Partition
+from experiments.commands.advise_candidates import Situation
+from experiments.commands.advise_tables import (
+    Part,
+    about_columns,
+    as_prepared,
+    categories_of,
+    in_common,
+    is_shape,
+    left_out,
+    part_of,
+)
+from experiments.commands.console import print_line, say, show
+from experiments.commands.forecast_table import cells_of
+from experiments.report import NARROWEST, WideTable
+from fedkernel.ground import Divided, InputError, write_whole
+from fedkernel.protocol import (
+    FLOAT,
+    MORE,
+    TABLE_SHARE,
+    Member,
+    Plan,
+    PlannedRequest,
+    Receipt,
+    forecast_share,
+    pooled_floats,
+    share_text,
+    whole_table,
+)
+
+
+def print_advice(
+    tables: Sequence[str],
+    reading: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    *,
+    partition: Partition | None,
+    sites: int | None,
+    bandwidth: float,
+    toml: Path | None,
+) -> None:
+    """Print the pairs that fit the sites' tables, with costs and disclosures, and a recommendation.
+
+    Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `fields` those of
+    `Situation`.
+    """
+    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
+    out = (reading["label"], *(reading["drop"] or ()))
+    parts = [part_of(table, reading["id"], out, **form) for table in tables]
+    if sites is not None and len(parts) not in (1, sites):
+        raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
+    if len(parts) == 1:
+        parts *= sites or 3
+    divided, suggested = divided_of(parts, partition)
+    aside = left_out(parts, divided)
+    categories = categories_of(parts, [*aside])
+    parts = as_prepared(parts, [*aside], categories)
+    if divided == "vertical":
+        parts = in_common(parts)
+    cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
+    situation = Situation(cohort, divided, peers=partition == "peers", **fields)
+    advice = advise(situation)
+    if suggested:
+        print_line(suggested)
+    for sentence in about_columns(tables, parts, aside, categories):
+        say(sentence)
+    best = advice[0]
+    if not best.refusal:
+        show(_table([each for each in advice if not each.refusal], situation, bandwidth))
+        _print_recommended(best, situation)
+    for each in advice:
+        if each.refusal:
+            print_line(f"not {each.candidate.name}: {each.refusal}")
+    if best.refusal:
+        peers = " among peers" if situation.peers else ""
+        raise InputError(
+            f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
+            "lines above say so"
+        )
+    if toml is not None:
+        files = [table for table in tables if not is_shape(table)]
+        columns = {**reading, "drop": [*(reading["drop"] or ()), *aside] or None}
+        prepare: dict[str, Any] = {"missing": "mean"} if any(part.empty for part in parts) else {}
+        prepare |= {"categories": categories} if categories else {}
+        text = starting_toml(best, situation, files, toml, columns, **prepare)
+        write_whole(toml, lambda file: file.write(text.encode()))
+        say(f"{toml}: an experiment to start with: fedkernel run {toml}")
+
+
+def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
+    """Return the divided axis, stated or inferred from the tables, and a sentence on the inference.
+
+    Raises InputError if it is not stated and names and sizes do not decide it.
+    """
+    if partition is not None and partition != "peers":
+        return partition, ""
+    names = {frozenset(part.names) for part in parts}
+    if all(part.names for part in parts) and len(parts) > 1:
+        if len(names) == 1:
+            return "horizontal", "The columns are the same in all files: rows are divided."
+        together = [name for part in parts for name in part.names]
+        if len(set(together)) == len(together):
+            return "vertical", "No column is in two files: columns are divided."
+        twice = next(name for name in together if together.count(name) > 1)
+        raise InputError(
+            f"some columns are in several files, such as {twice!r}, and some are not; allowed: --partition vertical or "
+            "horizontal, --id for the column that says which row is which"
+        )
+    rows, columns = {part.rows for part in parts}, {part.columns for part in parts}
+    if len(rows) == 1 and len(columns) > 1:
+        return "vertical", "All tables have as many rows, and other columns: columns are divided."
+    if len(columns) == 1 and len(rows) > 1:
+        return "horizontal", "All tables have as many columns, and other rows: rows are divided."
+    raise InputError(
+        "the tables' sizes do not tell whether rows or columns are divided; allowed: --partition vertical or "
+        "horizontal, and for peers tables of which only the rows, or only the columns, are as many everywhere"
+    )
+
+
+def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) -> WideTable:
+    """Lay out the fitting pairs, their costs, and the replies of a site."""
+    table = WideTable(1)
+    table.add_column("Method", overflow="fold", min_width=NARROWEST)
+    for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
+        table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
+    table.add_column("figures", no_wrap=True)
+    table.add_column("what leaves a site", overflow="fold", min_width=NARROWEST)
+    for fit in fitting:
+        cells = ["unknown", *[""] * 6]
+        if (forecast := fit.forecast) is not None:
+            floats = forecast.floats_up + forecast.floats_down
+            seconds = forecast.rounds * situation.wait + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
+            cells += [f"{seconds:,.1f}", meaning]
+        table.add_row(*map(Text, (fit.candidate.name, *cells, _leaves(fit.plan))))
+    return table
+
+
+def _print_recommended(best: Advice, situation: Situation) -> None:
+    """Print the recommended pair, the reasons, and all its disclosures."""
+    candidate, cohort = best.candidate, situation.cohort
+    share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
+    lines = [
+        f"Of floats, {whole_table(pooled_floats(cohort, situation.divided))}.",
+        f"Take {candidate.name}{f' where {candidate.when}' if candidate.when else ''}: {candidate.because}.",
+    ]
+    if share > TABLE_SHARE:
+        takes = f"{share_text(share)} numbers for each entry of a site's table"
+        lines.append(f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({MORE}).")
+    lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
+    if situation.goal == "clusters" and situation.divided == "vertical":
+        lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
+    lines += ["What it tells the coordinator, of each site:", *(f"  {text}" for text in disclosures(best.plan or ()))]
+    for line in (*lines, f"What attacks recover of it: docs/privacy.md, {candidate.method}."):
+        print_line(line)
+
+
+def _requests(plan: Plan) -> list[PlannedRequest]:
+    """Return a plan's requests, one for each kind of reply."""
+    return list({request.reply: request for step in plan for request in step.requests}.values())
+
+
+def _leaves(plan: Plan | None) -> str:
+    """Return the kinds of replies and letters of a plan in a few words."""
+    if plan is None:
+        return "it does not say"
+    requests = _requests(plan)
+    telling = [request for request in requests if request.reply != Receipt.__name__]
+    kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
+    return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
+
+
+def disclosures(plan: Plan) -> list[str]:
+    """Return a line about each kind of reply and letter in a plan, with the information it reveals."""
+    lines = []
+    for request in _requests(plan):
+        if request.reply != Receipt.__name__:
+            summed = " (only summed over the sites)" if request.summed else ""
+            lines.append(f"{request.reply}{summed}: {request.reveals}")
+        lines += [f"{letter}, a sealed letter to a peer: {text}" for letter, text in request.posts.items()]
+    return list(dict.fromkeys(lines))
+
+
+def starting_toml(
+    best: Advice,
+    situation: Situation,
+    files: Sequence[str],
+    path: Path,
+    reading: Mapping[str, str | Sequence[str] | None],
+    **prepare: Any,
+) -> str:
+    """Return an experiment of the recommended pair, over the files or over generated data of the tables' sizes.
+
+    The files' columns are standardised, with the further preparation in `prepare`.
+    """
+    cohort = situation.cohort
+    if files:
+        folder = path.resolve().parent
+        shards = [os.path.relpath(Path(file).expanduser().resolve(), folder) for file in files]
+        data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
+        sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
+        if reading.get("label") and situation.goal == "clusters":
+            sections["report"] = {"metric": "ari"}  # agreement of clusters with the label's classes
+        note = "the sites' files; across sites: sites = [names] in place of all in this table, which join says"
+    else:
+        vertical = situation.divided == "vertical"
+        n = cohort[0].rows if vertical else sum(member.rows for member in cohort)
+        d = sum(member.columns for member in cohort) if vertical else cohort[0].columns
+        options = {"n": n, "d": d, "centers": max(2, situation.number)}
+        sizes = [member.columns if vertical else member.rows for member in cohort]
+        method = {"method": "sizes", "sizes": sizes}
+        sections = {
+            "data": {"name": "blobs", "scale": "standard", "options": options},
+            "partition": {"kind": situation.divided} | method,
+        }
+        note = "made-up data of the tables' sizes: a rehearsal of what it takes"
+    name = path.stem if path.stem.isidentifier() else "study"
+    lines = [f"# {best.candidate.name}: {best.candidate.because}.", f"# Data: {note}.", f"name = {_value(name)}"]
+    for section, entries in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {_value(value)}" for key, value in entries.items())]
+    parameters: dict[str, Any] = {"name": best.candidate.name, "method": best.candidate.method}
+    parameters |= best.candidate.parameters(situation)
+    lines += ["", "[[strategy]]", *(f"{key} = {_value(value)}" for key, value in parameters.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Format a value as TOML."""
+    if isinstance(value, Mapping):
+        keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _value(key) for key in value}
+        return "{ " + ", ".join(f"{keys[key]} = {_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value.item() if isinstance(value, np.generic) else value, ensure_ascii=False)

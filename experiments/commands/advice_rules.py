@@ -1,0 +1,70 @@
+"""Evaluation of the rules of `fedkernel advise`, the same as in docs/which-method.md."""
+
+from typing import Any, NamedTuple
+
+from experiments.commands.advise_candidates import CANDIDATES, Candidate, Situation
+from fedkernel.ground import InputError
+from fedkernel.protocol import Forecast, Plan
+from fedkernel.strategy import KernelStrategy
+
+DIVIDED = {"vertical": "columns", "horizontal": "rows"}
+
+
+def rules() -> str:
+    """Return the rules as a table in Markdown, for docs/which-method.md."""
+    lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
+    for candidate in CANDIDATES:
+        peers = ", peers" if candidate.peers else ""
+        what = DIVIDED[candidate.kind.partition] + peers
+        where = candidate.when or "*named, not recommended*"
+        shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
+        lines.append(
+            f"| {what} | {', '.join(candidate.goals)} | {candidate.name} | {where} | {candidate.because} | {shown} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+class Advice(NamedTuple):
+    """Advice on one candidate in a situation.
+
+    Attributes
+    ----------
+    refusal : str
+        Reason against it; "" where it fits.
+    strategy : KernelStrategy, optional
+        None: it does not fit.
+    """
+
+    candidate: Candidate
+    refusal: str = ""
+    strategy: KernelStrategy[Any] | None = None
+    forecast: Forecast | None = None
+    plan: Plan | None = None
+
+
+def advise(situation: Situation) -> list[Advice]:
+    """Return advice on all candidates: the recommended first, then fitting ones, then the others."""
+    advice = [_advice_on(candidate, situation) for candidate in CANDIDATES]
+    return sorted(advice, key=lambda each: (bool(each.refusal), not _is_recommended(each, situation)))
+
+
+def _is_recommended(advice: Advice, situation: Situation) -> bool:
+    candidate, forecast = advice.candidate, advice.forecast
+    return bool(candidate.when) and forecast is not None and candidate.holds(situation, forecast)
+
+
+def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
+    if candidate.kind.partition != situation.divided:
+        kinds = DIVIDED[candidate.kind.partition], DIVIDED[situation.divided]
+        return Advice(candidate, "is for divided {}, but {} are divided".format(*kinds))
+    if situation.peers and not candidate.peers:
+        return Advice(candidate, "needs a coordinator that is trusted with what it is sent")
+    if situation.goal not in candidate.goals:
+        return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
+    try:
+        strategy = candidate.strategy(situation)
+        return Advice(
+            candidate, "", strategy, strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0)
+        )
+    except InputError as error:
+        return Advice(candidate, str(error))

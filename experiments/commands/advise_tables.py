@@ -1,0 +1,160 @@
+"""Sizes and columns of the sites' tables, for `fedkernel advise`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.commands.forecast_table import read_shape
+from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_in, read_raw
+from fedkernel.data.checks import look_at
+from fedkernel.data.checks.file_check import Column
+from fedkernel.ground import Divided, InputError
+
+EMPTY = "without a value"
+
+ENOUGH = 8
+"""Least rows for distinct whole numbers to count as ids."""
+
+
+class Part(NamedTuple):
+    """A site's table: its size and, from a file, properties of its columns and rows.
+
+    Attributes
+    ----------
+    empty : bool
+        Whether any cell is.
+    levels : dict of str to set of str
+        The texts of columns that can be categories.
+    unusable : dict of str to str
+        Columns that no method can use, with the reason.
+    like_ids : tuple of str
+        Columns of whole numbers that differ from row to row.
+    faults : int
+        Further faults of ``fedkernel check`` that neither leaving these out nor ``[prepare]`` mends.
+    """
+
+    rows: int
+    columns: int
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
+    empty: bool = False
+    levels: Mapping[str, set[str]] = MappingProxyType({})
+    unusable: Mapping[str, str] = MappingProxyType({})
+    like_ids: tuple[str, ...] = ()
+    faults: int = 0
+
+
+def is_shape(table: str) -> bool:
+    """Return whether an argument is a table's shape, and no file."""
+    rows, _, columns = table.partition("x")
+    return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
+
+
+def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> Part:
+    """Return the size and columns of a table, from its file or its shape, without some columns."""
+    if is_shape(table):
+        return Part(*read_shape(table))
+    file = SiteFile(table, id=id_, **form)
+    if Path(table).suffix.lower() in (".npy", ".npz"):
+        data = file.read()
+        return Part(*data.X.shape, data.columns, data.ids)
+    raw = read_raw(file)
+    names = tuple(name for name in raw.names if name not in without)
+    empty = any(missing_in(raw.columns[name]).any() for name in names)
+    look, levels, unusable = look_at(file, 1), dict[str, set[str]](), dict[str, str]()
+    settled = {str(column) for column in look.columns if column.name not in names}
+    for column in (column for column in look.columns if column.name in names):
+        present = [cell for cell in raw.columns[column.name] if cell is not None]
+        if column.missing.all():
+            unusable[column.name] = EMPTY
+        elif column.kind.name == "date":
+            unusable[column.name] = "dates"
+        elif column.kind.name == "text" and is_text(raw.columns[column.name]):
+            if len(set(present)) == len(present) > 1:
+                unusable[column.name] = "text that differs from row to row, as ids do (--id, if they are such)"
+            elif len(set(present)) > MOST_LEVELS:
+                unusable[column.name] = f"text of more than {MOST_LEVELS} levels"
+            else:
+                levels[column.name] = set(present)
+        else:
+            continue
+        settled.add(str(column))
+    others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.mend)
+    faults = sum(not any(finding.where.startswith(where) for where in settled) for finding in others)
+    like_ids = tuple(column.name for column in look.columns if column.name in names and _is_like_ids(column))
+    return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, like_ids, faults)
+
+
+def _is_like_ids(column: Column) -> bool:
+    x = column.numbers
+    whole = column.kind.name == "number" and x.size == len(column.cells) and bool((x == np.round(x)).all())
+    return whole and x.size >= ENOUGH and len(np.unique(x)) == x.size
+
+
+def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
+    """Return the columns that no method can use, with reasons.
+
+    A column that is empty at some sites is filled by the others; text of a single level is left out.
+    """
+    reasons: dict[str, str] = {}
+    for name in dict.fromkeys(name for part in parts for name in (*part.unusable, *part.levels)):
+        having = [part for part in parts if name in part.names]
+        unusable = [part.unusable[name] for part in having if name in part.unusable]
+        if worse := [reason for reason in unusable if reason != EMPTY]:
+            reasons[name] = worse[0]
+        elif len(unusable) == len(having):
+            reasons[name] = EMPTY
+        elif len(set.union(*(part.levels.get(name, set()) for part in having))) == 1:
+            reasons[name] = "text that is the same in all rows"
+    if divided == "vertical":
+        return reasons
+    return {name: why for name, why in reasons.items() if all(name in part.names for part in parts)}
+
+
+def categories_of(parts: Sequence[Part], without: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the levels, over all sites, of each text column that stays."""
+    names = dict.fromkeys(name for part in parts for name in part.levels if name not in without)
+    return {name: tuple(sorted(set.union(*(part.levels.get(name, set()) for part in parts)))) for name in names}
+
+
+def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[str, tuple[str, ...]]) -> list[Part]:
+    """Return the parts without the columns left out, each level of a category being a column."""
+    prepared = []
+    for part in parts:
+        names = tuple(name for name in part.names if name not in without)
+        levels = [len(categories[name]) - 1 for name in names if name in categories]
+        columns = part.columns - len(part.names) + len(names) + sum(levels)
+        prepared.append(part._replace(names=names, columns=columns))
+    return prepared
+
+
+def about_columns(
+    tables: Sequence[str], parts: Sequence[Part], reasons: dict[str, str], categories: dict[str, tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield sentences about columns that are no numbers, and about files with other faults."""
+    for name, why in reasons.items():
+        yield f"column {name!r} is left out, being {why}: --drop {name!r}"
+    for name, levels in categories.items():
+        becomes = "each of which becomes a column ([prepare] categories); --label, if it is to be compared with"
+        yield f"column {name!r} is text of {len(levels)} levels, {becomes}"
+    for name in dict.fromkeys(name for part in parts for name in part.like_ids):
+        if all(name in part.like_ids for part in parts if name in part.names):
+            hint = f"--id {name!r} or --drop {name!r}, if they name rows and measure nothing"
+            yield f"column {name!r} holds whole numbers that differ from row to row: {hint}"
+    for table, part in zip(tables, parts, strict=False):
+        if part.faults:
+            faults = "1 fault" if part.faults == 1 else f"{part.faults} faults"
+            yield f"{table} has {faults} to be mended before it can be used: fedkernel check {table}"
+
+
+def in_common(parts: Sequence[Part]) -> list[Part]:
+    """Return the tables with the number of rows common by id; unchanged if one has no ids."""
+    id_sets = [set(part.ids) for part in parts if part.ids is not None]
+    if len(id_sets) < len(parts):
+        return list(parts)
+    if not (common := set.intersection(*id_sets)):
+        raise InputError("no row is common to all files; allowed: at least one id that all have")
+    return [part._replace(rows=len(common)) for part in parts]

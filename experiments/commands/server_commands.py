@@ -1,0 +1,232 @@
+"""The commands `fedkernel certs`, `identity` and `serve` for a server and separate sites."""
+
+import logging
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments import commands, running
+from experiments import config as configuration
+from experiments.commands.console import Debug, errors, finite, follow_failures, print_line, progress, say
+from experiments.commands.logging_setup import LogJSON, server_log
+from fedkernel.engines import grpc
+from fedkernel.ground import InputError
+
+Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
+
+
+def certs(  # noqa: PLR0917 - one option each
+    folder: Annotated[Path, typer.Argument(help="Where the authority is, or is to be; a folder in it for each name.")],
+    server: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="A host name or address of the server; again for more.")
+    ] = None,
+    client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help=f"For how many days the certificates are valid, above 0 and {grpc.AUTHORITY_DAYS} at most; by default "
+            f"{grpc.DAYS}, with --renew-expiring as many as before.",
+        ),
+    ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace certificates that are there, and their keys.")
+    ] = False,
+    expiring: Annotated[
+        float | None,
+        typer.Option(
+            "--renew-expiring",
+            metavar="DAYS",
+            min=0,
+            help="Renew each that ends within so many days: the same name and hosts, for the key that its owner has.",
+        ),
+    ] = None,
+    revoked: Annotated[
+        list[str] | None,
+        typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
+    ] = None,
+) -> None:
+    """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
+    for path in grpc.revoke(folder, revoked) if revoked else []:
+        print_line(f"{path}: {', '.join(revoked or [])} revoked")
+    if expiring is not None:
+        _renew(folder, expiring, days)
+    if (revoked or expiring is not None) and not (server or client):
+        return
+    folders = grpc.make_certificates(
+        folder, server or [], client or [], days=grpc.DAYS if days is None else days, renew=renew
+    )
+    for owner in folders:
+        print_line(f"{owner}: for {owner.name}, whose --tls names it")
+    print_line(f"{folder / 'ca.key'} signs further certificates: keep it to yourself")
+
+
+def _renew(folder: Path, within: float, days: float | None) -> None:
+    """Renew certificates that end soon, and print the paths to distribute."""
+    renewed, left = grpc.renew_expiring(folder, within, days=days)
+    for path in renewed:
+        text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
+        print_line(text)
+    for name in left:
+        text = f"{folder / name}: revoked, and not renewed; with another key: --client {name} --renew"
+        print_line(text)
+    if not renewed and not left:
+        print_line(f"no certificate in {folder} ends within {within:g} days")
+
+
+def identity(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it is made where there is none.")],
+    name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
+) -> None:
+    """Make a site's key for letters to its peers, and print its fingerprint for their pins."""
+    from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
+
+    if not path.exists():
+        KeyPair.new().write(path)
+        say(f"wrote {path}: only this site is to have it")
+    own = KeyPair.read(path)
+    print_line(f'{name} = "{own.fingerprint}"')
+
+
+def serve(  # noqa: PLR0917 - one option each
+    config: Annotated[
+        Path,
+        typer.Argument(help="The experiment, whose \\[data] table names the sites; with --project its output folder."),
+    ],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where sites can join.")] = "127.0.0.1:8443",
+    tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,
+    insecure: Insecure = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
+    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
+            "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
+            "network is cut.",
+        ),
+    ] = grpc.SERVER_PATIENCE,
+    mend: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
+            "waited for to join again with these mended; the other sites wait, too.",
+        ),
+    ] = grpc.MEND,
+    set_aside: Annotated[
+        int,
+        typer.Option(
+            metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."
+        ),
+    ] = 0,
+    max_message: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=grpc.LIMIT,
+            help="Bytes of a message to or from any site, at most; each site has a limit of its own, too.",
+        ),
+    ] = grpc.LIMIT,
+    project: Annotated[
+        bool,
+        typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="With --project: what the new rows are called, such as week-14.")] = "new",
+    to_sites: Annotated[
+        bool,
+        typer.Option(
+            "--to-sites/--coordinator-only",
+            help="With --project: whether sites get the coordinates, too; by default they do.",
+        ),
+    ] = True,
+    log_json: LogJSON = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve counters for Prometheus, by plain HTTP at 127.0.0.1 unless a host is named: sites, rounds, "
+            "bytes, seconds, refusals. Needs the extra metrics.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Wait until all sites have joined, run an experiment with them, and write its report.
+
+    With --project: have them project new rows; the server writes all coordinates, and each site its own.
+    """
+    with server_log(log_json), errors(debug):
+        secured = read_tls_of(tls, insecure, listen, "server", say)
+        host = grpc.check_address(listen, any_port=True).rpartition(":")[0]
+        serving: dict[str, Any] = {"address": listen, "tls": secured, "patience": patience, "limit": max_message}
+
+        def ready(port: int) -> None:
+            say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}")
+
+        if project:
+            projection = commands.projection_of(config, run, name, to_sites=to_sites)
+            sites = projection.sites
+            with _watched(metrics, sites.sites):
+                projection.serve(out or config / "projected", **serving, ready=ready)
+            return
+        experiment = configuration.read_config(config, [*(overrides or []), "engine=grpc"])
+        if not isinstance(experiment.data, configuration.Sites):
+            raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
+        sites = experiment.data
+        serving |= {"share_model": sites.share_model, "mend": mend, "set_aside": set_aside, "ready": ready}
+        engine = partial(grpc.serve, sites=sites.sites, **serving)
+        folder = out or Path("runs") / experiment.name
+        if (study := running.study_of(experiment, running.plan(experiment))) is not None:
+            shown = shlex.join(["fedkernel", "study", "show", str(config), *(f"--set={it}" for it in overrides or [])])
+            say(f"study {study.sha256}, which each site approves: {shown}")
+        with _watched(metrics, sites.sites) as tell, follow_failures(debug):
+            outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
+        commands.show_results(experiment, outcome, folder)
+        commands.end(outcome, debug)
+
+
+@contextmanager
+def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
+    """Report a server's progress and refused handshakes, and serve metrics; yields the progress callback."""
+
+    def refuse(text: str) -> None:
+        from fedkernel.run import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+        log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            say(f"metrics at {stack.enter_context(commands.serving_metrics(metrics, sites))}")
+        stack.enter_context(grpc.report_failed_handshakes(refuse, say))
+        yield stack.enter_context(progress(phases=True))
+
+
+def read_tls_of(
+    folder: Path | None, insecure: bool, address: str, role: str, tell: Callable[[str], object]
+) -> "grpc.TLS | None":
+    """Return a command's certificates, or None for plaintext on loopback; `tell` gets a warning before they end."""
+    if (folder is None) != insecure:
+        both = "both are given" if folder is not None else "neither is given"
+        raise InputError(f"--tls DIR or --insecure is needed, but {both}")
+    if folder is not None:
+        tls = grpc.read_tls(folder, role)
+        if warning := grpc.ending(tls):
+            tell(warning)
+        return tls
+    if not grpc.is_loopback(address):
+        raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")
+    return None

@@ -1,0 +1,50 @@
+"""The command `fedkernel show`: a page about a site's own runs."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import fedkernel.data
+from experiments.commands.console import print_line
+from experiments.commands.table_options import Reading
+from fedkernel.ground import InputError
+
+
+def show(
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."
+        ),
+    ],
+    *,
+    data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
+    reading: Reading,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
+
+    Nothing of it leaves: the page is one file on this machine, and needs no other.
+    """
+    options = vars(reading) | vars(reading.form)
+    if data is None and (named := [name for name, value in options.items() if value and name != "form"]):
+        raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")
+    from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
+    from experiments.report.site_results import runs_of  # noqa: PLC0415
+
+    table = None if data is None else fedkernel.data.read_raw(reading.of(data))
+    all_runs = list(runs_of(out, model=model, table=table))
+    runs = [site_run for site_run in all_runs if run in (None, site_run.name)]
+    if not runs:
+        raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in all_runs)}")
+    path = write_site_page(page or out / "page.html", out, runs)
+    print_line(path)
+    if open_:
+        webbrowser.open(path.resolve().as_uri())

@@ -1,0 +1,139 @@
+"""Raw cells of a site's file with their positions, readable despite faults."""
+
+import csv
+import importlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data.checks.findings import Finding, counted, rows_of
+from fedkernel.data.column_readers import NULLS, check_header, read_sheet, text_of
+from fedkernel.data.csv_format import Form, with_mark
+from fedkernel.data.raw_table_files import column_of
+from fedkernel.data.site_files import SiteFile
+from fedkernel.data.tables import readable
+from fedkernel.ground import AnyArray, InputError
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Columns of a file by position, since names may be missing or repeated.
+
+    - `names`: unchanged from the file.
+    - `columns` (n,): float64 with NaN for a missing cell, or texts with None.
+    - `rows` (n,): row numbers of a spreadsheet.
+    - `findings`: faults met while reading.
+    - `decimal`: decimal mark of texts.
+    - `ids`: ids of an .npz file, stored beside the columns.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[AnyArray, ...]
+    rows: npt.NDArray[np.intp]
+    findings: tuple[Finding, ...] = ()
+    decimal: str = "."
+    ids: tuple[str, ...] | None = None
+
+
+def read_cells(file: SiteFile) -> Cells:
+    """Read all cells of a file; InputError only if it is missing, no file or empty."""
+    path = Path(file.path).expanduser()
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _csv_cells(file, path)
+    if suffix == ".xlsx":
+        sheet = read_sheet(path, file.header_row)
+        findings = []
+        if sheet.sheets > 1:
+            findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
+        rows = [["" if cell is None else text_of(cell) for cell in row] for row in sheet.rows]
+        return _rows_cells(rows, findings, Form(header=file.header_row), "")
+    if suffix == ".parquet":
+        with readable(path):
+            table = importlib.import_module("pyarrow.parquet").read_table(path)
+        columns = tuple(column_of(column) for column in table.columns)
+        return Cells(tuple(table.column_names), columns, np.arange(table.num_rows) + 2)
+    data = replace(file, columns=None, label=None, drop=(), allowed=("*",), hidden=()).read()
+    names = data.columns or tuple(str(place) for place in range(data.X.shape[1]))
+    return Cells(names, tuple(np.asarray(data.X).T), np.arange(data.X.shape[0]) + 2, ids=data.ids)
+
+
+def _csv_cells(file: SiteFile, path: Path) -> Cells:
+    findings: list[Finding] = []
+    try:
+        form = file.form
+    except InputError as error:  # two delimiters
+        if not path.is_file():
+            raise
+        findings.append(Finding("fault", _sentence(error, path), mend="--delimiter"))
+        form = Form(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
+    if form.guessed:
+        findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
+    with readable(path):
+        content = path.read_bytes()
+    try:
+        text = content.decode(with_mark(form.encoding))
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+        garbled = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
+        findings.append(
+            Finding("fault", f"the text is not in {form.encoding}", rows_of(garbled), "--encoding latin-1 or another")
+        )
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        findings.append(Finding("doubt", "letters were lost when it was stored in another encoding"))
+    try:
+        records = list(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter))
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV file: {error}") from None
+    names = records[form.header - 1] if form.header <= len(records) else None
+    check_header(path, form.header, len(records), names)
+    return _rows_cells(records[form.header - 1 :], findings, form, form.delimiter)
+
+
+def _decodes(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: Form, delimiter: str) -> Cells:
+    """Return the columns of text rows below the row of names; a sheet has no delimiter."""
+    names, *below = records
+    width = len(names)
+    numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(below, form.header + 1)]
+    # an empty line is skipped, but with a single column it is a row with a missing cell
+    empty = [number for number, record in numbered if not record or (not delimiter and not any(record))]
+    if empty:
+        findings.append(Finding("note", f"{counted(len(empty), 'empty line')}, passed over", rows_of(empty)))
+    rest = [(number, record) for number, record in numbered if number not in set(empty)]
+    other = [(number, len(record)) for number, record in rest if len(record) != width]
+    if other:
+        findings.append(_other_lengths(other, width, delimiter))
+    whole = [(number, record) for number, record in rest if len(record) == width]
+    columns = []
+    for place in range(width):
+        column = np.empty(len(whole), dtype=object)
+        column[:] = [None if record[place] in NULLS else record[place] for _, record in whole]
+        columns.append(column)
+    rows = np.array([number for number, _ in whole], int)
+    return Cells(tuple(names), tuple(columns), rows, tuple(findings), form.decimal)
+
+
+def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:
+    longer = sum(length > width for _, length in other)
+    what = f"{counted(len(other), 'row')} with another number of values than the {width} names"
+    mend = "mend these rows"
+    if delimiter == "," and 2 * longer > len(other):
+        what += "; with decimal commas beside commas between the values, nobody can tell which is which"
+        mend = "store it anew, with semicolons or tabs between the values"
+    return Finding("fault", what, rows_of(number for number, _ in other), mend)
+
+
+def _sentence(error: InputError, path: Path) -> str:
+    return str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")

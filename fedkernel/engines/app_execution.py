@@ -1,0 +1,65 @@
+"""Execution of Flower's two apps: a ClientApp's replies, and a ServerApp's runs."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedkernel.ground import InputError, find
+from fedkernel.run import FailedRun, log_event
+from fedkernel.site import logged
+from fedkernel.wire import Apps, Job, RunSpec, flower_internals
+
+
+def apps_of(job: Job) -> Apps:
+    """Return the addresses of a job's apps; InputError if the job has none."""
+    if job.apps is None:
+        raise InputError("apps = None, but whoever makes a job for an engine says where its server and client apps are")
+    return job.apps
+
+
+def import_paths() -> dict[str, str]:
+    """Return environment variables that let subprocesses import everything that this process can."""
+    entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
+
+
+def answer(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return the reply of a client app; an exception becomes an error reply."""
+    try:
+        reply = app(message, context)
+    except Exception as error:  # a third-party app may raise anything: the caller must get it
+        reason = logged(error) if "data" in context.node_config else f"{type(error).__name__}: {error}"
+        reply = Message(Error(0, reason), reply_to=message)
+    flower_internals.stamp(reply)
+    return reply
+
+
+def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
+    """Execute a job's runs over grids of this process; yield each id once its results are complete.
+
+    A failed run is yielded if the job goes on after failures, else raised. `grid`: opens the grid for a run, from the
+    run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
+    """
+    where = apps_of(job).server
+    server = find(where, object, "pairs", "apps.server")
+    if not isinstance(server, ServerApp):
+        raise InputError(f"apps.server = {where!r} is no ServerApp")
+    for run in job.runs:
+        text = job.model_copy(update={"runs": [run], "go_on": False}).model_dump_json()
+        ended: str | FailedRun = run.id
+        try:
+            with grid(run, text) as opened:
+                server(opened, flower_internals.new_context(0, {}, {"job": text}))
+        except BaseException as error:
+            log_event("run over", "run %s has failed", run.id, run=run.id, failed=True)
+            if not job.go_on or not isinstance(error, Exception):
+                raise
+            ended = FailedRun.of(run.id, error)
+        else:
+            log_event("run over", "run %s is finished", run.id, run=run.id, failed=False)
+        yield ended

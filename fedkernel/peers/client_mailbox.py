@@ -1,0 +1,196 @@
+"""Mailbox of a client, which seals, opens and checks letters.
+
+A letter written in one round is delivered in the next, or not at all; in one round a client writes at most one to each
+peer. A client reads wherever letters are due, without a test for them: the coordinator could hide them, so
+`Mailbox.read` has the list of expected senders.
+
+Refused, with an error that names reader, sender, round and reason: a letter that was altered, or sealed in another run
+or by other keys; one that is for another client or not from a peer; one that was read before; one that is out of order
+or of another round; two from one peer; none from an expected peer; one from an unexpected peer; letters that nobody
+reads.
+
+The coordinator forwards letters, and decides the graph, the rounds and the requests. `fedkernel.peers.sealing` says
+what it can see.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from fedkernel.ground import LetterError, ProtocolError
+from fedkernel.peers.key_agreement import READ, WRITTEN, ClientMemory, SharedKeys
+from fedkernel.peers.letters import (
+    CarriesLetters,
+    Letter,
+    LetterT,
+    Sealed,
+    letter_from_bytes,
+    letter_to_bytes,
+    pack,
+    sealed_in,
+)
+from fedkernel.peers.sealing import Header, seal, unseal
+from fedkernel.protocol import Reply, Request
+
+
+class Mailbox:
+    """A client's letters in one round: those received, and those that leave with the reply.
+
+    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys` with the counts of written and read
+    letters; a request that fails leaves it unchanged. `check_consent`: called with a letter's description and its
+    number of unchanged rows; raises if these may not leave.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        client: int,
+        run: str,
+        round_number: int,
+        memory: ClientMemory,
+        check_consent: Callable[[str, int], object] = lambda what, rows: None,
+    ) -> None:
+        self._where = where
+        self._client = client
+        self.run = run
+        self._round = round_number
+        self._memory = memory
+        self._check_consent = check_consent
+        self._written: dict[int, bytes] = {}
+        self._last: tuple[Letter | None, bytes] = None, b""
+        self._read = False
+        self._contents: list[bytes] = []
+
+    @property
+    def opened(self) -> bytes:
+        """Hash of the contents of the letters read, for the site's gate; empty if none was read."""
+        digest = b""
+        for content in self._contents:
+            sha256 = hashlib.sha256(digest)
+            sha256.update(content)
+            digest = sha256.digest()
+        return digest
+
+    @cached_property
+    def _shared(self) -> SharedKeys:
+        """Shared keys; their counts are this round's until `send` saves them."""
+        shared = SharedKeys.load(self._memory)
+        return replace(shared, counts=shared.counts.copy())
+
+    @cached_property
+    def neighbours(self) -> tuple[int, ...]:
+        """Peers with agreed keys before this round, in order."""
+        return tuple(self._shared.peers.tolist()) if SharedKeys.known(self._memory) else ()
+
+    def write(self, peer: int, letter: Letter) -> None:
+        """Seal a letter to a peer; it leaves with the reply.
+
+        Raises ProtocolError without keys for the peer, or on a second letter to it in this round. Raises InputError if
+        the letter shows rows that may not leave.
+        """
+        place = self._place(peer)
+        if peer in self._written:
+            raise self.error(f"a second letter to client {peer} in one round; put all into one")
+        self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
+        header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
+        self._shared.counts[place, WRITTEN] += 1
+        if letter is not self._last[0]:  # a letter to all neighbours is serialised once
+            self._last = letter, letter_to_bytes(letter)
+        key = self._shared.keys[place, WRITTEN].tobytes()
+        self._written[peer] = seal(key, self.run, header, self._last[1])
+
+    def write_to_all(self, letter: Letter) -> None:
+        """Write the same letter to every neighbour."""
+        for peer in self.neighbours:
+            self.write(peer, letter)
+
+    def send(self, ask: Request[Any], reply: Reply) -> Reply:
+        """Return the reply with this round's letters.
+
+        Raises ProtocolError if it cannot carry letters, or if received ones were not read: the next ones would be taken
+        for these.
+        """
+        if sealed_in(ask) and not self._read:
+            raise self.error(f"letters came with {type(ask).__name__}, but were not read")
+        if self._written and not isinstance(reply, CarriesLetters):
+            raise self.error(f"letters were written, but a {type(reply).__name__} carries none")
+        if self._written or (self._read and self.neighbours):
+            # Before anything leaves, so that no two sent letters have the same number.
+            self._shared.save(self._memory)
+        if not self._written:
+            return reply
+        return reply.model_copy(update={"letters": pack([self._written[peer] for peer in sorted(self._written)])})
+
+    def read(
+        self,
+        ask: CarriesLetters,
+        kind: type[LetterT],
+        senders: Sequence[int] | None = None,
+        **sizes: int,
+    ) -> list[tuple[int, LetterT]]:
+        """Open the letters that a request delivers.
+
+        `kind`: expected class of each. `senders`: peers that must have sent one, and no others; None: all neighbours.
+        `**sizes`: expected sizes by dimension name, in addition to the request's (except those ending in ``_m``); no
+        two letters may differ in one. Returns sender and letter, in the order of the senders. Raises ProtocolError on
+        the first letter that is missing or refused; see this module's docstring.
+        """
+        self._read = True
+        expected = self.neighbours if senders is None else tuple(sorted(senders))
+        letter_of: dict[int, Sealed] = {}
+        for sealed in ask.sealed:
+            sender = sealed.header.sender
+            if sender not in expected:
+                raise self.refusal(sender, "none is expected from it")
+            if sender in letter_of:
+                raise self.refusal(sender, "another came with it")
+            letter_of[sender] = sealed
+        if missing := [peer for peer in expected if peer not in letter_of]:
+            raise LetterError(f"{self._where}: no letter came from client {missing[0]}, from which one is expected")
+        if isinstance(ask, Request):
+            sizes = ask.known_dimensions() | sizes
+        letters = []
+        for sender in expected:
+            try:
+                letter = self._open(letter_of[sender], kind)
+                known = letter.dimensions(sizes)
+            except (ProtocolError, ValueError) as error:
+                raise self.refusal(sender, str(error)) from None
+            sizes |= {name: size for name, size in known.items() if not name.endswith("_m")}
+            letters.append((sender, letter))
+            self._shared.counts[self._place(sender), READ] += 1
+        return letters
+
+    def error(self, what: str) -> ProtocolError:
+        """Return an error with pair, round and client."""
+        return ProtocolError(f"{self._where}: {what}")
+
+    def refusal(self, sender: int, why: str) -> LetterError:
+        """Return an error with the reason why a peer's letter is refused."""
+        return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
+
+    def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
+        header, place = sealed.header, self._place(sealed.header.sender)
+        due = int(self._shared.counts[place, READ])
+        if header.receiver != self._client:
+            raise ProtocolError(f"it is for client {header.receiver}")
+        if header.sequence < due:
+            raise ProtocolError(f"its letter {header.sequence}, of round {header.round}, was read before")
+        if header.sequence > due:
+            held = "was dropped or held back" + ("" if due else ", or this site was started again without its keys")
+            raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due and {held}")
+        if header.round != self._round - 1:
+            raise ProtocolError(
+                f"it was written in round {header.round}, but letters of round {self._round - 1} are due"
+            )
+        content = unseal(self._shared.keys[place, READ].tobytes(), self.run, sealed.letter)
+        self._contents.append(content)
+        return letter_from_bytes(kind, content)
+
+    def _place(self, peer: int) -> int:
+        if peer not in self.neighbours:
+            raise self.error(f"no keys were agreed on with client {peer}")
+        return self.neighbours.index(peer)

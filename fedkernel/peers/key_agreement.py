@@ -1,0 +1,172 @@
+"""Agreement on keys for letters, and the keys in each client's memory."""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.ground import ProtocolError, called
+from fedkernel.peers.graph import Neighbours
+from fedkernel.peers.letters import Bytes
+from fedkernel.peers.run_key_file import KeptKeys
+from fedkernel.peers.sealing import KEY, SEALING, KeyPair, Published, fingerprint, letter_keys
+from fedkernel.protocol import Forecast, Plan, Protocol, Receipt, Reply, Request, Shape, State, once, to_each
+
+Numbers = npt.NDArray[np.int64]
+ClientMemory = MutableMapping[str, npt.NDArray[Any]]
+
+
+class PublicKeys(Reply):
+    """The site's public keys, which reveal only its identity, if it keeps one from run to run.
+
+    `identity`, `ephemeral` (32,): X25519 keys, the site's own and one for this run.
+    """
+
+    identity: Annotated[Bytes, Shape("key", dtype="uint8")]
+    ephemeral: Annotated[Bytes, Shape("key", dtype="uint8")]
+
+
+class PublishKeys(Request[PublicKeys]):
+    """Request for the site's public keys, and to discard keys shared before."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Add the length of a key."""
+        return super().known_dimensions() | {"key": KEY}
+
+
+class TakeKeys(Request[Receipt]):
+    """Public keys of the site's neighbours, for computing the keys shared with each.
+
+    `peers` (p,): the neighbours' numbers. `identities`, `ephemerals` (p, 32).
+    """
+
+    peers: Annotated[Numbers, Shape("p_m", dtype="int64", empty=True)]
+    identities: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
+    ephemerals: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
+
+
+def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
+    """Let every two neighbours agree on keys for their letters, in two rounds.
+
+    Nothing is sent if nobody has a neighbour. Returns the fingerprints of the clients' identities, in their order, as
+    they sent them to the coordinator.
+    """
+    if not any(neighbours):
+        return []
+    published = yield from to_each({client: PublishKeys() for client in range(len(neighbours))})
+    identities = np.array([keys.identity for keys in published])
+    ephemerals = np.array([keys.ephemeral for keys in published])
+    handed = {}
+    for client, others in enumerate(neighbours):
+        peers = np.array(others, dtype=np.int64)
+        handed[client] = TakeKeys(peers=peers, identities=identities[peers], ephemerals=ephemerals[peers])
+    yield from to_each(handed)
+    return [fingerprint(identity.tobytes()) for identity in identities]
+
+
+def key_agreement(neighbours: Neighbours) -> Forecast:
+    """Return the forecast of `agree_keys`; keys are not floats."""
+    return Forecast(2 if any(neighbours) else 0)
+
+
+def keys_plan(neighbours: Neighbours) -> Plan:
+    """Return the plan of `agree_keys`."""
+    return (once(PublishKeys), once(TakeKeys, {"p_m": max(map(len, neighbours))})) if any(neighbours) else ()
+
+
+@dataclass(frozen=True)
+class OwnIdentity(State):
+    """Private key (32,) of the site's identity for this run only, if it has no permanent one."""
+
+    private: Bytes
+
+
+@dataclass(frozen=True)
+class OwnEphemeral(State):
+    """Private key (32,) of the site for this run, until the peers' public keys have arrived."""
+
+    private: Bytes
+
+
+@dataclass(frozen=True)
+class SharedKeys(State):
+    """Keys shared with the peers, in the order of their numbers.
+
+    `peers` (p,). `keys` (p, 2, 64): for the letters to each peer (`WRITTEN`) and from it (`READ`). `counts` (p, 2):
+    numbers of letters.
+    """
+
+    peers: Numbers
+    keys: Bytes
+    counts: Numbers
+
+
+WRITTEN, READ = 0, 1
+"""Columns of `SharedKeys`."""
+
+
+def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | None = None) -> PublicKeys:
+    """Make a key pair for this run, and another if the site has no identity; discard shared keys.
+
+    A restarted process takes the pairs from its file of keys instead.
+    """
+    count = 1 if identity else 2
+    again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # reused keys would allow replayed letters
+    pairs = [] if kept is None or again else kept.load()
+    if len(pairs) != count:
+        pairs = [KeyPair.new() for _ in range(count)]
+        if kept is not None:
+            kept.keep(pairs)
+    SharedKeys.forget(memory)
+    ephemeral = pairs[0]
+    OwnEphemeral(_numbers(ephemeral.private)).save(memory)
+    if identity is None:
+        identity = pairs[1]
+        OwnIdentity(_numbers(identity.private)).save(memory)
+    return PublicKeys(identity=_numbers(identity.public), ephemeral=_numbers(ephemeral.public))
+
+
+def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
+    """Compute the keys shared with each peer.
+
+    Raises ProtocolError if no own keys were made for this run, or if the peers or their keys are invalid.
+    """
+    if not OwnEphemeral.known(memory):
+        # Each pair of keys is used once: with it again, letters would repeat numbers and keys.
+        raise ProtocolError("keys of peers came, but its own were not asked for before")
+    order = np.argsort(ask.peers)
+    peers: list[int] = ask.peers[order].tolist()
+    if len(set(peers)) < len(peers) or not all(0 <= peer < 2**32 and peer != client for peer in peers):
+        raise ProtocolError(f"the peers {peers} are not numbers of other clients, each of them once")
+    ephemeral = KeyPair(OwnEphemeral.load(memory).private.tobytes())
+    own = identity or KeyPair(OwnIdentity.load(memory).private.tobytes())
+    keys = np.zeros((len(peers), 2, SEALING), np.uint8)
+    for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
+        shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
+        keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
+    OwnEphemeral.forget(memory)  # without it and the key file, nobody can open this run's letters later
+    SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
+
+
+def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
+    """Raise ProtocolError if a peer's key differs from its pin, or has none; no pins accept all.
+
+    `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
+    """
+    for place in np.argsort(ask.peers) if pins else ():
+        peer, identity = int(ask.peers[place]), ask.identities[place]
+        who = called(peer, names[peer] if 0 <= peer < len(names) else None)
+        if peer not in pins:
+            raise ProtocolError(f"{who} is not among the peers that this site has pinned")
+        if (digest := fingerprint(identity.tobytes())) != pins[peer]:
+            raise ProtocolError(
+                f"the key of {who} has fingerprint {digest}, but {pins[peer]} is pinned, as where pins are of another "
+                "deployment or older than the key, or where somebody stands in between; what its operator is told by "
+                "`fedkernel identity` is to be pinned"
+            )
+
+
+def _numbers(data: bytes) -> Bytes:
+    return np.frombuffer(data, np.uint8)

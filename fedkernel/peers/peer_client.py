@@ -1,0 +1,80 @@
+"""Base class of clients that write letters to each other.
+
+A pair whose clients are peers derives its client from `PeerClient` and runs `agree_keys` first. While answering, the
+client uses ``self.mail``::
+
+    for peer, estimate in self.mail.read(ask, Estimate):  # one from each neighbour, or a ProtocolError
+        ...
+    for peer in self.mail.neighbours:
+        self.mail.write(peer, Estimate(values=...))  # leaves with the reply
+
+`fedkernel.peers.client_mailbox` lists the letters that are refused.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from fedkernel.data import TableLike
+from fedkernel.ground import ProtocolError
+from fedkernel.peers.client_mailbox import Mailbox
+from fedkernel.peers.key_agreement import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
+from fedkernel.peers.run_key_file import KeptKeys
+from fedkernel.peers.sealing import KeyPair, check_pins
+from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, Scalar
+
+
+class PeerClient(KernelClient):
+    """Base of clients that write to each other; also answers the two requests of the key agreement.
+
+    - `identity`: the site's long-term key pair; None: one is made for the run.
+    - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other
+      keys.
+    - `names`: the sites', in the order of the clients' numbers, for errors; empty: they have none.
+    - `kept`: file of the run's keys for a restarted process; None: no file.
+    - `mail`: letters of the pending round; a reply with letters inherits `CarriesLetters`.
+    """
+
+    answers: ClassVar[Answers] = (PublishKeys, TakeKeys)
+
+    mail: Mailbox
+
+    def __init__(
+        self,
+        X: TableLike,
+        *,
+        identity: KeyPair | None = None,
+        pins: Mapping[int, str] | None = None,
+        names: Sequence[str] = (),
+        kept: KeptKeys | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__(X, **others)
+        self.identity = identity
+        self.pins = check_pins(pins or {})
+        self.names, self.kept = names, kept
+
+    def publish_keys(self, ask: PublishKeys) -> PublicKeys:
+        """Return the site's identity and a key for this run."""
+        return publish(self.memory, self.identity, self.kept)
+
+    def take_keys(self, ask: TakeKeys) -> Receipt:
+        """Agree on keys with the neighbours, after a check of their pins."""
+        try:
+            check_pinned(ask, self.pins, self.names)
+            make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)
+        except ProtocolError as error:
+            raise self.mail.error(str(error)) from None
+        return Receipt()
+
+    def _respond(
+        self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]
+    ) -> Reply:
+        where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
+        if not isinstance(number := config.get("round"), int):
+            raise ProtocolError(f"{where}: the round must be told, since letters are bound to it")
+        run = str(config.get("run", ""))
+        consent = self._check_consent
+        self.mail = Mailbox(
+            where, client=self.client, run=run, round_number=number, memory=self.memory, check_consent=consent
+        )
+        return self.mail.send(request, super()._respond(answer, request, config))

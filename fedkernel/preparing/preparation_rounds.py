@@ -1,0 +1,274 @@
+"""Protocol that prepares the sites' raw tables before a method's own protocol begins."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data import Preparation, Prepare
+from fedkernel.ground import EPS, Divided, FloatArray, InputError
+from fedkernel.preparing.messages import (
+    BINS,
+    EDGES,
+    CompareColumns,
+    CountBelow,
+    CountCells,
+    FindExtremes,
+    PrepareOwn,
+    SumSquares,
+    TakePreparation,
+)
+from fedkernel.preparing.scaling import (
+    QUARTILES,
+    Moments,
+    Scaling,
+    check_filled,
+    flagged,
+    minmax,
+    moments_of,
+    robust,
+    standard,
+    unscaled,
+)
+from fedkernel.preparing.site_differences import Finding, findings
+from fedkernel.protocol import (
+    FLOAT,
+    Forecast,
+    Meaning,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    ask,
+    once,
+    repeated,
+    to_all,
+    to_sum,
+)
+
+ROUNDS = 9
+"""Largest number of histograms for a quantile, each of one bin of the last."""
+
+RANK = 0.005
+"""Largest share of the values by which a quantile may be off."""
+
+RESOLUTION = 1e-13
+"""Or its largest error in standard deviations: 2.31 / 32^9 is 7e-14."""
+
+
+class Outcome(NamedTuple):
+    """Result of preparing: the clients, the preparation, and the columns that differ between sites.
+
+    `members`: with the rows and columns that a method gets. `preparation`: None if sites hold columns: each has its
+    own. `findings`: columns of sites that are not like the others'.
+    """
+
+    members: tuple[Member, ...]
+    preparation: Preparation | None = None
+    findings: Sequence[Finding] = ()
+
+
+def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[Outcome]:
+    """Prepare all sites' tables: by sums over the sites if they hold rows, each alone if they hold columns.
+
+    Raises InputError: a column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not
+    like the others'; rows that cannot be dropped, since there are no ids.
+    """
+    if partition == "vertical":
+        return (yield from _each_its_own(run, prepare))
+    names = run.members[0].names
+    numeric = prepare.numeric(names)
+    columns, rows = len(numeric), run.rows
+    fill, scaling = np.zeros(columns), unscaled(columns)
+    flags: tuple[str, ...] = ()
+    drifting: Sequence[Finding] = ()
+    if columns:
+        # Pass 1: numbers of values, and means
+        cells = yield from to_sum(CountCells(names=numeric))
+        check_filled(prepare, numeric, cells.counts)
+        flags = flagged(prepare, numeric, cells.counts, rows)
+        center = cells.sums / np.maximum(cells.counts, 1)
+        moments = Moments(cells.counts, center, np.zeros(columns))
+        # Pass 2: squares about the common means
+        if _needs_squares(prepare):
+            sums = yield from to_sum(SumSquares(names=numeric, center=center))
+            moments = moments_of(cells.counts, center, sums.deviations, sums.squares)
+            # Each site compares its columns with the others'
+            if prepare.drift != "ignore":
+                totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
+                request = CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
+                replies = yield from to_all(request)
+                drifting = findings(numeric, run.members, replies)
+                if drifting and prepare.drift == "refuse":
+                    raise InputError(f'{"; ".join(finding.text for finding in drifting)} (prepare.drift = "refuse")')
+        if prepare.missing == "mean":
+            fill = moments.means
+        elif prepare.missing == "median":
+            fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
+        scaling = yield from _scaling(prepare, numeric, rows, moments, fill)
+    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
+    drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
+    sizes = yield from to_all(settle, **drifted)
+    preparation = Preparation(prepare, names, fill, *scaling, flags)
+    members = [
+        replace(member, rows=reply.rows, columns=reply.columns, names=preparation.columns)
+        for member, reply in zip(run.members, sizes, strict=True)
+    ]
+    return Outcome(tuple(members), preparation, drifting)
+
+
+def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
+    if prepare.missing == "drop" and (without := [member.called for member in run.members if not member.ids]):
+        raise InputError(
+            f'prepare.missing = "drop", but {without[0]} has no ids, by which the other sites would know which rows to '
+            'drop, too; allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
+        )
+    named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
+    for option, names in named.items():
+        if absent := [name for name in names if not any(name in member.names for member in run.members)]:
+            raise InputError(f"prepare.{option} names {absent[0]!r}, which is a column of no site")
+    replies = yield from to_all(PrepareOwn())
+    members = [
+        replace(member, rows=reply.rows, columns=reply.columns, names=())
+        for member, reply in zip(run.members, replies, strict=True)
+    ]
+    return Outcome(tuple(members))
+
+
+def _needs_squares(prepare: Prepare) -> bool:
+    return prepare.scale in ("standard", "robust") or prepare.missing == "median" or prepare.drift != "ignore"
+
+
+def _scaling(
+    prepare: Prepare, names: tuple[str, ...], rows: int, moments: Moments, fill: FloatArray
+) -> Protocol[Scaling]:
+    filled = moments.filled(rows, fill)
+    if prepare.scale == "standard":
+        return standard(filled)
+    if prepare.scale == "minmax":
+        extremes = yield from to_all(FindExtremes(names=names))
+        least = np.min([reply.least for reply in extremes], axis=0)
+        return minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
+    if prepare.scale == "robust":
+        quartiles = yield from quantiles(names, QUARTILES, filled, rows - moments.counts, fill)
+        return robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
+    return unscaled(len(names))
+
+
+def quantiles(
+    names: tuple[str, ...],
+    levels: Sequence[float],
+    moments: Moments,
+    filled: FloatArray | float = 0.0,
+    fill: FloatArray | float = 0.0,
+) -> Protocol[FloatArray]:
+    """Find quantiles of columns by histograms, summed over the sites, each of one bin of the last.
+
+    A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
+    (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
+    has at most `RANK` of the values, or is as narrow as `RESOLUTION`, which takes at most `ROUNDS` rounds. Many equal
+    values stay in one bin to the end, and are taken as the number of fewest digits in it, a whole one of whole ones.
+
+    - `names`: the p columns.
+    - `levels`: of each column the quantiles q.
+    - `moments`: of the columns, with filled cells.
+    - `filled`, `fill` (p,): the number of filled cells, and their value; the sites count the others.
+
+    Returns ndarray of shape (p, q).
+    """
+    q, rows = np.asarray(levels), moments.counts[:, None]
+    deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]
+    slack = 4 * EPS * np.abs(mean) + np.finfo(np.float64).tiny
+    low = mean - 1.001 * deviation * np.sqrt((1 - q) / q) - slack
+    high = mean + 1.001 * deviation * np.sqrt(q / (1 - q)) + slack
+    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # numbers of values up to low, and high
+    mass, value = (np.broadcast_to(values, len(names))[:, None, None] for values in (filled, fill))
+    narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(mean))
+    for _ in range(ROUNDS):
+        done = narrow | (upto - below <= RANK * rows)
+        if done.all():
+            break
+        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
+        edges[..., -1] = high
+        edges[done] = high[done][:, None]  # these are settled
+        replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
+        counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
+        reached = counts >= (q * rows)[..., None]
+        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), BINS)
+        low, high = (np.where(done, old, _at(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
+        below, upto = (np.where(done, old, _at(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
+        narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
+    share = np.clip((q * rows - below) / np.maximum(upto - below, 1), 0, 1)
+    within = np.where(narrow, np.vectorize(_shortest, otypes=[float])(low, high), low + share * (high - low))
+    return np.where(deviation > 0, within, mean)
+
+
+def _shortest(low: float, high: float) -> float:
+    """Return the number of fewest decimal digits (0 has none) that is above `low` and at most `high`."""
+    rounded = (float(f"{low + (high - low) / 2:.{digits}g}") for digits in range(1, 18))
+    return next((number for number in (0.0, *rounded) if low < number <= high), high)
+
+
+def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
+    """Return one value of each bin's edges (p, q, b), at places (p, q)."""
+    return np.take_along_axis(values, places[..., None], axis=-1)[..., 0]
+
+
+# --- before a run
+
+
+def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
+    """Return the plan of preparing, see `prepare_tables`; without columns of numbers, fewer requests come."""
+    if partition == "vertical":
+        return (once(PrepareOwn),)
+    steps = [once(CountCells)]
+    if _needs_squares(prepare):
+        steps.append(once(SumSquares))
+    if prepare.drift != "ignore":
+        steps.append(once(CompareColumns, sites=clients))
+    if prepare.missing == "median":
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": EDGES})))
+    if prepare.scale == "robust":
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
+    if prepare.scale == "minmax":
+        steps.append(once(FindExtremes))
+    return (*steps, once(TakePreparation))
+
+
+class Foreseen(NamedTuple):
+    """Forecast of preparing, and the clients as a method gets them, both at most if cells may be missing."""
+
+    forecast: Forecast
+    members: list[Member]
+
+
+def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> Foreseen:
+    """Forecast the preparing of such raw tables."""
+    members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
+    open_ended = prepare.missing == "drop" or prepare.indicator
+    if partition == "vertical":
+        exact = not open_ended and not prepare.categories  # which differ between sites
+        return Foreseen(Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members)
+    clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
+    rounds, up, down = 1, 0, 3 * columns
+    if columns:
+        rounds, up = rounds + 1, 2 * columns
+        if _needs_squares(prepare):
+            rounds, up, down = rounds + 1, up + 2 * columns, down + columns
+        if prepare.drift != "ignore":
+            rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
+            open_ended = True
+        for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
+            floats = ROUNDS * columns * levels * EDGES * used
+            rounds, up, down = rounds + ROUNDS * used, up + floats, down + floats
+            open_ended = open_ended or used
+        if prepare.scale == "minmax":
+            rounds, up = rounds + 1, up + 2 * columns
+    meaning: Meaning = "at most" if open_ended else "exact"
+    return Foreseen(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
+
+
+def _memory(cohort: Sequence[Member]) -> int:
+    return 4 * FLOAT * max(member.rows * member.columns for member in cohort)

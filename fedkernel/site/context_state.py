@@ -1,0 +1,182 @@
+"""A client's memory from one message of a run to the next, in Flower's context."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+
+from fedkernel.ground import AnyArray, ProtocolError, RefusedError
+from fedkernel.protocol import PASSING
+from fedkernel.wire import flower_internals
+
+
+def copy_of(state: RecordDict) -> RecordDict:
+    """Return a copy of a context's state that shares the arrays, which are never changed in place."""
+    copies = RecordDict()
+    for name, record in state.items():
+        copies[name] = record.copy()  # a new record would have Flower serialise every array
+    return copies
+
+
+REMOVED = "gone "
+"""Prefix of a record's name, for the list of entries removed from that record."""
+
+
+def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
+    """Return the additions, changes and removals in a context's state since an earlier `copy_of` it.
+
+    Arrays are compared by identity, since they are never changed in place.
+    """
+    changes = RecordDict()
+    for name, record in state.items():
+        known = dict(before.get(name, {}))
+        if isinstance(record, ArrayRecord):
+            changed = ArrayRecord({key: array for key, array in record.items() if known.get(key) is not array})
+            if changed or name not in before:
+                changes[name] = changed
+        else:  # few scalars
+            changes[name] = record
+        if gone := [key for key in known if key not in record]:
+            changes[REMOVED + name] = ConfigRecord({"names": gone})
+    return changes
+
+
+def take_changes(state: RecordDict, name: str, record: Any) -> None:
+    """Apply one record of `changes_of` to a context's state."""
+    if name.startswith(REMOVED):
+        for key in record["names"]:
+            state[name.removeprefix(REMOVED)].pop(key, None)
+        return
+    if name not in state:
+        state[name] = type(record)({})
+    state[name].update(record)
+
+
+def _records_in(context: Context) -> dict[str, Any]:
+    return dict(context.state.items())  # `state.config_records` would be built from these
+
+
+def _is_of(records: Mapping[str, Any], run: str) -> bool:
+    return "run" in records and bool(records["run"]["id"] == run)
+
+
+class Memory(MutableMapping[str, AnyArray]):
+    """One run's named arrays in Flower's context, kept between rounds on every engine.
+
+    Arrays are copied when written and read-only when read, and serialised only by engines that move or store the
+    context. Raises ProtocolError if the context holds no memory of this run.
+    """
+
+    def __init__(self, context: Context, run: str) -> None:
+        records = _records_in(context)
+        if not _is_of(records, run):
+            known = str(records["run"]["id"]) if "run" in records else None
+            why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
+            raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
+        self._run = cast(ConfigRecord, records["run"])
+        self._record, self._rows = cast(ArrayRecord, records["memory"]), cast(ArrayRecord, records["rows"])
+
+    @classmethod
+    def find(cls, context: Context, run: str) -> "Memory | None":
+        """Return a context's memory of a run, if any."""
+        return cls(context, run) if _is_of(_records_in(context), run) else None
+
+    @classmethod
+    def begin(cls, context: Context, run: str) -> "Memory":
+        """Return the empty memory of a run that begins, and discard an earlier run's."""
+        context.state["run"] = ConfigRecord({"id": run})
+        context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
+        return cls(context, run)
+
+    def check_current(self, begun: int, taken: int) -> None:
+        """Raise RefusedError unless the memory is of the run's latest start and includes all answers since.
+
+        A coordinator can have several contexts, each of an engine's run, but guards count in one context only.
+        """
+        if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
+            raise RefusedError(
+                "study.attempts",
+                f"run {self._run['id']!r} has begun again or was asked something else meanwhile, of which nothing is "
+                "remembered here; allowed: one beginning at a time, and one request after the other (study.attempts)",
+            )
+
+    def note_current(self, begun: int, taken: int) -> None:
+        """Store the number of the run's starts, and of the requests answered since the latest one."""
+        self._run["begun"], self._run["taken"] = begun, taken
+
+    @property
+    def rows(self) -> AnyArray | None:
+        """Positions of the run's rows in the site's table, in the run's order; None: all rows."""
+        return flower_internals.read_array(self._rows["rows"], copy=False) if "rows" in self._rows else None
+
+    @rows.setter
+    def rows(self, positions: AnyArray | None) -> None:
+        self._rows.pop("rows", None)
+        if positions is not None:
+            self._rows["rows"] = flower_internals.HeldArray(positions)
+
+    @property
+    def preparation(self) -> str | None:
+        """The raw table's preparation, written by `fedkernel.preparing.to_text`; None: not prepared yet."""
+        return str(self._run["preparation"]) if "preparation" in self._run else None
+
+    @preparation.setter
+    def preparation(self, text: str) -> None:
+        self._run["preparation"] = text
+
+    @property
+    def table(self) -> str:
+        """Fingerprint of the site's files at the run's start; empty: no files."""
+        return str(self._run.get("table", ""))
+
+    @table.setter
+    def table(self, text: str) -> None:
+        self._run["table"] = text
+
+    @property
+    def settled(self) -> bool:
+        """True once the run's rows can no longer be changed."""
+        return "settled" in self._rows
+
+    def settle(self) -> None:
+        """Fix the run's rows."""
+        if not self.settled:
+            self._rows["settled"] = flower_internals.HeldArray(np.ones(1))
+
+    @property
+    def noted(self) -> bool:
+        """True once the run's rows are noted for later runs."""
+        return bool(self._run.get("noted", False))
+
+    @noted.setter
+    def noted(self, value: bool) -> None:
+        self._run["noted"] = value
+
+    @property
+    def order(self) -> int | None:
+        """Id of the common rows in their order, see `fedkernel.wire.order_of`."""
+        order = self._run.get("order")
+        return order if isinstance(order, int) else None
+
+    @order.setter
+    def order(self, order: int) -> None:
+        self._run["order"] = order
+
+    def __getitem__(self, name: str) -> AnyArray:
+        return flower_internals.read_array(self._record[name], copy=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._record  # the inherited method would read the array
+
+    def __setitem__(self, name: str, value: AnyArray) -> None:
+        self._record[name] = flower_internals.HeldArray(value, passing=name.startswith(PASSING))
+
+    def __delitem__(self, name: str) -> None:
+        del self._record[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._record)
+
+    def __len__(self) -> int:
+        return len(self._record)

@@ -1,0 +1,128 @@
+"""Simulated sites, with their parts of a job's data; the job's author acts as their operator."""
+
+import os
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from fedkernel.data import (
+    Dataset,
+    DataSpec,
+    Opened,
+    Partition,
+    PartitionSpec,
+    Prepare,
+    SiteFile,
+    Version,
+    load,
+    open_tables,
+    split,
+    version_of,
+)
+from fedkernel.ground import InputError, find
+from fedkernel.numerics import import_kernels
+from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import KernelClient
+from fedkernel.site.data_files import content_of, read_file
+from fedkernel.site.labels import labels_of_file
+from fedkernel.site.raw_tables import raw_parts, raw_shard
+from fedkernel.site.result_files import keeper
+from fedkernel.site.site_setup import Site
+from fedkernel.wire import Job, RunSpec
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: DataSpec) -> Dataset:
+    """Return the data set, cached for all seeds that divide it."""
+    return load(data)
+
+
+@lru_cache(maxsize=2)
+def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
+    """Return all simulated sites' parts of a data set, cached for the messages of several sites."""
+    where = "data"
+    try:
+        dataset, where = _loaded(data.drawn(seed)), "partition"
+        return split(partition, dataset, clients=clients, seed=seed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+@lru_cache(maxsize=2)
+def simulated_raw(
+    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
+) -> list[TableToPrepare]:
+    """Return all simulated sites' parts of a data set, as raw tables with its column names."""
+    names = _loaded(data.drawn(seed)).columns
+    return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
+
+
+Derived = dict[type[KernelClient], dict[str, Any]]
+
+
+@lru_cache(maxsize=2)
+def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
+    """Return the caches of `KernelClient.once` for simulated sites' parts, kept as long as these."""
+    return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
+
+
+@lru_cache(maxsize=1)
+def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
+    """Return the cache of `KernelClient.once` for a site's file, kept until another is used."""
+    return {}
+
+
+@lru_cache(maxsize=1)
+def _opened(file: str, version: Version) -> Opened:
+    """Open a simulated site's file; cached until it changes."""
+    return open_tables(file)
+
+
+def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
+    """Import a simulated run's kernels and client, and return the client by class name."""
+    import_kernels(run.parameters)
+    if run.pair is None:
+        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
+    else:
+        kind = find(run.pair, KernelClient, "clients", "pair")
+    return {kind.__name__: kind}
+
+
+def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
+    """Return the site with its part of the job's data and the job's own settings."""
+    results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
+    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
+    if run.shards is not None:
+        own |= _simulated_file(run, site.number)
+    elif run.data is not None and run.partition is not None:
+        parts = simulated_partition(run.data, run.partition, clients, run.seed)
+        y = parts.all_labels if parts.labels is None else parts.labels[site.number]
+        derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
+        own |= {"X": parts.shards[site.number], "labels": lambda: y, "derived": derived}
+        if run.prepare is not None:
+            raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
+            own["X"] = raws[site.number]
+    return replace(site, **own)
+
+
+def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
+    """Return the fields of a simulated site with a file of its own in the job."""
+    file = (run.shards or [])[number]
+    path = str(file.path) if isinstance(file, SiteFile) else file
+    labels = None if run.labels is None else run.labels[number]
+    own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
+    own |= {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
+    if isinstance(file, SiteFile):
+        own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
+    if run.prepare is not None:
+        table = raw_shard(file, run.prepare)
+        return own | {"X": table, "ids": table.raw.ids}
+    version = version_of(path)
+    own |= {"derived": derived_of_file(file, version)}
+    if isinstance(file, SiteFile):
+        data = read_file(file, version)
+        return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
+    X, new = _opened(file, version)
+    return own | {"X": X, "new": new}

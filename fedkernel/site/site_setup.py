@@ -1,0 +1,131 @@
+"""The data, keys, policy and output folder that a ClientApp works with."""
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Context
+
+from fedkernel.data import TableLike
+from fedkernel.ground import AnyArray, Positions, TellableError, called
+from fedkernel.peers import KeptKeys, KeyPair
+from fedkernel.preparing import TableToPrepare
+from fedkernel.protocol import Guards, KernelClient
+from fedkernel.site.gate import Gate
+
+log = logging.getLogger(__name__)
+
+
+def logged(error: Exception) -> str:
+    """Log an error with its traceback, and return its type and log code for the coordinator."""
+    return log_details("the client failed", f"{type(error).__name__} on the site", error)
+
+
+def log_details(text: str, outline: str, error: Exception | None = None) -> str:
+    """Log a text under a code, with the error's traceback, and return the outline with that code."""
+    code = f"E-{secrets.token_hex(2)}"
+    log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
+    return f"{outline} (its log has the details under {code})"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A client app's view of its site: data, keys, limits and storage for one run.
+
+    - `X` (n_m, d_m): None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m).
+    - `keep`: stores named arrays on the site. `check_keep` raises OwnFileError if that is impossible.
+    - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`), from its own files only.
+    - `kept_keys`: store of the run's letter keys; None: the site cannot be restarted within the run.
+    - `ids`: of the rows of `X`; only their hashes leave (`fedkernel.wire.row_id_hashes`), keyed with `id_key`, which
+      all sites share, or unkeyed with `ids_without_key`.
+    - `min_rows`, `row_share`: rows of an answer, at least, and as a share of the site's if rows are aligned.
+    - `peers_pinned`: whether letters are exchanged with pinned peers only. `has_pins`: also pins of other runs' sites.
+    - `columns`, `sites`: names of the columns of `X`, and of the run's sites in client order; empty: unnamed.
+    - `pairs`: the allowed client classes, by class name; None: all of the app's.
+    - `gate`: checks against policy and plan; None: no such checks.
+    - `noise_key`: secret of the noise in all runs, see `fedkernel.ground.noise`.
+    - `path`: file of `X`, hidden from the coordinator.
+    - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ by few from an earlier
+      run's; optionally notes them.
+    - `remember_order`: notes the positions of the run's rows (None: all) and their order's id, for runs that project.
+    - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
+    - `table`: returns the fingerprint of the site's files; empty: no files.
+    - `table_as_begun`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
+      start.
+    - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
+    - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
+    - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
+    - `derived`: cache of `KernelClient.once` by client class; None: not cached between messages, as for a raw table.
+    """
+
+    number: int
+    X: TableLike | TableToPrepare | None
+    new: TableLike | None
+    keep: Callable[[dict[str, AnyArray]], object]
+    threads: int = 1
+    identity: KeyPair | None = None
+    pins: Mapping[int, str] = field(default_factory=dict)
+    name: str | None = None
+    columns: Sequence[str] = ()
+    ids: Sequence[str] | None = None
+    id_key: bytes = b""
+    share_rows: bool = False
+    min_rows: int = 1
+    row_share: float = 0.0
+    ids_without_key: bool = False
+    peers_pinned: bool = False
+    guards: Guards | None = None
+    pairs: Mapping[str, type[KernelClient]] | None = None
+    gate: Gate | None = None
+    noise_key: bytes = b""
+    path: str | None = None
+    check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
+    remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
+    projects: bool = False
+    table: Callable[[], str] = lambda: ""
+    table_as_begun: Callable[[str, str], str] = lambda beginning, now: now
+    check_keep: Callable[[], object] = lambda: None
+    earlier: Callable[[str], AnyArray] | None = None
+    labels: Callable[[], AnyArray | None] = lambda: None
+    kept_keys: KeptKeys | None = None
+    has_pins: bool = False
+    sites: Sequence[str] = ()
+    outline: Callable[[Exception], str] = logged
+    derived: dict[type[KernelClient], dict[str, Any]] | None = None
+
+    def check_rows(self, rows: int) -> None:
+        """Raise TellableError if an answer would be from too few rows."""
+        if rows < self.min_rows:
+            raise TellableError(
+                f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
+            )
+
+    def check_table(self, then: str, run: str) -> None:
+        """Raise TellableError if the site's files have changed since a run began."""
+        if self.table() != then:
+            raise TellableError(
+                f"{self.called} has another table than when run {run!r} began: its file has changed; allowed: the file "
+                "as it was until the run ends, or to begin the run again"
+            )
+
+    def labels_at(self, positions: Positions | None) -> AnyArray | None:
+        """Return the labels at these positions among the usable rows; None: of all."""
+        y = self.labels()
+        if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
+            y = y[self.X.kept]
+        return y if y is None or positions is None else y[positions]
+
+    @property
+    def has_pinned_peers(self) -> bool:
+        """True if another client of the run is pinned."""
+        return any(peer != self.number and not 0 < len(self.sites) <= peer for peer in self.pins)
+
+    @property
+    def called(self) -> str:
+        """The site's name in texts."""
+        return called(self.number, self.name)
+
+
+FindSite = Callable[[Context, Mapping[str, Any]], Site]

@@ -1,0 +1,270 @@
+"""Distributed k-means as a sub-protocol, and the base of the strategies that cluster by it.
+
+Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
+1; the local solutions and the last one are scikit-learn's k-means.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from clients.kmeans_base import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
+from fedkernel.data import Prepare
+from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
+from fedkernel.models import (
+    RESTARTS,
+    FeatureChain,
+    KernelKMeans,
+    check_landmarks,
+    compare_kernel_kmeans,
+    kernel_kmeans,
+    nystroem_kernel_kmeans,
+)
+from fedkernel.numerics import AnyKernel, WeightedPoints, allot, eigengap, k_means, leading_eigenpairs
+from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
+from fedkernel.run import Result, RunSettings
+from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
+from strategies.cluster_count import AUTO_CLUSTERS, Clustered, best_division, settled_clusters
+from strategies.cluster_measures import measure_clusters, measuring_plan
+from strategies.stability import compare_clusters
+
+CORESET, SHARE = 1000, 0.25
+"""Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""
+
+
+def distributed_kmeans(
+    run: Run, n_clusters: int, coreset_size: int | None, *, choose: bool = False
+) -> Protocol[Clustered]:
+    """Cluster the rows that the clients have embedded; a sub-protocol.
+
+    Three rounds. Up: M floats, then (C + M k)(s + 1); a client with no more rows than samples sends just these. Down k
+    s to each client. Memory: the coordinator the coreset, a client its embedded rows.
+
+    If a client's limit (`Member.sampled`) is too low, others sample the rest. The default of C is 1000, and no more
+    than a quarter of any client's rows, the default of sites' guards. With `choose`, there are from 2 to k clusters, by
+    `best_division`, without more requests. The labels stay at the clients.
+    """
+    # Round 1: every client clusters its own rows and replies the cost
+    solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
+    # Round 2: clients whose rows are far from their centres sample more of them
+    size, most = shares(run.members, coreset_size)
+    counts = allot(np.array([reply.cost for reply in solved]), size, most)
+    requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
+    coresets = yield from to_each(requests)
+    # Round 3: the clients label their rows by the centres of the weighted union
+    weights = np.concatenate([reply.weights for reply in coresets])
+    coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
+    if choose:
+        clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
+    else:
+        centers = k_means(coreset.points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
+        clustered = Clustered(centers, coreset)
+    yield from to_all(LabelRows(centers=clustered.centers))
+    return clustered
+
+
+def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return the number of points that all clients sample together, and each client's largest number."""
+    own = [int(SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
+    least = zip(own, cohort, strict=True)
+    most = np.array([share if member.sampled is None else member.sampled for share, member in least])
+    return (min(CORESET, int(most.sum())) if coreset_size is None else coreset_size), most
+
+
+@value_object()
+class Nystroem(Rival[KernelKMeans]):
+    """Kernel k-means of all data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
+
+    Source: the federated kernel k-means paper's SK; see `fedkernel.models.nystroem_kernel_kmeans`.
+    """
+
+    n_landmarks: Annotated[int, Field(ge=1, strict=True)] = 500
+
+    def check(self, strategy: "KMeansStrategy", rows: int) -> None:
+        """Check that there are at least as many landmarks as components, or clusters, and at most all rows."""
+        check_landmarks(self.n_landmarks, strategy.n_components or strategy.most_clusters, rows)
+
+    def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:
+        """Return approximate kernel k-means of all rows."""
+        X, m = np.vstack(list(shards)), self.n_landmarks
+        kernel = strategy.settled_on(shards).kernel.settled(X.shape[1])
+        s = min(strategy.dimensions_of(len(X)), m)
+        return nystroem_kernel_kmeans(X, kernel, strategy.most_clusters, s, n_landmarks=m, seed=seed)
+
+
+class ClusteringStrategy(KernelStrategy[KernelKMeans]):
+    """Base of the strategies that give horizontally partitioned rows coordinates, and cluster these together."""
+
+    hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
+    partition: ClassVar[Literal["horizontal"]] = "horizontal"
+
+    n_clusters: int | Literal["auto"]
+    max_clusters: int | None
+    coreset_size: int | None
+
+    def check_clusters(self) -> None:
+        """Raise InputError if both a number and a largest number of clusters are set."""
+        if self.n_clusters != "auto" and self.max_clusters is not None:
+            raise InputError(f'max_clusters = {self.max_clusters} has a meaning only with n_clusters = "auto"')
+
+    @property
+    def most_clusters(self) -> int:
+        """Number of clusters, or its upper limit if it is chosen."""
+        if self.n_clusters == "auto":
+            return AUTO_CLUSTERS if self.max_clusters is None else self.max_clusters
+        return self.n_clusters
+
+    def most_among(self, cohort: Sequence[Member]) -> int:
+        """Return `most_clusters` of such clients: the default limit is the root of the fewest rows.
+
+        Each client finds as many centres of its own; of a handful of rows these would be rows, not clusters.
+        """
+        if self.n_clusters == "auto" and self.max_clusters is None:
+            return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
+        return self.most_clusters
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that every client has rows for the clusters, and that sites allow the coreset's size."""
+        super().check_cohort(cohort)
+        for member in cohort:
+            rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
+            check_at_most("n_clusters", self.most_among(cohort), member.rows, rows, why)
+        size, most = shares(cohort, self.coreset_size)
+        if size > most.sum():
+            site = cohort[int(np.argmin(most))]
+            raise InputError(
+                f"coreset_size = {self.coreset_size}, but must be at most {most.sum()}, the rows that all sites "
+                f"together let be sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
+            )
+
+    def clusters(self, run: Run) -> Protocol[Clustered]:
+        """Cluster the rows by their coordinates."""
+        k, choose = self.most_among(run.members), self.n_clusters == "auto"
+        return distributed_kmeans(run, k, self.coreset_size, choose=choose)
+
+    def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
+        """Return an upper bound of the clustering's costs, with so many coordinates a row."""
+        M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
+        size, most = shares(cohort, self.coreset_size)
+        points = min(size, sum(rows) - M if self.coreset_size is not None else int(most.sum())) + M * k
+        memory = 3 * FLOAT * max(rows) * dimensions
+        return Forecast(3, M + points * (dimensions + 1), M * k * dimensions, memory, "at most")
+
+    def clusters_plan(self, dimensions: int) -> Plan:
+        """Return the clustering's plan, with upper bounds if the number of clusters is chosen."""
+        k = self.most_clusters
+        return (
+            once(SolveLocally, n_clusters=AtMost(k) if self.n_clusters == "auto" else k),
+            once(SampleCoreset, samples=AtMost(self.coreset_size or CORESET)),
+            once(LabelRows, {"k": k, "s": dimensions}),
+        )
+
+    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
+        """Measure the clusters on all rows and on the coreset. Two rounds, s + k + 4 floats from each client."""
+        return measure_clusters(run, model)
+
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
+        return compare_clusters(run, earlier, self.most_clusters)
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return the request for the rows that clusters of both runs share."""
+        request = CompareClusters(run=earlier, n_clusters=self.most_clusters)
+        return (once(CompareClusters, **dict(request)),)
+
+
+class KMeansStrategy(ClusteringStrategy):
+    """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
+
+    client: ClassVar[type[KMeansClient]]
+    needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
+    rivals: ClassVar = (Nystroem,)
+    tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
+
+    n_components: int | None = None
+    kernel: AnyKernel
+    eigengap: bool = False
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> int:
+        """Dimensions of the central counterpart's embedding, or their upper limit if the eigengap chooses."""
+
+    def dimensions_of(self, rows: int) -> int:
+        """Return the dimensions for so many rows, no more than these; InputError if more are set."""
+        if self.n_components is not None:
+            check_at_most("n_components", self.n_components, rows)
+        return min(self.dimensions, rows)
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that there are enough rows together."""
+        total = sum(member.rows for member in cohort)
+        check_at_most("n_clusters", self.most_clusters, total)
+        self.dimensions_of(total)
+        super().check_cohort(cohort)
+
+    def for_site(self, rows: int) -> Self:
+        """Check that a site has enough rows for an embedding of its own."""
+        name, most = ("n_components", self.n_components) if self.n_components else ("n_clusters", self.most_clusters)
+        check_at_most(name, most, rows, why=", since each client clusters its own")
+        return self
+
+    def evaluation_plan(self) -> Plan:
+        """Return the requests for sums and sizes."""
+        return measuring_plan(self.kernel)
+
+    def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
+        """Let the clients label their new rows: one round, T D s + k s floats down, none up."""
+        if not isinstance(chain := model.embedding, FeatureChain):
+            raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
+        fields = {"features": chain.features, "coefficients": chain.coefficients}
+        yield from to_all(LabelNewRows(**fields, centers=model.centers_))
+
+    def predict(
+        self,
+        model: KernelKMeans,
+        shards: Sequence[npt.ArrayLike],
+        new_shards: Sequence[npt.ArrayLike],
+        *,
+        deadline: float = 3600.0,
+        prepare: Prepare | None = None,
+    ) -> list[npt.NDArray[np.int64]]:
+        """Label new rows at the simulated sites that hold them; the rows stay there.
+
+        With the model and the rows in one place no protocol is needed: ``model.predict(X)``.
+
+        - `model`: from `fit`.
+        - `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d).
+        - `prepare`: as for `fit`, if tables are raw; no new row may be dropped.
+
+        Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
+        """
+        settings = RunSettings(clients=len(shards), deadline=deadline, prepare=prepare)
+        _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)
+        return [outputs[client]["new_labels"] for client in range(len(shards))]
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
+        """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
+        X = np.vstack(list(shards))
+        kernel, s = self.kernel.settled(X.shape[1]), self.dimensions_of(len(X))
+        if self.eigengap:
+            s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.most_clusters, s)
+        return settled_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
+
+    def judge(
+        self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return recover error and agreement of the clusters, against the result of `central`."""
+        return {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
+
+    def judge_alone(
+        self, models: Sequence[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return nothing, since clusters of some rows have no counterpart among those of all."""
+        return {}

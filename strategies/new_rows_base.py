@@ -1,0 +1,60 @@
+"""Projection of new rows, whose columns are at several sites, along a model's components."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from clients.new_rows_base import TakeCoordinates
+from fedkernel.data import Prepare, TableLike
+from fedkernel.ground import FloatArray
+from fedkernel.models import KernelPCA
+from fedkernel.protocol import Plan, Protocol, Run, Step, once, to_all
+from fedkernel.run import RunSettings
+from fedkernel.strategy import KernelStrategy
+
+
+class ProjectsNewRows(KernelStrategy[KernelPCA]):
+    """Base of strategies of vertical partitions whose sites project new rows together, in one round."""
+
+    @abstractmethod
+    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
+        """Return a protocol of one round with the new rows' coordinates, (n_new, k), as its result."""
+
+    @abstractmethod
+    def _projected_by(self) -> tuple[Step, int]:
+        """Return that round's request, and the largest number of components k."""
+
+    def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
+        """Project the new rows at the clients: one round, (n_new, k) coordinates. No column leaves a client.
+
+        With `to_sites`, one round more sends each client the coordinates, n_new k floats down.
+        """
+        coordinates = yield from self._projected(model)
+        if to_sites:
+            yield from to_all(TakeCoordinates(coordinates=coordinates))
+        return coordinates
+
+    def projection_plan(self, *, to_sites: bool) -> Plan | None:
+        """Return the request, and with `to_sites` the one that sends the coordinates."""
+        asks, components = self._projected_by()
+        return (asks, once(TakeCoordinates, {"k": components})) if to_sites else (asks,)
+
+    def transform(
+        self,
+        model: KernelPCA,
+        shards: Sequence[TableLike],
+        new_shards: Sequence[TableLike],
+        *,
+        seed: int = 0,
+        deadline: float = 3600.0,
+        prepare: Prepare | None = None,
+    ) -> FloatArray:
+        """Project new rows, whose columns are split between the simulated sites like those of the training rows.
+
+        - `model`: from `fit` on the same shards.
+        - `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m).
+        - `prepare`: as for `fit`, if tables are raw; more empty cells than it allows are refused, no row is dropped.
+
+        Returns (n_new, k) in the space of the model's `embedding`; each method documents the kernel and the scale.
+        """
+        settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
+        return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]

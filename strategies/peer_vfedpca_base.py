@@ -1,0 +1,130 @@
+"""Routes of letters between the peers of PeerVFedPCA, their costs, and measures of the results."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clients.peer_vfedpca import MeasureOwn
+from fedkernel.models import PeerComponents, compare_vectors, kept_variance, over_clients
+from fedkernel.peers import Graph, Neighbours, centre, distances, key_agreement, neighbours, spanning_tree
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_sum
+from fedkernel.run import Result
+from fedkernel.strategy import Measures
+from strategies.vfedpca_base import SumsLocalMatrices
+
+
+class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
+    """Base of `PeerVFedPCA`: routes along its graph, their costs, and measures of the vectors that clients keep."""
+
+    n_components: int
+    graph: Graph
+    relay: bool
+
+    @property
+    def most_components(self) -> int:
+        """Number of components k."""
+        return self.n_components
+
+    def peers(self, clients: int) -> list[tuple[int, ...]]:
+        """Return the neighbours of each of so many clients."""
+        return neighbours(self.graph, clients)
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
+        graph = self.peers(len(cohort))
+        takes = self._searching if self.merge == "exact" else self._merging
+        return key_agreement(graph) + takes(cohort, graph) + Forecast(0, self._means(cohort))
+
+    def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+        N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
+        # Multiplied vectors are independent: the first block, and the span of all columns
+        most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
+        products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
+        floats = 2 * (len(cohort) - 1) * N * k * products
+        memory = self._local_memory(cohort) + FLOAT * N * k * (4 * products + 6)
+        rounds = 2 * height * products + 1 if height else products
+        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about")
+
+    def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+        N, k, T = cohort[0].rows, self.n_components, self.most_rounds
+        floats, vectors_held = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
+        if self.relay:
+            floats, vectors_held = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
+        memory = self._local_memory(cohort) + FLOAT * N * k * (T + 3 * vectors_held)
+        return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
+
+    def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
+        """Return the clients by their distance from the tree's root, and each one's common request fields."""
+        levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
+        for edges in spanning_tree(graph, root=levels[0][0]):
+            levels.append([child for _, child in edges])
+            for parent, child in edges:
+                place[child]["parent"] = parent
+                place[parent]["children"] = (*place[parent].get("children", ()), child)
+        return levels, place
+
+    def _hops(self, graph: Neighbours) -> int:
+        """Return the number of rounds that the letters of one of the paper's merges take."""
+        return max(1, int(distances(graph).max())) if self.relay else 1
+
+    def _crossings(self, graph: Neighbours) -> int:
+        """Count the crossings of edges by clients' vectors in one merge with relays.
+
+        Each client forwards to a neighbour the vectors of a distance in the round after they came, unless that
+        neighbour, nearer to their origin, has written them.
+        """
+        edges, hops = distances(graph), self._hops(graph)
+        return sum(
+            int(np.count_nonzero((edges[node] < hops) & (edges[other] >= edges[node])))
+            for node, others in enumerate(graph)
+            for other in others
+        )
+
+    def _measured_fields(self) -> dict[str, Any]:
+        return {**self._table_fields(), "n_components": self.n_components}
+
+    @property
+    def _agrees(self) -> bool:
+        """True if all clients, of any number, end with the same vectors."""
+        return self.merge == "exact" or self.relay or self.graph.kind == "full"
+
+    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
+        """Return the share of all columns' variance that the clients' common vectors keep.
+
+        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. If clients end
+        with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
+        would add up to more than any one set of vectors keeps.
+        """
+        if not self._agrees:
+            why = f"merge = {self.merge!r} on a graph that is not full leaves clients with different vectors"
+            mend = 'allowed: merge = "exact", or relay = true'
+            return Measures({}, warnings=[f"the variance is not measured, since {why}; {mend}"])
+        variance = yield from to_sum(MeasureOwn(**self._measured_fields()))
+        return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance, if it is measured."""
+        return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
+
+    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return the simulated clients' mean errors and distances from the reference's vectors, and the worst error."""
+        if reference is None:
+            return {}
+        vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
+        return over_clients([compare_vectors(V, reference) for V in vectors])
+
+    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return errors and distances of the vectors that the clients find alone."""
+        return (
+            {} if reference is None else over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
+        )
+
+    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
+        """Return the clients' mean distance from the reference after each of the paper's merges."""
+        if self.merge == "exact":
+            return {}
+        merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)
+        distances = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in merges]
+        return {"distance": [float(np.mean(merge)) for merge in distances]}
