@@ -11,7 +11,10 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
 # One that this processor would not take by itself, and the tests where a last bit could decide what is a direction
 OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
-NUMERICAL = admm_steps dkpca gate guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
+NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
+	numerics/test_linalg numerics/test_power numerics/test_remote_lanczos numerics/test_subspaces site/test_gate \
+	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_peer_vfedpca \
+	strategies/test_vfedpca strategy/test_projecting))
 
 .PHONY: demo check test test-kernel test-processors test-lowest mutants lint bench defaults performance clean
 
@@ -22,7 +25,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 test-kernel: $(VENV)/.dev
-	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL:%=tests/test_%.py)
+	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL)
 
 test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \

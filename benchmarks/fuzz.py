@@ -4,7 +4,7 @@ Valid messages of every class are changed at random, by a seed: bytes flipped, c
 many and of another kind, headers of arrays that announce what is not there, numbers of other sizes, texts of a
 megabyte, deep JSON. Each must be read or refused in a sentence; anything else is shown, and is a failure in the end. So
 is a message for which more than twice its bytes, and `CONSTANT`, are allocated, or that takes longer than `SECONDS` of
-a processor. Not a test: it takes an hour or two. tests/test_fuzz.py does a little of it.
+a processor. Not a test: it takes an hour or two. tests/wire/test_fuzz.py does a little of it.
 """
 
 import argparse

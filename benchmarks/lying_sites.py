@@ -3,7 +3,7 @@
 A reply, or a letter to a peer, has numbers too large, too small, not finite, negated, doubled, not whole, of another
 shape or in other rows, by a seed. Each run must end with finite numbers, or with one sentence that names this site and
 no other; any other ending is shown, and is a failure in the end. Not a test: it takes a quarter of an hour.
-tests/test_lying.py does a little of it.
+tests/strategies/test_lying_sites.py does a little of it.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One table of pairs, each with what must hold for it; tests/test_pairs.py runs every property for every case."""
+"""One table of pairs, each with what must hold for it; strategies/test_pairs.py runs every property for every case."""
 
 import functools
 import itertools

@@ -21,10 +21,10 @@ pairs 0.019, of 1000 0.043, of 89 0.144, each with 95%.
 
 Horizontal: rows of different sites form no pairs, since the rows stay. Sites send mean and variances of groups of at
 least 10 neighbouring rows, and the median is over some 1500 points drawn from these, normal in each group. Where 4
-sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised, with rows at random and sorted
-by class, from 0.42 to 0.58 of all pooled distances are below it, and it is 0.9 to 1.1 times the pooled median, as
-``pytest tests/test_settling.py -k median_of_rows`` checks. No bound is proven. Many heaps of fewer than 10 rows, far
-apart, would be taken for fewer wide ones.
+sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised, with rows at random and
+sorted by class, from 0.42 to 0.58 of all pooled distances are below it, and it is 0.9 to 1.1 times the pooled median,
+as ``pytest tests/kernel_width/test_kernel_width.py -k median_of_rows`` checks. No bound is proven. Many heaps of fewer
+than 10 rows, far apart, would be taken for fewer wide ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

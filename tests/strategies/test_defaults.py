@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PATH = Path(__file__).parent.parent / "benchmarks" / "defaults.py"
+PATH = Path(__file__).parents[2] / "benchmarks" / "defaults.py"
 SPEC = importlib.util.spec_from_file_location("defaults", PATH)
 defaults = importlib.util.module_from_spec(SPEC)
 sys.modules["defaults"] = defaults

@@ -16,7 +16,7 @@ import strategies
 from fedkernel import InputError
 from fedkernel.ground import check_packages, installation_check, installed_version
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 OURS = ("clients", "strategies", "experiments")
 
 

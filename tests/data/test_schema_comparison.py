@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
-from test_check import OPTIONS, checked
+from test_file_check import OPTIONS, checked
 from typer.testing import CliRunner
 
 from experiments.cli import app

@@ -105,7 +105,7 @@ def test_an_empty_ledger_is_zero():
     assert Ledger().totals() == dict.fromkeys(("rounds", *KINDS), 0)
 
 
-# Letters between clients; tests/test_letters_on_engine.py has a run with them.
+# Letters between clients; tests/peers/test_letters_on_engine.py has a run with them.
 
 LETTERS = [Posted(1, 0, 1, 5, 120), Posted(1, 1, 0, 7, 136), Posted(2, 0, 1, 1, 88), Posted(2, 2, 0, 1, 88)]
 WITH_LETTERS = Ledger([Entry(1, "Ask", client, 10, 400, 20, 300) for client in range(3)], LETTERS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CHEAP = (
     "a site's certificate has expired",
     "the server's port is taken",

@@ -147,7 +147,7 @@ def test_a_step_in_place_of_others_leaves_them_out():
         advance(plan, others, "Finish", {}, {})
 
 
-# The plans of our pairs: tests/test_pairs.py holds the runs of its cases to theirs.
+# The plans of our pairs: tests/strategies/test_pairs.py holds the runs of its cases to theirs.
 
 ROWS, COLUMNS = np.array_split(WINE[:40], 4), np.array_split(WINE[:40], 4, axis=1)
 FEW = {"n_features": 10, "iterations": 3, "coreset_size": 30}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from kernel_cases import rows
-from test_sketch import FORMS, draws, variance
+from test_random_features import FORMS, draws, variance
 
 from fedkernel.numerics import RBF, Laplacian, RandomFeatures, SubspaceEmbedding, structured_frequencies
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED

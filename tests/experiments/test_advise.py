@@ -21,8 +21,8 @@ from fedkernel.ground import InputError
 from fedkernel.protocol import Member
 from fedkernel.site import values_of
 
-DOCS = Path(__file__).parent.parent / "docs"
-WHICH = Path(__file__).parent.parent / "experiments" / "which_method"
+DOCS = Path(__file__).parents[2] / "docs"
+WHICH = Path(__file__).parents[2] / "experiments" / "which_method"
 COLUMNS, WIDE, ROWS = [(60, 5), (60, 4), (60, 6)], [(60, 5), (60, 90)], [(60, 5), (50, 5), (40, 5)]
 
 

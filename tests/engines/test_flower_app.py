@@ -14,7 +14,7 @@ import pytest
 from experiments.config import read_config
 from fedkernel.wire import Job, RunSpec
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("fedkernel", "clients", "strategies", "experiments")
 QUICKSTART = ROOT / "experiments" / "quickstart.toml"
 

@@ -203,7 +203,7 @@ except ProtocolError as error:
 
 @pytest.mark.slow
 def test_a_hung_client_does_not_keep_the_process_from_ending():
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False, cwd=root
     )

@@ -25,7 +25,7 @@ from fedkernel.models import load_model, save_model
 from fedkernel.run import Result
 from fedkernel.wire import Job, RunSpec
 
-STRANGER = Path(__file__).parent / "stranger"
+STRANGER = Path(__file__).parents[1] / "stranger"
 ADDRESSES = {
     "PAIR": "my_lab.pairs:WeightedCentre",
     "KERNEL": "my_lab.kernels:Rational",

@@ -27,7 +27,7 @@ def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path):
     assert [method.name for method in read.strategy] == ["a", "v1.5 of b, best"]
     assert read.strategy[0].parameters == {"n_components": 2}
     assert read.baseline[0].parameters == {}
-    assert list(points(read_config(Path(__file__).parents[1] / "experiments" / "quickstart.toml")))
+    assert list(points(read_config(Path(__file__).parents[2] / "experiments" / "quickstart.toml")))
 
 
 def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path):

@@ -35,7 +35,7 @@ from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
 from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
 from strategies import VFedAKPCA
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SITES = ("north", "south")
 PATIENTS = 60
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=2), "clients": 2}

@@ -28,7 +28,7 @@ from fedkernel.wire import Job, RunSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
-QUICKSTART = Path(__file__).parent.parent / "experiments" / "quickstart.toml"
+QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
 
 KERNEL = {"type": "rbf", "gamma": 0.05}

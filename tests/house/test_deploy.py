@@ -16,7 +16,7 @@ import yaml
 
 pytestmark = pytest.mark.xdist_group("deploy")  # what commands say of themselves is asked once, in one process
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 README = (DEPLOY / "README.md").read_text()
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 COMPOSE = sorted((DEPLOY / "docker").glob("*.yml"))

@@ -14,7 +14,7 @@ from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
-TABLE = (Path(__file__).parent.parent / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
+TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
 
 each = pytest.mark.parametrize("name", PAIRS)
 
@@ -69,7 +69,7 @@ def test_whatever_its_client_sends_says_what_it_reveals(name):
 
 
 def test_pairs_import_from_rooms_and_not_from_the_files_in_them():
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     for path in [*root.glob("clients/*.py"), *root.glob("strategies/*.py")]:
         assert re.findall(r"^\s*(?:from|import) (fedkernel\.\w+\.\S+)", path.read_text(), flags=re.MULTILINE) == [], (
             path

@@ -178,7 +178,7 @@ def test_forecasts_add_up_and_the_largest_is_at_most():
 # fedkernel run --dry-run
 
 
-FOLDER = Path(__file__).parent.parent / "experiments"
+FOLDER = Path(__file__).parents[2] / "experiments"
 SWEPT = """
 name = "swept"
 seeds = [0, 1]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, flags=re.DOTALL)
 
 

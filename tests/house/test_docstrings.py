@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROOMS = [path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("fedkernel/*/__init__.py")]
 ROOMS += ["fedkernel/*.py", "clients", "strategies", "experiments"]
 

@@ -10,7 +10,7 @@ from experiments.config import read_config
 from experiments.report import as_markdown, overview, pages
 from experiments.running import run_experiment
 
-FILES = sorted((Path(__file__).parent.parent / "experiments" / "papers").glob("*.toml"))
+FILES = sorted((Path(__file__).parents[2] / "experiments" / "papers").glob("*.toml"))
 PAPERS = ("DKPCA", "VFedPCA", "ADMM", "disKPCA", "FK k-means", "all pairs")
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
@@ -55,7 +55,7 @@ def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims
 
 
 def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table():
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     kept = root / "docs" / "results"
     results = json.loads((kept / "results.json").read_text(encoding="utf-8"))
     assert [each["name"] for each in results["experiments"]] == [path.stem for path in FILES]
