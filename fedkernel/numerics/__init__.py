@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.numerics.adjusted_rand import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
     from fedkernel.numerics.cluster_quality import Silhouette, ratio_of_variances, scored, silhouette, site_agreement
     from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot, assign, coreset, k_means
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.numerics.pairwise import squared_norms
     from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
+    from fedkernel.numerics.rand_index import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.remote_lanczos import (
         Search,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
+    from fedkernel.peers.agreed_keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
     from fedkernel.peers.client_mailbox import Mailbox
     from fedkernel.peers.graph import Graph, Neighbours, Topology, centre, distances, neighbours, spanning_tree
-    from fedkernel.peers.key_agreement import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
     from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sealed_in, sort_mail
     from fedkernel.peers.peer_client import PeerClient
     from fedkernel.peers.run_key_file import KeptKeys, forget_keys

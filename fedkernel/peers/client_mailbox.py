@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from fedkernel.ground import LetterError, ProtocolError
-from fedkernel.peers.key_agreement import READ, WRITTEN, ClientMemory, SharedKeys
+from fedkernel.peers.agreed_keys import READ, WRITTEN, ClientMemory, SharedKeys
 from fedkernel.peers.letters import (
     CarriesLetters,
     Letter,

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
 from fedkernel.ground import ProtocolError
+from fedkernel.peers.agreed_keys import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
 from fedkernel.peers.client_mailbox import Mailbox
-from fedkernel.peers.key_agreement import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
 from fedkernel.peers.run_key_file import KeptKeys
 from fedkernel.peers.sealing import KeyPair, check_pins
 from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, Scalar

@@ -130,7 +130,7 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
 def _draw_seed(
     wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
 ) -> int:
-    """Draw the run's seed jointly by the sites' shares (`fedkernel.wire.joint_seed`)."""
+    """Draw the run's seed jointly by the sites' shares (`fedkernel.wire.seed_agreement`)."""
     if without := [member.called for member in members if introductions[member.client].commitment is None]:
         raise ProtocolError(
             f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"

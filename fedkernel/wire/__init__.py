@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         TakeRows,
         TakeShares,
     )
-    from fedkernel.wire.joint_seed import RULE, check_commitments, check_shares, commitment, joint_seed
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
     from fedkernel.wire.request_bundles import AGAIN, ANSWERS, answer_again, bundled
     from fedkernel.wire.row_id_hashes import SIZE, Hashes, Missing, are_hashes, as_keys, hash_ids, key_check, order_of
+    from fedkernel.wire.seed_agreement import RULE, check_commitments, check_shares, commitment, joint_seed
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -92,7 +92,8 @@ class RunSpec(pydantic.BaseModel):
     - `evaluate`: measure the model on the clients in a round or two more, if the method has such a measure.
     - `align`: whether the sites' rows may be compared by ids; with a horizontal partition no method needs that.
     - `plan`: the strategy's requests to each client.
-    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.joint_seed`); `seed` then only tells runs apart.
+    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.seed_agreement`); `seed` then only tells runs
+      apart.
     - `prepare`: preparation of the sites' raw tables, whose requests begin `plan`. With `project`, the preparation of
       the earlier run, kept by each site, without requests.
     - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.

@@ -130,3 +130,11 @@ def test_the_page_of_the_architecture_names_the_files_of_six_rooms_and_no_others
         room = ROOT / "fedkernel" / re.match(r"`(\w+)/`", table)[1]
         files = {str(path.relative_to(room)) for path in room.rglob("*.py") if path.name != "__init__.py"}
         assert set(re.findall(r"`([\w/]+\.py)`", table)) == files
+
+
+def test_no_module_has_the_name_of_something_that_its_room_offers():
+    """It would take the name's place where it is imported."""
+    for room in filter(None, (sys.modules[name] for name in sorted(sys.modules) if name.startswith("fedkernel"))):
+        if hasattr(room, "__path__") and room.__name__ != "fedkernel.engines":
+            files = {path.stem for path in Path(room.__file__).parent.iterdir()}
+            assert not files.intersection(getattr(room, "__all__", ())), room.__name__

@@ -18,7 +18,7 @@ from gossip import (
 )
 
 from fedkernel.peers import KeyPair, PublishKeys, sort_mail
-from fedkernel.peers.key_agreement import OwnEphemeral, OwnIdentity, SharedKeys
+from fedkernel.peers.agreed_keys import OwnEphemeral, OwnIdentity, SharedKeys
 from fedkernel.peers.letters import pack
 from fedkernel.peers.sealing import Header, seal
 

@@ -6,7 +6,7 @@ from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, Gossip
 
 from fedkernel.ground import InputError, OwnFileError
 from fedkernel.peers import KeptKeys, KeyPair, PublishKeys, TakeKeys, forget_keys, sealed_in
-from fedkernel.peers.key_agreement import PublicKeys
+from fedkernel.peers.agreed_keys import PublicKeys
 from fedkernel.peers.letters import letter_from_bytes, pack
 from fedkernel.peers.run_key_file import FOLDER
 from fedkernel.peers.sealing import Published, letter_keys, seal, unseal

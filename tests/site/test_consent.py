@@ -18,7 +18,7 @@ from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.random_features import MOST_FEATURES
 from fedkernel.peers import neighbours
-from fedkernel.peers.key_agreement import SharedKeys
+from fedkernel.peers.agreed_keys import SharedKeys
 from fedkernel.protocol import Receipt, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
 from fedkernel.wire import RunSpec
