@@ -136,9 +136,8 @@ def test_the_page_of_the_architecture_names_the_files_of_six_rooms_and_no_others
 
 def test_no_module_has_the_name_of_something_that_its_room_offers():
     """It would take the name's place once it is imported."""
-    for room in (
-        importlib.import_module(f"fedkernel.{module.name}") for module in pkgutil.iter_modules(fedkernel.__path__)
-    ):
+    for name in (module.name for module in pkgutil.iter_modules(fedkernel.__path__)):
+        room = importlib.import_module(f"fedkernel.{name}")
         if hasattr(room, "__path__") and name != "engines":
             files = {module.name for module in pkgutil.iter_modules(room.__path__)}
             assert not files.intersection(room.__all__), name
