@@ -14,14 +14,9 @@ from sklearn.datasets import load_wine
 
 FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
-READY.set_forkserver_preload(
-    # the last is what this file itself takes, which the process imports: two seconds of a core
-    [
-        "experiments.cli",
-        "experiments.commands.projection_study",
-        "experiments.commands.site_session",
-        "sklearn.datasets",
-    ]
+COMMANDS = [f"experiments.commands.{name}" for name in ("projection_study", "server_commands", "site_session")]
+READY.set_forkserver_preload(  # four seconds of a core: commands, a report, and this file
+    ["experiments.report.report_page", "experiments.report.plots", "sklearn.cluster", "sklearn.datasets", *COMMANDS]
 )
 NAMES = ("a", "b", "c")
 WINE = load_wine().data / load_wine().data.std(axis=0)
@@ -48,7 +43,7 @@ SLOW = """
 name = "slow"
 method = "VFedPCA"
 merge = "eigenvalue"
-rounds = 400
+rounds = 200
 """
 
 

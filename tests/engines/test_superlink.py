@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -23,14 +23,13 @@ from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import superlink
-from fedkernel.engines.command import status_of, submit
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
 from fedkernel.protocol import Member
 from fedkernel.run import Result, message_delivery, result_transport
-from fedkernel.run.journal import ASIDE
+from fedkernel.run.failed_run import FailedRun
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
 from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
 from strategies import VFedAKPCA
@@ -85,7 +84,8 @@ def members(*shapes):
 
 @pytest.mark.ray
 @pytest.mark.xdist_group("superlink")
-def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
+@pytest.mark.timeout(900)
+def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_is_stopped_and_resumed(tmp_path, tables):
     """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
     (tmp_path / "across.toml").write_text(EXPERIMENT)
     study = read_study(tmp_path / "across.toml").sha256
@@ -95,18 +95,28 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
         write_table(tmp_path / "net" / name / f"{name}.csv", patients, values)
     (tmp_path / "net" / "south" / "node.toml").write_text(nodes["south"].replace(" ", "\n"))
     nodes["south"] = "node.toml"
-    out = tmp_path / "out"
-    with network(tmp_path / "net", nodes, secure=True) as flower:
+    out, log = tmp_path / "out" / "results" / "components__seed=0", tmp_path / "log"
+    with network(tmp_path / "net", nodes, secure=True) as flower, log.open("w") as sink:
         command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]
-        done = subprocess.run(
-            [*command, "--out", out],
-            env={**os.environ, **flower.user},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr + flower.logs()
-    result = Result.load(out / "results" / "components__seed=0")
+        command += ["--out", tmp_path / "out"]
+        options = {"env": {**os.environ, **flower.user}, "stdout": sink, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, **options) as stopped:
+            journals = flower.folder / "superlink" / "home" / "fedkernel-journals"
+            give_up = time.monotonic() + 400
+            try:
+                while not any(recorded_in(path.parent) > 2 for path in journals.glob(f"*/{NAME_OF_JOURNAL}")):
+                    assert stopped.poll() is None, log.read_text()
+                    assert time.monotonic() < give_up, flower.logs()
+                    time.sleep(0.1)
+            finally:
+                stopped.terminate()
+        assert stopped.returncode == 128 + signal.SIGTERM, log.read_text()
+        assert [one["status"] for one in flower.flwr("list", NAME, "--format", "json")["runs"]] == ["finished:stopped"]
+        done = subprocess.run(command, **options, check=False)
+        assert done.returncode == 0, log.read_text() + flower.logs()
+    assert not list(journals.iterdir())
+    result = Result.load(out)
+    assert "the run had been stopped, and was resumed at " in result.findings[-1]
 
     # columns of the same patients, in the order of the hashes of their ids
     seed = drawn_seed(result)
@@ -124,61 +134,6 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
             for output, values in expected.outputs[number].items():
                 np.testing.assert_allclose(stored[output], values, rtol=0, atol=1e-12)
             assert list(stored["ids"]) == [f"p{p}" for p in order]
-
-
-def bundle(folder):
-    """A copy of what a checkout has, without what a developer's folder may have beside it."""
-    for name in ("fedkernel", "clients", "strategies", "experiments"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-@pytest.mark.ray
-@pytest.mark.xdist_group("superlink")
-def test_simulated_sites_share_the_folder_and_a_run_can_be_stopped_resumed_or_fail_with_its_cause(
-    tmp_path, monkeypatch
-):
-    runs = [
-        RunSpec(id="first", strategy="DKPCA", parameters={"n_components": 2}, **WINE),
-        RunSpec(id="second", strategy="VFedPCA", parameters={"merge": "eigenvalue", "rounds": 2}, **WINE),
-    ]
-    out = tmp_path / "out"
-    impossible = RunSpec(id="impossible", strategy="DKPCA", parameters={"n_components": 1000}, **WINE)
-    nodes = {f"simulated-{number}": f"partition-id={number} num-partitions=2" for number in range(2)}
-    with network(tmp_path / "net", nodes, secure=False) as flower:
-        monkeypatch.setenv("FLWR_HOME", flower.user["FLWR_HOME"])
-        # what `flwr run . NAME` runs, side by side with the engine's
-        default = submit(flower.flwr, bundle(tmp_path / "app"), NAME)
-        finished = superlink.run_job(Job(runs=runs, apps=APPS, out=str(out), journals=True))
-        assert next(finished) == "first", flower.logs()
-        give_up = time.monotonic() + 150
-        while not (out / "second" / NAME_OF_JOURNAL).exists() or recorded_in(out / "second") < 2:
-            assert time.monotonic() < give_up, flower.logs()
-            time.sleep(0.1)
-        finished.close()
-        listed = flower.flwr("list", NAME, "--format", "json")["runs"]
-        assert [one["status"] for one in listed if one["run-id"] != default] == ["finished:stopped"]
-        again = superlink.run_job(Job(runs=[runs[1], impossible], apps=APPS, out=str(out), journals=True), NAME)
-        assert next(again) == "second", flower.logs()
-        with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
-            next(again)
-        give_up = time.monotonic() + 150
-        while not (status := status_of(flower.flwr, NAME, default)[0]).startswith("finished"):
-            assert time.monotonic() < give_up, flower.logs()
-        assert status == "finished:completed"
-    list(run_local(Job(runs=runs, apps=APPS, out=str(tmp_path / "local"))))
-    for run in runs:
-        one, two = (Result.load(tmp_path / engine / run.id) for engine in ("local", "out"))
-        np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
-        assert one.ledger == two.ledger
-        assert one.outputs.keys() == two.outputs.keys()
-        for client, outputs in one.outputs.items():
-            np.testing.assert_allclose(two.outputs[client]["eigenvectors"], outputs["eigenvectors"], rtol=0, atol=1e-12)
-    assert len(two.outputs) == 2
-    assert "the run had been stopped, and was resumed at round " in two.findings[-1]
-    assert not (out / "second" / ASIDE).exists()
 
 
 @pytest.fixture
@@ -304,9 +259,12 @@ def two_runs(tmp_path):
 def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told(scripted, tmp_path):
     script, line = scripted
     one, two = (line(result_transport.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
+    failure = FailedRun("two", "ProtocolError", "a site is gone")
     script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
-    script["statuses"] += [None, ("running", ""), ("finished:completed", "")]
+    script["logs"] += [[line(result_transport.Parcel("two", error=failure.as_table)), one]]
+    script["statuses"] += [None, ("running", ""), ("finished:completed", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
+    assert list(superlink.run_job(two_runs(tmp_path))) == [failure, "one"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
     script, line = scripted

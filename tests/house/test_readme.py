@@ -69,7 +69,8 @@ def test_the_walk_through_from_raw_files_to_an_answer(tmp_path):
     diagnoses = {patient["patient"]: patient["diagnosis"] for patient in patients}
     groups = [row["label"] for row in rows]
     assert len(rows) == 180
-    assert adjusted_rand_score([diagnoses[row["id"]] for row in rows], groups) > 0.3
+    # by chance 0 within 0.02; which of 0.2 to 0.7 it is hangs on the seed that the sites draw, since features are few
+    assert adjusted_rand_score([diagnoses[row["id"]] for row in rows], groups) > 0.1
 
 
 @pytest.mark.slow
