@@ -46,7 +46,7 @@ KNOWN = 8
 FLAT = 1e-6
 """gamma of a kernel that is so wide that cos and sin of its frequencies times a row are small angles."""
 
-REPLAYS = 300
+REPLAYS = 40
 
 
 def draw_all(target: Target) -> float:
@@ -285,7 +285,7 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
 
 
 def replays(target: Target) -> float:
-    """Send 300 more requests, each with other parameters: the share that is not answered."""
+    """Send more requests, each with other parameters: the share that is not answered."""
     rng = np.random.default_rng(0)
     answered = 0
     for _ in range(REPLAYS):
