@@ -1,19 +1,20 @@
 """Output folder of an experiment: created, recognised, emptied, and never another experiment's."""
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Experiment
+from experiments.config import Experiment, Shards
 from experiments.results import Failure, Run, read_failures, read_runs
 from experiments.running.planning import due, meanings
-from fedkernel.ground import InputError, and_more, check_folder, write_whole
+from fedkernel.ground import InputError, and_more, check_folder, some, write_whole
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
 
-OURS = ("config.json", "config.toml", "data.json", RUNS, FAILURES, "results", "plots", "report.html")
+OURS = ("config.json", "config.toml", "data.json", "files.json", RUNS, FAILURES, "results", "plots", "report.html")
 """Names of an experiment's files in its output folder."""
 
 
@@ -21,7 +22,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     """Create or recognise the output folder, and return the finished runs in it.
 
     Another configuration is accepted if it keeps all finished runs unchanged, such as one with more seeds, methods or
-    settings, or with another report.
+    settings, or with another report. Raises InputError if a client's file has changed since a finished run read it.
     """
     recorded, config = out / "config.json", _as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
@@ -42,11 +43,35 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         # they show the former configuration, and are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
             path.unlink(missing_ok=True)
+    runs, hashes = read_runs(out / RUNS), _file_hashes(experiment)
+    _check_files(out / "files.json", hashes, runs)
     check_folder(out / "results")
     write_whole(recorded, lambda file: file.write(config.encode()))
     write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
+    if hashes:
+        write_whole(out / "files.json", lambda file: file.write(json.dumps([*hashes.values()]).encode()))
     (out / "results" / "error.json").unlink(missing_ok=True)
-    return read_runs(out / RUNS)
+    return runs
+
+
+def _file_hashes(experiment: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of each client's file by its path; empty if the data are no files of clients."""
+    hashes = {}
+    for path in experiment.data.shards if isinstance(experiment.data, Shards) else ():
+        with Path(path).open("rb") as file:
+            hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
+
+
+def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[Run]) -> None:
+    """Raise InputError if the files are not those that the finished runs read."""
+    if not finished or not recorded.exists() or (before := json.loads(recorded.read_text())) == [*hashes.values()]:
+        return
+    changed = [path for path, now in hashes.items() if now not in before] or ["the files' number or order"]
+    raise InputError(
+        f"{some(changed)}: changed since runs in {recorded.parent} finished; choose another folder (--out), or "
+        "--restart to throw them away"
+    )
 
 
 def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:

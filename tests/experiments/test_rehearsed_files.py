@@ -79,6 +79,9 @@ def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_t
         np.testing.assert_array_equal(result.outputs[client]["labels"], expected.outputs[client]["labels"])
         np.testing.assert_array_equal(result.outputs[client]["ids"], [f"{place:05}" for place in part])
     assert row.metrics["nmi"] == normalized_mutual_info_score(CANCER.target[known], labels[known]) > 0.5
+    frames[0].iloc[1:].to_csv(sites / "a.csv", index=False)
+    with refusing(f"{sites / 'a.csv'}: changed since runs in {tmp_path / 'out'} finished; choose another folder"):
+        run_experiment(study, tmp_path / "out")
     assert [raw.names for raw in raw_tables(study.data, "horizontal")] == [tuple(CANCER.feature_names)] * 3
 
 

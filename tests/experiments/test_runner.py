@@ -161,7 +161,7 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
 
 def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole):
     folder, rows = whole
-    assert {path.name for path in folder.iterdir()} == {*OURS} - {FAILURES}
+    assert {path.name for path in folder.iterdir()} == {*OURS} - {FAILURES, "files.json"}
     assert len(list((folder / "plots").glob("*.png"))) >= 3
     assert (folder / "config.toml").read_text(encoding="utf-8") == TINY
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["partition"]["clients"] == M
