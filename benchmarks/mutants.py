@@ -75,7 +75,7 @@ class Tests:
             score[file] += bool(module.search(text)) + sum(user in text for user in users) / (1 + len(users))
             score[file] += 0.3 * (module.pattern[2:-2].rpartition(".")[0] in text)
             stem, folder = Path(mutant.file).stem, Path(mutant.file).parent.name
-            score[file] += 1.0 * (f"_{stem[:5]}" in file) + 0.3 * (f"_{folder}" in file)
+            score[file] += 1.0 * (f"_{stem[:5]}" in file) + 0.3 * (f"/{folder}/" in file)
         return sorted(score, key=lambda file: (-score[file], file))
 
 
