@@ -19,7 +19,7 @@ import numpy as np
 
 from fedkernel import RBF
 from fedkernel.ground import row_blocks
-from fedkernel.numerics import RandomFeatures, allot, assign, coreset, fk_gamma, k_means, moments
+from fedkernel.numerics import RandomFeatures, allot_samples, assign, coreset, fk_gamma, k_means, moments
 from strategies import FKKMeans
 
 K, D, T, CLIENTS, CORESET = 10, 50, 20, 5, 1000
@@ -84,7 +84,7 @@ def plain(shards: list[np.ndarray], keep: bool = False) -> np.ndarray:
             H[-1][rows] = np.hstack([A, columns[client][rows]]) @ M
     rng = np.random.default_rng(0)
     centers = [k_means(part, K, rng) for part in H]
-    counts = allot(np.array([assign(part, C)[1].sum() for part, C in zip(H, centers, strict=True)]), CORESET)
+    counts = allot_samples(np.array([assign(part, C)[1].sum() for part, C in zip(H, centers, strict=True)]), CORESET)
     sampled = [coreset(part, C, int(c), rng) for part, C, c in zip(H, centers, counts, strict=True)]
     common = k_means(
         np.vstack([one.points for one in sampled]),

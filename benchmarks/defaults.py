@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedkernel.data import DataSpec, load
-from fedkernel.models import training_of
+from fedkernel.models import training_coordinates
 from fedkernel.numerics import assign
 from strategies import (
     ADMMKPCA,
@@ -111,7 +111,7 @@ def outcome(strategy: Any, shards: list[np.ndarray], figure: str) -> Outcome:
     whole = sum(shard.size for shard in shards)
     if figure == "objective":
         labels = np.concatenate([result.outputs[site]["labels"] for site in range(len(shards))])
-        X, expected = np.vstack(shards), assign(training_of(reference), reference.centers_)[0]
+        X, expected = np.vstack(shards), assign(training_coordinates(reference), reference.centers_)[0]
         kernel = strategy.as_run(result).settled_on(shards)
         K = getattr(kernel, "components", kernel).kernel.settled(X.shape[1]).gram(X)
         error = objective(K, labels) / objective(K, expected) - 1

@@ -20,7 +20,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from fedkernel.ground import write_whole
+from fedkernel.ground import write_atomic
 from fedkernel.ground.parallel import usable_cores
 
 HERE = Path(__file__).parent
@@ -130,7 +130,7 @@ def main() -> None:
     now = datetime.now(UTC).date().isoformat()
     described = f"{here['cores']} cores, {', '.join(here['blas'])}; {now}, commit {commit()}."
     text = "\n".join([TITLE.format(machine=described), *(known[part.name] for part in PARTS if part.name in known)])
-    write_whole(PAGE, lambda file: file.write(text.encode()))
+    write_atomic(PAGE, lambda file: file.write(text.encode()))
     entry: dict[str, Any] = {"date": now, "commit": commit(), "machine": here, "quick": arguments.quick}
     entry["tables"] = {name: table.splitlines() for name, table in tables.items()}
     HISTORY.parent.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.engines.grpc.coordinator import LOOPBACK
 from fedkernel.peers import KeyPair
-from fedkernel.peers.run_key_file import FOLDER
+from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result
 from fedkernel.site import OUTBOX
 from fedkernel.strategy import KernelStrategy
@@ -132,7 +132,7 @@ def check(folder: Path, method: str) -> None:
             for array, expected in whole.outputs[client].items():
                 if outputs[array].tobytes() != expected.tobytes():
                     raise SystemExit(f"{method}: {array} of site {name} has other bits")
-        if list((folder / f"kept-{name}" / FOLDER).glob("*")):
+        if list((folder / f"kept-{name}" / KEY_FOLDER).glob("*")):
             raise SystemExit(f"{method}: keys of site {name} are left")
 
 

@@ -18,23 +18,23 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from fedkernel.ground import FloatArray, ProtocolError, TellableError, frozen, noise_on
+from fedkernel.ground import FloatArray, ProtocolError, ShareableError, noise_on, read_only
 from fedkernel.models import center_blocks
 from fedkernel.numerics import (
     AnyKernel,
     Kernel,
     Linear,
     SubspaceEmbedding,
+    is_bounded,
     leading_eigenpairs,
     mean_value,
     normalised_gram,
     orthonormal_basis,
-    saturates,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import (
-    BESIDE,
-    ENTRY,
+    MAX_ENTRY,
+    MAX_ENTRY_RATIO,
     ROUNDING,
     Receipt,
     Reply,
@@ -89,8 +89,8 @@ class Estimate(Letter):
     Reveals the coefficients of the sender's direction, a combination of rows that the receiver knows.
     """
 
-    alpha: Annotated[FloatArray, Shape("n_m"), Within(-ENTRY, ENTRY)]
-    multiplier: Annotated[FloatArray | None, Shape("n_m"), Within(-ENTRY, ENTRY)] = None
+    alpha: Annotated[FloatArray, Shape("n_m"), Within(-MAX_ENTRY, MAX_ENTRY)]
+    multiplier: Annotated[FloatArray | None, Shape("n_m"), Within(-MAX_ENTRY, MAX_ENTRY)] = None
 
 
 class Projection(Letter):
@@ -417,9 +417,9 @@ class ADMMKPCAClient(PeerClient):
         for peer in self.mail.neighbours:
             self._check_rows(peer, tables[peer], largest, kernel)
         K = normalised_gram(kernel, cell.pooled(tables))
-        kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if saturates(ask.kernel) else None
+        kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if is_bounded(ask.kernel) else None
         K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
-        KernelBlocks(frozen(K)).save(self.memory)
+        KernelBlocks(read_only(K)).save(self.memory)
         n = len(self.X)
         Components(np.empty((n, 0)), np.empty((n, 0))).save(self.memory)
         if ask.record:
@@ -446,7 +446,7 @@ class ADMMKPCAClient(PeerClient):
         self._add_component()
         components = Components.load(self.memory)
         replace(components, directions=np.column_stack([components.directions, own])).save(self.memory)
-        KernelBlocks(frozen(KernelBlocks.load(self.memory).K - np.outer(p, p))).save(self.memory)
+        KernelBlocks(read_only(KernelBlocks.load(self.memory).K - np.outer(p, p))).save(self.memory)
         return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
     def compare_starts(self, ask: CompareStarts) -> Likeness:
@@ -486,7 +486,7 @@ class ADMMKPCAClient(PeerClient):
         Z = np.column_stack([projections[member] for member in cell.parts])
         values, V, rho = spectrum.values, spectrum.vectors, ask.rho(cell.members, self.client)
         if (least := 2 * float(values[0])) >= rho.sum():
-            raise TellableError(
+            raise ShareableError(
                 f"rho = {ask.rho_self:g} and {ask.rho_peers:g} add up to {rho.sum():g} over the {len(rho)} nodes that "
                 f"client {self.client} talks to, itself included, but must exceed {least:g} there"
             )
@@ -539,7 +539,7 @@ class ADMMKPCAClient(PeerClient):
     def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
         """Raise ProtocolError if a neighbour's rows make rounding destroy the node's own, or cannot be normalised."""
         if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
-            more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
+            more = f"it has an entry more than {MAX_ENTRY_RATIO:g} times as large as all of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
         if not (kernel.diag(rows) > 0).all():
             raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
@@ -551,7 +551,9 @@ class ADMMKPCAClient(PeerClient):
         K = KernelBlocks.load(self.memory).K[own, own]
         pairs = leading_eigenpairs((K + K.T) / 2, len(K))
         if pairs.values[0] <= NOTHING * largest:
-            raise TellableError(f"the rows of client {self.client} have no component left: they differ in too few ways")
+            raise ShareableError(
+                f"the rows of client {self.client} have no component left: they differ in too few ways"
+            )
         above = pairs.values > CUT * pairs.values[0]
         spectrum = Spectrum(pairs.values[above], pairs.vectors[:, above]).save(self.memory)
         a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])

@@ -23,7 +23,7 @@ from fedkernel.ground import (
     Precision,
     ProtocolError,
     Rows,
-    TellableError,
+    ShareableError,
     all_finite,
     row_blocks,
     stack_rows,
@@ -421,7 +421,7 @@ class DisKPCAClient(KernelClient):
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
         """Draw rows without replacement."""
         if ask.samples > len(self.X):
-            raise TellableError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
+            raise ShareableError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
         if ask.samples == len(self.X):
             return self._show(np.arange(len(self.X)))
         return self._show(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
@@ -552,7 +552,9 @@ class DisKPCAClient(KernelClient):
             for rows, block in self._blocks(precision):
                 whole[rows] = coordinates(block)
         if not all_finite(whole):
-            raise TellableError(f"the coefficients give coordinates that {precision} cannot hold; allowed: finite ones")
+            raise ShareableError(
+                f"the coefficients give coordinates that {precision} cannot hold; allowed: finite ones"
+            )
         return whole
 
 

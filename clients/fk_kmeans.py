@@ -24,8 +24,17 @@ from clients.kmeans_base import (
     SampleCoreset,
     SolveLocally,
 )
-from fedkernel.ground import BLOCK_ROWS, AnyArray, FloatArray, Precision, ProtocolError, frozen, in_order, row_blocks
-from fedkernel.models import advance, combine_draws
+from fedkernel.ground import (
+    BLOCK_ROWS,
+    AnyArray,
+    FloatArray,
+    Precision,
+    ProtocolError,
+    map_in_order,
+    read_only,
+    row_blocks,
+)
+from fedkernel.models import combine_draws, multiply_step
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
 from fedkernel.protocol import (
     ROUNDING,
@@ -63,11 +72,11 @@ class OfFeatures(Request[ReplyT], Generic[ReplyT]):
     t: Count
     precision: Precision = "float64"
 
-    def takes(self, rows: int, columns: int) -> int:
+    def memory_floats(self, rows: int, columns: int) -> int:
         """Count the frequencies, a block of rows' features, and all of them if they are kept."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
         entries = self.features.n_features * (min(rows, BLOCK_ROWS) + lasting_rows)
-        return self.features.takes(columns) + entries * np.dtype(self.precision).itemsize // 8
+        return self.features.memory_floats(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
         """Return whether the features of so many rows are few enough to be kept until they are needed again."""
@@ -87,10 +96,10 @@ class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
 
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
-    def takes(self, rows: int, columns: int) -> int:
+    def memory_floats(self, rows: int, columns: int) -> int:
         """Count also converted rows."""
         entries = rows * columns if self.rows_are_converted(rows, columns) else 0
-        return super().takes(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
+        return super().memory_floats(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def rows_are_converted(self, rows: int, columns: int) -> bool:
         """Return whether rows are few enough to be kept in float32 too; else a block is converted each time."""
@@ -113,9 +122,9 @@ class MultiplyColumns(Iteration[PackedGram]):
 
     columns: Count
 
-    def takes(self, rows: int, columns: int) -> int:
+    def memory_floats(self, rows: int, columns: int) -> int:
         """Count also the products of the features."""
-        return super().takes(rows, columns) + self.features.n_features**2
+        return super().memory_floats(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
         """Check also the size of the triangle."""
@@ -245,7 +254,7 @@ class Columns(State):
 class DrawnFeatures(State):
     """Random features A_t[m], (n_m, D), if few enough to be kept, and their key."""
 
-    passing: ClassVar = True
+    is_cache: ClassVar = True
     A: FloatArray
     draw: AnyArray
 
@@ -326,7 +335,7 @@ class FKKMeansClient(KMeansClient):
         A = np.empty((len(self.X), ask.features.n_features), ask.precision)
         for rows in row_blocks(len(self.X)):
             A[rows] = features(self.X[rows])
-        DrawnFeatures(frozen(A), np.array(ask.draw_of(ask.t))).save(self.memory)
+        DrawnFeatures(read_only(A), np.array(ask.draw_of(ask.t))).save(self.memory)
         return A.__getitem__
 
     def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
@@ -336,7 +345,7 @@ class FKKMeansClient(KMeansClient):
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
         """Move on to iteration t, if the request has a map, and compute the products of its columns."""
         if ask.map is not None:
-            Columns(frozen(self._advanced(ask, ask.map))).save(self.memory)
+            Columns(read_only(self._advanced(ask, ask.map))).save(self.memory)
         elif ask.t == 1:
             Columns(np.empty((len(self.X), 0))).save(self.memory)
         B, X = Columns.load(self.memory).B, self._rows(ask)
@@ -359,10 +368,10 @@ class FKKMeansClient(KMeansClient):
             return part
 
         # One thread if the products take more than the rows
-        for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
+        for part in map_in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
             G += part
         if A is not None:
-            DrawnFeatures(frozen(A), np.array(ask.draw_of(ask.t))).save(self.memory)
+            DrawnFeatures(read_only(A), np.array(ask.draw_of(ask.t))).save(self.memory)
         return G
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
@@ -374,8 +383,8 @@ class FKKMeansClient(KMeansClient):
         drawn = self._drawn(ask, ask.t - 1)
         DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:
-            return advance(drawn.A, B, lambda A: A, M)
-        return advance(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
+            return multiply_step(drawn.A, B, lambda A: A, M)
+        return multiply_step(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
 
     def _rows(self, ask: Iteration[ReplyT]) -> Any:
         """Return the rows (n_m, d) that features are computed of, in float32 if converted once."""

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.ground import FloatArray, ProtocolError, TellableError
+from fedkernel.ground import FloatArray, ProtocolError, ShareableError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means
 from fedkernel.protocol import (
-    COORDINATE,
+    MAX_COORDINATE,
     Answers,
     Count,
     KernelClient,
@@ -57,7 +57,7 @@ class LocalCoreset(Reply):
     attributes, as with random features that nothing has reduced.
     """
 
-    points: Annotated[FloatArray, Shape("c_m", "s"), Within(-COORDINATE, COORDINATE)]
+    points: Annotated[FloatArray, Shape("c_m", "s"), Within(-MAX_COORDINATE, MAX_COORDINATE)]
     weights: Annotated[FloatArray, Shape("c_m"), Within()]
 
 
@@ -296,7 +296,7 @@ class KMeansClient(KernelClient):
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
         if self.new is None:
-            raise TellableError(f"client {self.client} has no new rows to label")
+            raise ShareableError(f"client {self.client} has no new rows to label")
         H = combine_draws(self.new, ask.features, ask.coefficients)
         self.outputs["new_labels"] = assign(H, ask.centers)[0]
         self.outputs["new_embedding"] = H

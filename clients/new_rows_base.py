@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar
 
-from fedkernel.ground import FloatArray, ProtocolError, TellableError
+from fedkernel.ground import FloatArray, ProtocolError, ShareableError
 from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
 
 
@@ -28,5 +28,5 @@ class NewRowsClient(KernelClient):
 
     def _new_rows(self) -> FloatArray:
         if self.new is None:
-            raise TellableError(f"client {self.client} has no new rows to project")
+            raise ShareableError(f"client {self.client} has no new rows to project")
         return self.new

@@ -13,7 +13,7 @@ from scipy.linalg import pinvh
 
 from clients.eigenvector_merging import ROUNDING
 from clients.new_rows_base import NewRowsClient, TakeCoordinates
-from fedkernel.ground import FloatArray, check_at_most, frozen
+from fedkernel.ground import FloatArray, check_at_most, read_only
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -21,12 +21,12 @@ from fedkernel.numerics import (
     center_gram,
     center_rows,
     frobenius_norm,
+    is_bounded,
     low_rank,
+    low_rank_pays,
     mean_value,
     orthonormal_basis,
     power_iteration,
-    saturates,
-    shortens,
     squared_norms,
     symmetric_product,
     tall_product,
@@ -376,12 +376,12 @@ class VFedPCAClient(NewRowsClient):
                 column_means, _ = center_gram(K)
                 if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
                     K[:] = 0.0  # only rounding, which must not count in the merge
-            KernelMatrix(frozen(K), column_means).save(self.memory)
+            KernelMatrix(read_only(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
 
     def _kernel_mean(self, ask: LocalTable[ReplyT]) -> float | None:
         """Return the mean of the kernel's values between different rows before centring; None if any width fits."""
-        if ask.kernel is None or not saturates(ask.kernel):
+        if ask.kernel is None or not is_bounded(ask.kernel):
             return None
         n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
         total = n * matrix.column_means.sum() if matrix.column_means is not None else matrix.K.sum()
@@ -407,7 +407,7 @@ class VFedPCAClient(NewRowsClient):
             return UpdatedMatrix.load(self.memory).matrix()
         if (
             ask.kernel is None
-            and shortens(self.X.shape, ask.n_components, ask.iterations)
+            and low_rank_pays(self.X.shape, ask.n_components, ask.iterations)
             and not self._is_nothing(ask)
         ):
             product, transposed = partial(self._product, ask), partial(self._transposed_product, ask)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import InputError, Rows, address, find, names, own_names
-from fedkernel.models import KernelKMeans, Model, compare_classes, over_clients, training_of
+from fedkernel.ground import InputError, Rows, load_class, own_short_names, resolve_address, short_names
+from fedkernel.models import KernelKMeans, Model, compare_classes, mean_over_clients, training_coordinates
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
 from fedkernel.run import Result
@@ -39,7 +39,7 @@ def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
 @cache
 def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
     """Return strategies by the name of their central counterpart; imports every strategy of fedkernel."""
-    strategies = [find(pair, KernelStrategy, "pairs", "method") for pair in own_names("pairs")]
+    strategies = [load_class(pair, KernelStrategy, "pairs", "method") for pair in own_short_names("pairs")]
     return {name: strategy for strategy in strategies for name in vars(strategy).get("counterparts", ())}
 
 
@@ -64,17 +64,17 @@ def check_baseline(method: str, what: str = "method") -> None:
     if method in (ours := baselines()):
         return
     name = method.partition(" ")[2]
-    if name in methods() or not (":" in name or name in names("pairs")):
+    if name in methods() or not (":" in name or name in short_names("pairs")):
         allowed = ", ".join([*ours, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
         raise InputError(f"{what} = {method!r}, but must be one of {allowed}")
-    address(name, "pairs", what)
+    resolve_address(name, "pairs", what)
 
 
 def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
     """Return the strategy behind a baseline; InputError also if the strategy has no baseline of this kind."""
     check_baseline(method, what)
     place, _, name = method.partition(" ")
-    strategy = methods().get(name) or find(name, KernelStrategy, "pairs", what)
+    strategy = methods().get(name) or load_class(name, KernelStrategy, "pairs", what)
     if place not in (offered := _offered(strategy)):
         allowed = " or ".join(offered) or "nothing, since it has no `central`"
         raise InputError(f"{what} = {method!r}, but of {strategy.__name__} there is {allowed}")
@@ -176,9 +176,9 @@ def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
     """Return the mean agreement between clusters and the classes of each model's training rows."""
     if classes is None or not isinstance(models[0], KernelKMeans):
         return {}
-    labels = [assign(training_of(model), model.centers_)[0] for model in models]
+    labels = [assign(training_coordinates(model), model.centers_)[0] for model in models]
     agreement = [compare_classes(mine, own) for mine, own in zip(labels, classes, strict=True)]
-    return over_clients([own for own in agreement if own] or [{}])  # a client may have no labelled row
+    return mean_over_clients([own for own in agreement if own] or [{}])  # a client may have no labelled row
 
 
 def cohort(shards: Sequence[Rows]) -> list[Member]:

@@ -30,10 +30,22 @@ import numpy.typing as npt
 
 from fedkernel.ground import FloatArray, InputError, ProtocolError, all_finite
 from fedkernel.kernel_width import WidthClient
-from fedkernel.models import BESIDE
+from fedkernel.models import RESULT_FIELDS
 from fedkernel.numerics import orthonormal_basis, sin_theta_error
 from fedkernel.peers import Letter, Mailbox
-from fedkernel.protocol import KernelClient, Member, Message, Place, Plan, Reply, Request, Step, advance, decode, encode
+from fedkernel.protocol import (
+    KernelClient,
+    Member,
+    Message,
+    Plan,
+    PlanPosition,
+    Reply,
+    Request,
+    Step,
+    advance,
+    decode,
+    encode,
+)
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy, Tags, check_tables, simulated_sites
 from fedkernel.wire import shares_rows
@@ -76,7 +88,7 @@ class Recording:
     def outside(self, plan: Plan) -> str:
         """Return a sentence on the first request that a plan does not contain; empty: none."""
         for client, exchanges in self.exchanges.items():
-            place = Place()
+            place = PlanPosition()
             for request in (exchange.request for exchange in exchanges):
                 fields = request.model_dump(mode="json", exclude=set(request.shapes()))
                 shapes = {name: array.shape for name, array in request.arrays().items()}
@@ -486,7 +498,9 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
         loaded = Result.load(folder)
     same = type(loaded.model) is type(result.model) and _bits(_arrays(loaded.model)) == _bits(_arrays(result.model))
     same = same and repr(loaded.model) == repr(result.model)
-    same = same and all(getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in BESIDE)
+    same = same and all(
+        getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in RESULT_FIELDS
+    )
     pair.require(same, check, "the model that was loaded is not the one that was saved")
     same_account = loaded.ledger == result.ledger and loaded.history == result.history
     pair.require(same_account, check, "the account that was loaded is not the one that was saved")

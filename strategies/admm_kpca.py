@@ -40,8 +40,8 @@ from clients.admm_kpca import (
 )
 from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
 from fedkernel.models import PeerComponents
-from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
-from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
+from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, is_bounded
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement_forecast, keys_plan, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
 from fedkernel.strategy import Tags
 from strategies.admm_kpca_base import JudgesNodes, agreed_signs
@@ -198,9 +198,9 @@ class ADMMKPCA(JudgesNodes):
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
-        up += M if saturates(self.kernel) else 0
+        up += M if is_bounded(self.kernel) else 0
         rounds = (more + 1) * (3 + 2 * T) + 1
-        return key_agreement(peers) + Forecast(rounds, up, down, memory, "at most")
+        return key_agreement_forecast(peers) + Forecast(rounds, up, down, memory, "at most")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the keys, the rows or features, and for each component a start, its signs and the iterations."""

@@ -95,9 +95,9 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         pooled = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
         similarities = {
             "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
-            "similarity_alone": [truth.found_by(X) for X in tables],
-            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, pooled, strict=True)],
-            "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
+            "similarity_alone": [truth.local_similarity(X) for X in tables],
+            "similarity_pooled": [truth.local_similarity(X, others) for X, others in zip(tables, pooled, strict=True)],
+            "similarity_ceiling": [truth.largest_similarity(X, CUT) for X in tables],
         }
         return {name: float(np.mean(values)) for name, values in similarities.items()}
 
@@ -116,5 +116,5 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         if len(steps) < len(tables):
             return {}
         truth = Directions(np.vstack(tables), reference)
-        courses = [truth.course(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
+        courses = [truth.iteration_cosines(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
         return {"similarity": np.mean(courses, axis=0).tolist()}

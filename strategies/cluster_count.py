@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from fedkernel.ground import FloatArray
-from fedkernel.models import RESTARTS, Choice, Embedding, KernelKMeans, training_of
-from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
+from fedkernel.models import RESTARTS, Choice, Embedding, KernelKMeans, training_coordinates
+from fedkernel.numerics import Silhouette, WeightedPoints, k_means, score
 
 AUTO_CLUSTERS = 10
 """Default upper limit of a chosen number of clusters."""
@@ -43,7 +43,7 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
-        scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
+        score(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
     silhouettes = {
@@ -70,7 +70,7 @@ def settled_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> 
     """Return a central model with the best number of clusters of its training rows, if it is to be chosen."""
     if n_clusters != "auto":
         return model
-    rows = training_of(model)
+    rows = training_coordinates(model)
     everyone = WeightedPoints(rows, np.ones(len(rows)))
     division = best_division(everyone, len(model.centers_), lambda: np.random.default_rng(0))
     return dataclasses.replace(model, centers_=division.centers, choice_=division.choice)

@@ -44,7 +44,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     figures["site_nmi"] = site_agreement(sizes) if np.count_nonzero(sizes.sum(axis=0)) > 1 else None
     figures["smallest_cluster"] = float(sizes.sum(axis=0).min())
     details = {
-        f"cluster {cluster} at {member.called}": size
+        f"cluster {cluster} at {member.label}": size
         for member, own in zip(run.members, sizes, strict=True)
         for cluster, size in enumerate(own.tolist())
     }
@@ -71,7 +71,7 @@ def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
         own = rows[site] / rows.sum()
         if sizes[:, cluster].sum() >= ENOUGH and share[site] >= max(AT_ONE_SITE, BEYOND * own):
             warnings.append(
-                f"{share[site]:.0%} of cluster {cluster} is at {members[site].called}, which has {own:.0%} of all rows"
+                f"{share[site]:.0%} of cluster {cluster} is at {members[site].label}, which has {own:.0%} of all rows"
                 ": clusters coincide with sites (a column in another unit, another way to measure?)"
             )
     if (agreement := site_agreement(sizes)) >= LIKE_SITES:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from fedkernel.ground import FloatArray, InputError, check_at_most
 from fedkernel.models import Choice, KernelPCA, LandmarkPCA
-from fedkernel.numerics import above_rounding, falls
+from fedkernel.numerics import above_rounding, value_ratios
 
 AUTO_COMPONENTS = 10
 """Default upper limit of a chosen number of components."""
@@ -67,7 +67,7 @@ class ChoosesComponents:
 def chosen(
     model: Components, most: int, rows: int, centred: FloatArray | None = None, omitted: float = 0.0
 ) -> Components:
-    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.falls`).
+    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.value_ratios`).
 
     A spectrum that is not centred falls the most after the direction of the mean, which says nothing of the rows'
     differences: the gap is that of the centred one. The model has one component more than are before that gap if the
@@ -79,7 +79,7 @@ def chosen(
     left out, eigenvalues may be larger.
     """
     values = model.eigenvalues_ if centred is None else centred
-    ratios = falls(values, most, rows, omitted)
+    ratios = value_ratios(values, most, rows, omitted)
     n = D = 1 + int(np.argmax(ratios))
     after, mean = "that one", ""
     if centred is not None:

@@ -19,7 +19,7 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     unpack_symmetric,
 )
-from fedkernel.protocol import AtMost, Protocol, Run, Step, ask, distributed, once, repeated, to_all, to_sum
+from fedkernel.protocol import AtMost, Protocol, Run, Step, ask, distributed_lanczos, once, repeated, to_all, to_sum
 
 Solver = Literal["gram", "lanczos"]
 
@@ -96,7 +96,7 @@ def by_lanczos(run: Run, step: IterationStep) -> Protocol[Eigenpairs]:
         total = yield from to_sum(ask, **step.figures, lanczos_step=number)
         return (step.weights * total.product)[:, None]
 
-    return (yield from distributed(_search(run, len(step.weights), step), multiply))
+    return (yield from distributed_lanczos(_search(run, len(step.weights), step), multiply))
 
 
 def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
@@ -121,7 +121,7 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
         AAc = np.concatenate([reply.values for reply in combined])[:, None]
         return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))
 
-    pairs = yield from distributed(_search(run, len(B), step), multiply)
+    pairs = yield from distributed_lanczos(_search(run, len(B), step), multiply)
     S = np.hstack(basis).T @ pairs.vectors
     WTu = step.weights[:, None] * np.vstack([np.array(sums).T @ S, B.T @ pairs.vectors])
     return pairs, WTu / np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))

@@ -9,9 +9,9 @@ import numpy as np
 
 from clients.fk_kmeans import KEPT
 from fedkernel.ground import BLOCK_ROWS, FloatArray, Precision
-from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
+from fedkernel.models import FeatureChain, KernelKMeans, finds_structure, recover_error, training_coordinates
 from fedkernel.numerics import mean_error
-from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, most_numbers
+from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, allowed_numbers
 from fedkernel.run import Result
 from strategies.kmeans_base import CORESET, SHARE, KMeansStrategy
 
@@ -25,7 +25,7 @@ FEW = 4
 def few_features(drawn: int, members: Sequence[Member]) -> str:
     """Return the finding of a run with few random features in all."""
     smallest = min(members, key=lambda member: member.entries)
-    why = f"since {smallest.called} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
+    why = f"since {smallest.label} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
     return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
 
 
@@ -94,7 +94,7 @@ class SizedFeatures(KMeansStrategy):
         beside = s + k + 5 + k * k + 1 + k * (s + 1)
         members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
-            most = most_numbers(member.entries) - (member.left or columns + 2) - beside
+            most = allowed_numbers(member.entries) - (member.left or columns + 2) - beside
             sampled = min(
                 member.rows, self.coreset_size or CORESET
             )  # whatever sites allow, so that D does not depend on it
@@ -173,7 +173,7 @@ class SizedFeatures(KMeansStrategy):
     ) -> dict[str, list[float]]:
         """Return the recover error after each iteration; computes all features once more."""
         chain = result.model.embedding
-        if not isinstance(chain, FeatureChain) or not is_found(reference):
+        if not isinstance(chain, FeatureChain) or not finds_structure(reference):
             return {}
-        E = training_of(reference)
+        E = training_coordinates(reference)
         return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}

@@ -25,7 +25,7 @@ from fedkernel.models import (
     kernel_kmeans,
     nystroem_kernel_kmeans,
 )
-from fedkernel.numerics import AnyKernel, WeightedPoints, allot, eigengap, k_means, leading_eigenpairs
+from fedkernel.numerics import AnyKernel, WeightedPoints, allot_samples, eigengap, k_means, leading_eigenpairs
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
@@ -53,7 +53,7 @@ def distributed_kmeans(
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
     size, most = shares(run.members, coreset_size)
-    counts = allot(np.array([reply.cost for reply in solved]), size, most)
+    counts = allot_samples(np.array([reply.cost for reply in solved]), size, most)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
     # Round 3: the clients label their rows by the centres of the weighted union
@@ -139,7 +139,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
             site = cohort[int(np.argmin(most))]
             raise InputError(
                 f"coreset_size = {self.coreset_size}, but must be at most {most.sum()}, the rows that all sites "
-                f"together let be sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
+                f"together let be sampled: {site.label} {most.min()} of its {site.rows} (guard: coreset)"
             )
 
     def clusters(self, run: Run) -> Protocol[Clustered]:
@@ -212,7 +212,7 @@ class KMeansStrategy(ClusteringStrategy):
     def for_site(self, rows: int) -> Self:
         """Check that a site has enough rows for an embedding of its own."""
         name, most = ("n_components", self.n_components) if self.n_components else ("n_clusters", self.most_clusters)
-        check_at_most(name, most, rows, why=", since each client clusters its own")
+        check_at_most(name, most, rows, note=", since each client clusters its own")
         return self
 
     def evaluation_plan(self) -> Plan:

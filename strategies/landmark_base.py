@@ -38,17 +38,17 @@ from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import (
     AnyKernel,
     above_rounding,
+    is_bounded,
     is_sketched,
     leading_eigenpairs,
     mean_of_landmarks,
     mean_value,
-    saturates,
     whitening,
 )
 from fedkernel.protocol import (
-    BESIDE,
-    COORDINATE,
     FLOAT,
+    MAX_COORDINATE,
+    MAX_ENTRY_RATIO,
     AtMost,
     CarriesRows,
     Forecast,
@@ -100,16 +100,16 @@ class Drawn:
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 lengths = abs(kernel.diag(own))
-            if not (largest[client] <= COORDINATE and np.all(lengths <= COORDINATE)):
+            if not (largest[client] <= MAX_COORDINATE and np.all(lengths <= MAX_COORDINATE)):
                 raise ProtocolError(
-                    f"client {client} drew a row with entries, or k(x, x), larger than {COORDINATE:g}, of which the "
-                    "other sites' products would be too large"
+                    f"client {client} drew a row with entries, or k(x, x), larger than {MAX_COORDINATE:g}: the other "
+                    "sites' products with it would be too large"
                 )
             others = max((size for other, size in largest.items() if other != client), default=0.0)
             if lost_to_rounding(kernel, largest[client], others):
                 raise ProtocolError(
-                    f"client {client} drew a row with an entry more than {BESIDE:g} times as large as all that the "
-                    "others drew, whose distances would be lost to rounding"
+                    f"client {client} drew a row with an entry more than {MAX_ENTRY_RATIO:g} times as large as all "
+                    "those that the others drew, whose distances would be lost to rounding"
                 )
         counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
         none = [] if like is None else [like[:0]]
@@ -207,7 +207,7 @@ def low_rank(
     if k < n_components and not choose:
         log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
     pairs = leading_eigenpairs((A + A.T) / 2, min(k + 1, len(A)) if choose else k)
-    kernel_mean = mean_of_landmarks(K, np.diag(product)) if saturates(step.kernel) else None
+    kernel_mean = mean_of_landmarks(K, np.diag(product)) if is_bounded(step.kernel) else None
     values = np.maximum(pairs.values, 0.0)
     model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, kernel_mean_=kernel_mean)
     if sums is not None:

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from clients.peer_vfedpca import MeasureOwn
-from fedkernel.models import PeerComponents, compare_vectors, kept_variance, over_clients
-from fedkernel.peers import Graph, Neighbours, centre, distances, key_agreement, neighbours, spanning_tree
+from fedkernel.models import PeerComponents, compare_vectors, kept_variance, mean_over_clients
+from fedkernel.peers import (
+    Graph,
+    Neighbours,
+    central_node,
+    distances,
+    key_agreement_forecast,
+    neighbours,
+    spanning_tree,
+)
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import Measures
@@ -35,7 +43,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         """Return the costs above, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
         takes = self._searching if self.merge == "exact" else self._merging
-        return key_agreement(graph) + takes(cohort, graph) + Forecast(0, self._means(cohort))
+        return key_agreement_forecast(graph) + takes(cohort, graph) + Forecast(0, self._means(cohort))
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
@@ -57,7 +65,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
 
     def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
         """Return the clients by their distance from the tree's root, and each one's common request fields."""
-        levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
+        levels, place = [[central_node(graph)]], {client: self._measured_fields() for client in range(len(graph))}
         for edges in spanning_tree(graph, root=levels[0][0]):
             levels.append([child for _, child in edges])
             for parent, child in edges:
@@ -113,12 +121,14 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         if reference is None:
             return {}
         vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
-        return over_clients([compare_vectors(V, reference) for V in vectors])
+        return mean_over_clients([compare_vectors(V, reference) for V in vectors])
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return errors and distances of the vectors that the clients find alone."""
         return (
-            {} if reference is None else over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
+            {}
+            if reference is None
+            else mean_over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
         )
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:

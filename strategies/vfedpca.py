@@ -47,7 +47,7 @@ from fedkernel.protocol import (
     Run,
     Step,
     ask,
-    distributed,
+    distributed_lanczos,
     once,
     repeated,
     to_all,
@@ -222,14 +222,14 @@ class VFedPCA(MeasuresPooledVariance):
             # The number is the centred matrix's; the search for pairs starts from its vectors and the mean's
             drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
             search = block_krylov_gap(_apart(drawn), most, **limits)
-            searches.append((yield from distributed(search, self._centred_product)))
+            searches.append((yield from distributed_lanczos(search, self._centred_product)))
             centred = searches[0].values
             number = min(components_by_gap(centred, most, len(start))[0] + 1, len(start))
             start = np.hstack([np.ones((len(start), 1)), searches[0].vectors[:, : min(number, most) - 1]])
             search = block_krylov(start, number, **limits)
         else:
             search = (block_krylov_gap if choose else block_krylov)(start, most, **limits)
-        searches.append(pairs := (yield from distributed(search, self._multiply)))
+        searches.append(pairs := (yield from distributed_lanczos(search, self._multiply)))
         unconverged = any(isinstance(pairs, Unconverged) for pairs in searches)
         findings = (self._unconverged(limits["tol"]),) if unconverged else ()
         model = KernelPCA(*pairs, self.kernel or Linear(), findings_=findings)

@@ -11,14 +11,14 @@ from clients.vfedpca import BLOCK, KEPT, Finished, MeasureVariance
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import (
-    NARROW,
+    NARROW_MEAN,
     Kernel,
     Linear,
     center_gram,
+    is_bounded,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
-    saturates,
-    shortens,
+    low_rank_pays,
 )
 from fedkernel.protocol import FLOAT, Member, Plan, Protocol, Run, leading_bytes, once, to_sum
 from fedkernel.run import Result
@@ -39,7 +39,7 @@ def mean_of_clients(replies: Sequence[Finished]) -> float | None:
     kernel matrices up: they are too narrow only if each client's is.
     """
     means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
-    return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
+    return (largest if (largest := max(means)) < NARROW_MEAN else math.prod(means)) if means else None
 
 
 class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
@@ -78,7 +78,7 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return f"{ended}: the components may be far from the leading ones; allow more rounds, or a larger tol"
 
     def _means(self, cohort: Sequence[Member]) -> int:
-        return len(cohort) if saturates(self.kernel) else 0
+        return len(cohort) if is_bounded(self.kernel) else 0
 
     def _local_memory(self, cohort: Sequence[Member]) -> int:
         """Return an upper bound of the bytes of local iterations: the kernel matrix or the centred table, and vectors.
@@ -88,7 +88,7 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
         table = FLOAT * N * widest
         centred = table if table <= KEPT else FLOAT * BLOCK * widest
-        if shortens((N, widest), k, self.local_iterations):
+        if low_rank_pays((N, widest), k, self.local_iterations):
             centred += leading_bytes(widest, widest)
         return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
 

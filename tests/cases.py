@@ -12,14 +12,14 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.ground import find, own_names
+from fedkernel.ground import load_class, own_short_names
 from fedkernel.protocol import KernelClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
-PAIRS = {name: find(name, KernelStrategy, "pairs", "pair") for name in own_names("pairs")}
-CLIENTS_OF_OURS = {name: find(name, KernelClient, "clients", "client") for name in own_names("clients")}
+PAIRS = {name: load_class(name, KernelStrategy, "pairs", "pair") for name in own_short_names("pairs")}
+CLIENTS_OF_OURS = {name: load_class(name, KernelClient, "clients", "client") for name in own_short_names("clients")}
 """What is registered, by short name."""
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13

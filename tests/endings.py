@@ -28,7 +28,7 @@ from strategies import DKPCA, DisKPCA, FKKMeans
 DEADLINE = 60.0
 CAUSES = (
     *("no longer connected", "no answer within", "did not answer in", "restarted", "quorum =", "were connected"),
-    *("a request that must come before this one did not", "sealed with other keys or in another run"),
+    *("the request that must come before this one is missing", "sealed with other keys or in a different run"),
 )
 """What failures say that a network may bring about."""
 WINE = scale(load_wine().data)[::6]

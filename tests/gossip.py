@@ -23,7 +23,7 @@ from fedkernel.peers import (
     sealed_in,
 )
 from fedkernel.peers.letters import letter_to_bytes
-from fedkernel.peers.sealing import HEADER, Header
+from fedkernel.peers.sealing import HEADER_BYTES, Header
 from fedkernel.protocol import Receipt, Reply, Request, Shape, State, decode, encode
 
 N, D = 4, 3
@@ -182,7 +182,7 @@ AT = FIRST_STEP + 1
 
 
 def relabelled(letter, **fields):
-    return Header.of(letter)._replace(**fields).pack() + letter[HEADER:]
+    return Header.of(letter)._replace(**fields).pack() + letter[HEADER_BYTES:]
 
 
-KEYS = "it was altered, or sealed with other keys or in another run"
+KEYS = "it was altered, or sealed with other keys or in a different run"

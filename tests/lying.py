@@ -24,7 +24,7 @@ from fedkernel import RBF, Linear, Polynomial
 from fedkernel.data import Prepare
 from fedkernel.ground import FedkernelError
 from fedkernel.peers import Mailbox
-from fedkernel.protocol import LARGEST, KernelClient
+from fedkernel.protocol import MAX_NUMBER, KernelClient
 from fedkernel.testing import _arrays
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
@@ -126,7 +126,7 @@ def swapped(array, rng):
 
 LIES = {
     "1e300": filled(1e300),
-    "1e150": filled(LARGEST),
+    "1e150": filled(MAX_NUMBER),
     "1e149": filled(1e149),
     "-1e149": filled(-1e149),
     "1e75": filled(1e75),

@@ -23,7 +23,7 @@ from fedkernel.peers.letters import OVERHEAD, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
 from fedkernel.protocol import (
-    LARGEST,
+    MAX_NUMBER,
     CarriesRows,
     Eigenvalues,
     Orthonormal,
@@ -168,7 +168,7 @@ def derived(request):
 SCALARS = {kind: OWN.get(kind, st.just({})) for kind in message_classes()}
 
 
-finite = st.floats(-LARGEST, LARGEST)
+finite = st.floats(-MAX_NUMBER, MAX_NUMBER)
 tables = arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 5)), elements=finite | st.just(0.0))
 headers = st.builds(Header, *[st.integers(0, 2**32 - 1)] * 4)
 letters = st.builds(

@@ -26,10 +26,10 @@ from experiments.commands.advise_tables import (
 from experiments.commands.console import print_line, say, show
 from experiments.commands.forecast_table import cells_of
 from experiments.report import NARROWEST, WideTable
-from fedkernel.ground import Divided, InputError, write_whole
+from fedkernel.ground import Division, InputError, write_atomic
 from fedkernel.protocol import (
     FLOAT,
-    MORE,
+    LIMIT_ADVICE,
     TABLE_SHARE,
     Member,
     Plan,
@@ -38,7 +38,7 @@ from fedkernel.protocol import (
     forecast_share,
     pooled_floats,
     share_text,
-    whole_table,
+    whole_table_text,
 )
 
 
@@ -96,11 +96,11 @@ def print_advice(
         prepare: dict[str, Any] = {"missing": "mean"} if any(part.empty for part in parts) else {}
         prepare |= {"categories": categories} if categories else {}
         text = starting_toml(best, situation, files, toml, columns, **prepare)
-        write_whole(toml, lambda file: file.write(text.encode()))
+        write_atomic(toml, lambda file: file.write(text.encode()))
         say(f"{toml}: an experiment to start with: fedkernel run {toml}")
 
 
-def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
+def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Division, str]:
     """Return the divided axis, stated or inferred from the tables, and a sentence on the inference.
 
     Raises InputError if it is not stated and names and sizes do not decide it.
@@ -154,12 +154,14 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     candidate, cohort = best.candidate, situation.cohort
     share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
     lines = [
-        f"Of floats, {whole_table(pooled_floats(cohort, situation.divided))}.",
+        f"Of floats, {whole_table_text(pooled_floats(cohort, situation.divided))}.",
         f"Take {candidate.name}{f' where {candidate.when}' if candidate.when else ''}: {candidate.because}.",
     ]
     if share > TABLE_SHARE:
         takes = f"{share_text(share)} numbers for each entry of a site's table"
-        lines.append(f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({MORE}).")
+        lines.append(
+            f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({LIMIT_ADVICE})."
+        )
     lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.commands.advise import Goal
-from fedkernel.ground import Divided, InputError, find
+from fedkernel.ground import Division, InputError, load_class
 from fedkernel.protocol import Forecast, Member, leading_bytes
 from fedkernel.site import values_of
 from fedkernel.strategy import KernelStrategy
@@ -36,7 +36,7 @@ class Situation:
     """
 
     cohort: Sequence[Member]
-    divided: Divided
+    divided: Division
     goal: Goal
     peers: bool = False
     share_rows: bool = False
@@ -115,7 +115,7 @@ class Candidate:
     @property
     def kind(self) -> type[KernelStrategy[Any]]:
         """The strategy's class."""
-        kind: type[KernelStrategy[Any]] = find(self.method, KernelStrategy, "pairs", "method")
+        kind: type[KernelStrategy[Any]] = load_class(self.method, KernelStrategy, "pairs", "method")
         return kind
 
     @property

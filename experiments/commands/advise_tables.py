@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.commands.forecast_table import read_shape
-from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_in, read_raw
-from fedkernel.data.checks import look_at
+from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_cells, read_raw
+from fedkernel.data.checks import check_file
 from fedkernel.data.checks.file_check import Column
-from fedkernel.ground import Divided, InputError
+from fedkernel.ground import Division, InputError
 
 EMPTY = "without a value"
 
@@ -63,8 +63,8 @@ def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = 
         return Part(*data.X.shape, data.columns, data.ids)
     raw = read_raw(file)
     names = tuple(name for name in raw.names if name not in without)
-    empty = any(missing_in(raw.columns[name]).any() for name in names)
-    look, levels, unusable = look_at(file, 1), dict[str, set[str]](), dict[str, str]()
+    empty = any(missing_cells(raw.columns[name]).any() for name in names)
+    look, levels, unusable = check_file(file, 1), dict[str, set[str]](), dict[str, str]()
     settled = {str(column) for column in look.columns if column.name not in names}
     for column in (column for column in look.columns if column.name in names):
         present = [cell for cell in raw.columns[column.name] if cell is not None]
@@ -82,7 +82,7 @@ def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = 
         else:
             continue
         settled.add(str(column))
-    others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.mend)
+    others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.remedy)
     faults = sum(not any(finding.where.startswith(where) for where in settled) for finding in others)
     like_ids = tuple(column.name for column in look.columns if column.name in names and _is_like_ids(column))
     return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, like_ids, faults)
@@ -94,7 +94,7 @@ def _is_like_ids(column: Column) -> bool:
     return whole and x.size >= ENOUGH and len(np.unique(x)) == x.size
 
 
-def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
+def left_out(parts: Sequence[Part], divided: Division) -> dict[str, str]:
     """Return the columns that no method can use, with reasons.
 
     A column that is empty at some sites is filled by the others; text of a single level is left out.

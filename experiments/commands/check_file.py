@@ -60,13 +60,13 @@ def check(
         own = checks.read_schema(path)
         if agreed is None or schema is not None:
             raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
-        findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
+        findings, size = list(checks.compare_schemas(own, agreed)), checks.plural(len(own.columns), "column")
     else:
         file = reading.of(path)
-        look = checks.look_at(file, site.MIN_ROWS)
+        look = checks.check_file(file, site.MIN_ROWS)
         compared = [] if agreed is None else checks.compare(look, agreed)
         findings = [*look.findings, *compared]
-        size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
+        size = f"{checks.plural(len(look.rows), 'row')}, {checks.plural(len(look.columns), 'column')}"
         size += "" if look.ids is None else ", ids"
     faults = _show(path, size, findings, show_values)
     if study is not None:
@@ -86,10 +86,10 @@ def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: boo
     for severity, style in STYLES.items():
         group = [finding for finding in findings if finding.severity == severity]
         for finding in group:
-            texts = [finding.what, finding.where, finding.mend]
+            texts = [finding.problem, finding.where, finding.remedy]
             texts += [", ".join(map(repr, finding.cells))] if show_values else []
             rows.append([Text(severity, style), *texts])
-        counts += [checks.counted(len(group), severity)] if group else []
+        counts += [checks.plural(len(group), severity)] if group else []
     if findings:
         show_rows(headings, rows)
     ending = ", ".join(counts) or "nothing to mend"

@@ -27,8 +27,8 @@ from experiments.report import (
 )
 from experiments.results import Run, compare_figure, in_order, match, setting, summarise
 from experiments.running import SHOWN, read_folder, unfinished
-from fedkernel.ground import InputError, and_more, find_function
-from fedkernel.models import METRICS, is_own
+from fedkernel.ground import InputError, and_more, load_function
+from fedkernel.models import METRICS, is_user_defined
 
 MOST_NAMED = 8
 """Most settings, or changes of a configuration, in a line."""
@@ -52,9 +52,9 @@ class Finished(NamedTuple):
 def open_finished(folder: Path) -> Finished:
     """Read an output folder, and register the experiment's own metrics."""
     experiment, runs = read_folder(folder)
-    for name in filter(is_own, experiment.metrics):
+    for name in filter(is_user_defined, experiment.metrics):
         with suppress(InputError):  # a metric that is no longer here is shown by its name
-            find_function(name, "metrics", "metric")
+            load_function(name, "metrics", "metric")
     return Finished(folder, experiment, in_order(runs), unfinished(experiment, runs))
 
 

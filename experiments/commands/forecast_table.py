@@ -18,10 +18,10 @@ from fedkernel.protocol import (
     Forecast,
     Member,
     forecast_share,
-    largest,
+    largest_forecast,
     pooled_floats,
     share_text,
-    whole_table,
+    whole_table_text,
 )
 
 NOTE = (
@@ -70,7 +70,7 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
     lines = lines_of(plan(experiment), shape)
     show(forecast_table(lines))
     if floats := [own for line in lines for own in line.whole]:
-        print_line(f"Of floats, {whole_table(*floats)}.")
+        print_line(f"Of floats, {whole_table_text(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
         print_line("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.")
     print_line(NOTE)
@@ -107,7 +107,7 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     for line in lines:
-        most = largest(line.known) if len(line.known) == len(line.forecasts) else None
+        most = largest_forecast(line.known) if len(line.known) == len(line.forecasts) else None
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
         table.add_row(*map(Text, [*named, *cells_of(most, share_text(max(line.shares, default=0.0)))]))
     forecasts = [forecast for line in lines for forecast in line.known]

@@ -16,7 +16,7 @@ import fedkernel
 from experiments.commands.console import output
 from fedkernel import data, models, numerics
 from fedkernel.engines import ENGINES
-from fedkernel.ground import find, find_function, names
+from fedkernel.ground import load_class, load_function, short_names
 
 
 class Kind(StrEnum):
@@ -58,7 +58,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         ]
         return [(entry.name, entry.kind, shape, entry.note) for entry, shape in shapes]
     if kind is Kind.metrics:
-        functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
+        functions = {name: load_function(name, "metrics", "metric") for name in short_names("metrics")}
         metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
         return [
             (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
@@ -72,12 +72,12 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         return [(name, _sentence_of(f"fedkernel.engines.{name}")) for name in ENGINES]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'
-        kinds = {name: find(name, numerics.Kernel, "kernels", "kernel") for name in names("kernels")}
+        kinds = {name: load_class(name, numerics.Kernel, "kernels", "kernel") for name in short_names("kernels")}
         return [
             (name, _first_line(kind) + (widths if numerics.KERNELS.get(name) and "width" in vars(kind) else ""))
             for name, kind in kinds.items()
         ]
-    pairs = {name: find(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in names("pairs")}
+    pairs = {name: load_class(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in short_names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 
 

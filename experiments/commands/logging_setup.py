@@ -69,9 +69,9 @@ class LogFile(Unheard, logging.FileHandler):
     """Handler that writes records to a file readable by its owner only; the disk may be full."""
 
     def _open(self) -> TextIOWrapper:
-        from fedkernel.ground import owner_only  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.ground import open_for_owner  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=owner_only)
+        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=open_for_owner)
 
 
 @contextmanager

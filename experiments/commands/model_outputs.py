@@ -9,8 +9,8 @@ from rich.text import Text
 
 from experiments.commands.console import messages, output, say
 from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
-from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_new, write_rows, write_whole
-from fedkernel.models import Applied, FittedModel, KernelKMeans, KernelPCA, class_names
+from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_atomic, write_new, write_rows
+from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, ModelOutput, class_names
 from fedkernel.site import SHEET, RunRows
 
 
@@ -105,12 +105,12 @@ def find_model(where: Path) -> Path:
     raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
 
 
-def _clusters(fitted: FittedModel, applied: Applied) -> int:
+def _clusters(fitted: FittedModel, applied: ModelOutput) -> int:
     centers = fitted.model.centers_ if isinstance(fitted.model, KernelKMeans) else ()
     return max(len(centers), int(applied.values.max(initial=-1)) + 1)
 
 
-def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out: Path | None) -> None:
+def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput, out: Path | None) -> None:
     """Write the rows' arrays atomically, beside ids or row numbers, or print them."""
     arrays = _named(raw, applied) | arrays
     if out is None:
@@ -119,11 +119,11 @@ def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out
     if out.suffix.lower() == ".csv":
         write_rows(out, arrays)
     else:
-        write_whole(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+        write_atomic(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
     say(f"wrote {out}: {len(applied.kept):,} rows")
 
 
-def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
+def _named(raw: RawTable, applied: ModelOutput) -> dict[str, AnyArray]:
     """Return the rows' ids, or their positions in the file."""
     return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
@@ -131,7 +131,7 @@ def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
 def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
     """Print the cluster by class counts on standard error, since the output may be piped."""
     kinds = np.array([NO_LABEL if name is None else name for name in classes])
-    names, counts = contingency(labels, kinds, _clusters(fitted, Applied(labels, labels)))
+    names, counts = contingency(labels, kinds, _clusters(fitted, ModelOutput(labels, labels)))
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("cluster")
     for name in names:

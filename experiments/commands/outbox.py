@@ -10,7 +10,7 @@ import typer
 import fedkernel.run
 import fedkernel.site
 from experiments.commands.console import CommandGroup, print_line, show_rows
-from fedkernel.ground import InputError, and_more, called
+from fedkernel.ground import InputError, and_more, client_label
 
 if TYPE_CHECKING:
     from fedkernel.run import Entry, Ledger
@@ -102,7 +102,7 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
     """
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     names = {
-        number: called(number, sites[number] if number < len(sites) else None)
+        number: client_label(number, sites[number] if number < len(sites) else None)
         for number in sorted({entry.client for entry in ledger.entries})
     }
     if client not in names:

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.commands.console import print_line
 from experiments.commands.study_text import answers_of
-from fedkernel.ground import FedkernelError, InputError, RefusedError, find, one_line, own_names
+from fedkernel.ground import FedkernelError, InputError, RefusedError, load_class, one_line, own_short_names
 from fedkernel.protocol import Forecast, Guards, Member
 from fedkernel.site import FREE, Policy, ReplySize, needed_share, reply_sizes, table_shares, within_seconds
 from fedkernel.strategy import KernelStrategy
@@ -67,11 +67,11 @@ def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
 
     Other strategies, which only a study names, are not imported.
     """
-    ours = own_names("pairs")
+    ours = own_short_names("pairs")
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None
     try:
-        strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
+        strategy: KernelStrategy[Any] = load_class(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
         return strategy.forecast_of_run(cohort, run.prepare)
     except (FedkernelError, TypeError, ValueError):
         # parameters or a cohort that the strategy refuses

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedkernel.ground import lasting
+from fedkernel.ground import format_duration
 from fedkernel.run import Observer
 
 EVERY = 30.0
@@ -57,7 +57,7 @@ class _Standing:
             each = self.took / self.taken
             since = time.monotonic() - self.begun if self.waiting else each
             left = max(0.0, each * (total - self.round + 1) - since)
-            words.append(f"about {lasting(left)} left{' at most' * (self.meaning == 'at most')}")
+            words.append(f"about {format_duration(left)} left{' at most' * (self.meaning == 'at most')}")
         return ", ".join(words)
 
 
@@ -102,7 +102,7 @@ class Watch(Observer):
         """Record the nodes that a round waits for."""
         at, fields = self._of(record), vars(record)
         at.round, at.phase, at.begun = fields["round"], fields["phase"], time.monotonic()
-        at.waiting = {member.node_id: member.site or member.called for member in fields["asked"]}
+        at.waiting = {member.node_id: member.site or member.label for member in fields["asked"]}
         at.sites = len(at.waiting)
         if self._show is not None:
             self._show(f"{at.run}: {at.text}")

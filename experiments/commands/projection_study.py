@@ -12,7 +12,7 @@ from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import InputError, check_folder, write_rows
+from fedkernel.ground import InputError, ensure_writable_folder, write_rows
 from fedkernel.models import load_model
 from fedkernel.run import Result
 from fedkernel.wire import Job, Projecting, RunSpec, Study
@@ -56,7 +56,7 @@ class Projection(NamedTuple):
         """Return the job, whose coordinates go to a new folder."""
         if (out / self.run.id).exists():
             raise InputError(f"{out / self.run.id} is there already; choose another name (--name) or folder (--out)")
-        check_folder(out)
+        ensure_writable_folder(out)
         return Job(
             runs=[self.run],
             study=self.study,

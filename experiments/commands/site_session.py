@@ -16,8 +16,8 @@ from experiments.commands.table_options import how_read
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import client as client_app
-from fedkernel.ground import InputError, RefusedError, blas_threads, check_folder
-from fedkernel.peers import forget_keys
+from fedkernel.ground import InputError, RefusedError, blas_threads, ensure_writable_folder
+from fedkernel.peers import remove_key_files
 from fedkernel.protocol import Guards
 from fedkernel.site import (
     TABLE,
@@ -63,7 +63,7 @@ def attend(
         least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
         raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
     fresh = _new_rows(file, new)
-    check_folder(out, 0o700)
+    ensure_writable_folder(out, 0o700)
     check_record(out)
     with grpc.report_failed_handshakes(lambda text: None, tell):  # the node explains them here
         if guessed := how_read(file):
@@ -86,7 +86,7 @@ def attend(
                 node.attend(server, tls, patience)
         finally:
             if node.ended:  # unfinished work still needs its keys
-                forget_keys(out)
+                remove_key_files(out)
         tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 

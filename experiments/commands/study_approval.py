@@ -33,9 +33,9 @@ def show_(
     """Print all requests of an experiment to its sites, and the hash for their approval."""
     read = commands.read_study(study, overrides or [])
     if out is not None:  # before printing, since a reader such as `head` may close the pipe
-        from fedkernel.ground import write_whole  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+        from fedkernel.ground import write_atomic  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-        write_whole(out, lambda file: file.write(read.text.encode()))
+        write_atomic(out, lambda file: file.write(read.text.encode()))
     commands.show_shares(read, None if shape is None else commands.read_shape(shape))
     commands.show_study(read)
     if out is not None:

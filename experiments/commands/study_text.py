@@ -11,7 +11,7 @@ from rich.text import Text
 from experiments.commands.console import print_line, show
 from experiments.config import read_config
 from experiments.running import plan, study_of
-from fedkernel.ground import InputError, find, one_line, own_names
+from fedkernel.ground import InputError, load_class, one_line, own_short_names
 from fedkernel.kernel_width import WidthClient
 from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
@@ -162,12 +162,12 @@ def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
 
     Only fedkernel's own clients are imported.
     """
-    ours = own_names("clients")
+    ours = own_short_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():
         return ()
     preparing = () if run.prepares is None else PrepareClient.answers
-    return *preparing, *WidthClient.answers, *find(pair, KernelClient, "clients", "pair").answers
+    return *preparing, *WidthClient.answers, *load_class(pair, KernelClient, "clients", "pair").answers
 
 
 def _fields(fields: Any) -> str:

@@ -54,14 +54,18 @@ class Reading:
 
     def of(self, path: Path) -> "SiteFile":
         """Return the file at a path with these options; InputError where they contradict each other."""
-        columns = None if self.columns is None else data.listed(self.columns)
+        columns = None if self.columns is None else data.split_names(self.columns)
         label, drop = tuple(self.label) if self.label else None, tuple(self.drop or ())
         return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
 def how_read(file: "SiteFile") -> str:
     """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
-    return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""
+    return (
+        f"{file.path} is read with {' and '.join(file.csv_format.guessed)}, as it looks"
+        if file.csv_format.guessed
+        else ""
+    )
 
 
 def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
@@ -70,11 +74,11 @@ def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
     Raises InputError if the file does not fit the schema; missing cells are allowed.
     """
     agreed = checks.read_schema(schema)
-    faults = [finding for finding in checks.compare(checks.look_at(file, 1), agreed) if finding.severity == "fault"]
+    faults = [finding for finding in checks.compare(checks.check_file(file, 1), agreed) if finding.severity == "fault"]
     if faults:
         where = f" ({faults[0].where})" if faults[0].where else ""
         raise InputError(
-            f"{file.path} is not as {schema} says: {faults[0].what}{where}{and_more(len(faults) - 1)}; allowed: a file "
+            f"{file.path} differs from {schema}: {faults[0].problem}{where}{and_more(len(faults) - 1)}; allowed: one "
             f"in which fedkernel check {file.path} --against {schema} finds no fault of this kind"
         )
     return replace(file, columns=tuple(agreed.columns))

@@ -23,7 +23,7 @@ from experiments.config.sections import (
 )
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
-from fedkernel.ground import InputError, Precision, address, explain
+from fedkernel.ground import InputError, Precision, explain, resolve_address
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
 NAME = "case"
@@ -187,7 +187,7 @@ class Experiment(pydantic.BaseModel):
         names = [method.name for method in methods]
         differing(names, "name = ")
         for table in self.strategy:
-            address(table.method, "pairs", f"strategy {table.name!r}: method")
+            resolve_address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:
             check_baseline(table.method, f"baseline {table.name!r}: method")
         if not isinstance(self.data, DataSpec):

@@ -8,9 +8,9 @@ from experiments.config import Experiment, Shards, Sites
 from experiments.report.cells import count
 from experiments.results import Columns
 from fedkernel.data import DataSpec, Prepare
-from fedkernel.ground import find
-from fedkernel.models import ROUNDING, metric_of
-from fedkernel.protocol import whole_table
+from fedkernel.ground import load_class
+from fedkernel.models import ERROR_ROUNDING, metric_of
+from fedkernel.protocol import whole_table_text
 from fedkernel.strategy import KernelStrategy
 
 Shapes = Sequence[tuple[int, int]]
@@ -123,13 +123,13 @@ def _sizes(shapes: Shapes, experiment: Experiment) -> str:
         whole = f"{count(sum(rows))} rows and {count(columns[0])} columns; {_listed(rows)} rows"
     first = " (at the first setting)" if experiment.swept else ""
     floats = rows[0] * sum(columns) if _is_vertical(experiment) else sum(rows) * columns[0]
-    return f"{whole} at the clients; of floats, {whole_table(floats)}{first}"
+    return f"{whole} at the clients; of floats, {whole_table_text(floats)}{first}"
 
 
 def _is_vertical(experiment: Experiment) -> bool:
     if isinstance(experiment.data, DataSpec) or not experiment.strategy:
         return experiment.partition.kind == "vertical"
-    pair: type[KernelStrategy[Any]] = find(experiment.strategy[0].method, KernelStrategy, "pairs", "method")
+    pair: type[KernelStrategy[Any]] = load_class(experiment.strategy[0].method, KernelStrategy, "pairs", "method")
     return pair.partition == "vertical"
 
 
@@ -153,7 +153,7 @@ def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
         better = {"lower": "lower is better", "higher": "higher is better", None: "neither way is better"}[
             metric.better
         ]
-        scale = f"0 at best, below {ROUNDING:.0e} only rounding" if metric.axis == "orders" else ""
+        scale = f"0 at best, below {ERROR_ROUNDING:.0e} only rounding" if metric.axis == "orders" else ""
         unit = f"in {metric.unit}" if metric.unit else ""
         what = metric.meaning or "a metric of the experiment's own"
         lines.append((heading, f"{what}; {', '.join(part for part in (unit, better, scale) if part)}."))

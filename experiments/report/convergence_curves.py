@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, Nul
 
 from experiments.report.plot_style import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
 from experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
-from fedkernel.models import MAIN, metric_of
+from fedkernel.models import MAIN_METRIC, metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]
 """By setting of the sweep, by name of the method, by round or iteration."""
@@ -21,8 +21,8 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
     curves = _curves(runs, _error_of_rounds)
     if not curves:
         return None
-    scale = value_scale(_points(curves), MAIN)
-    figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of(MAIN).heading))
+    scale = value_scale(_points(curves), MAIN_METRIC)
+    figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of(MAIN_METRIC).heading))
     legend(figure, look, _names(curves))
     caption = f"The error after each round, mean over the seeds that reached it.{_band(curves)}{note}{scale.note()}"
     return "Error by round", caption, figure
@@ -74,7 +74,7 @@ def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
 
 
 def _error_of_rounds(run: Run) -> dict[int, float]:
-    return {row.round: error for row in run.history if (error := row.values.get(MAIN)) is not None}
+    return {row.round: error for row in run.history if (error := row.values.get(MAIN_METRIC)) is not None}
 
 
 def _in_panels(

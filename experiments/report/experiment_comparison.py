@@ -7,7 +7,7 @@ from experiments.report.cells import NOTHING, settings, short_names, swept_of, w
 from experiments.report.page_tables import TRAFFIC
 from experiments.report.table_formats import Layout
 from experiments.results import NOISE, Compared, Spread
-from fedkernel.models import ROUNDING, Metric, metric_of
+from fedkernel.models import ERROR_ROUNDING, Metric, metric_of
 
 COSTS = ("floats_up", "floats_down", "rounds", "seconds")
 IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "difference", "standard_error", "paired")
@@ -86,7 +86,7 @@ def _difference(c: Compared) -> str:
     metric, mean, error = metric_of(c.figure), c.difference.mean, c.difference.error
     if mean == 0 and not error:
         return "0"
-    if metric.axis == "orders" and abs(mean) < ROUNDING:
+    if metric.axis == "orders" and abs(mean) < ERROR_ROUNDING:
         return metric.written(mean)
     return f"{mean:+{',.6g' if metric.counted else '#.3g'}}" + (f" ± {NOISE * error:#.2g}" if error else "")
 

@@ -13,7 +13,7 @@ from experiments.report.cells import NOTHING, count, seconds
 from experiments.report.table_formats import Layout
 from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
-from fedkernel.ground import write_whole
+from fedkernel.ground import write_atomic
 from fedkernel.models import metric_of
 
 RESULTS = "results.json"
@@ -50,9 +50,9 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
         "experiments": [_described(entry, figures) for entry in entries],
     }
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    write_whole(out / RESULTS, lambda file: file.write(text.encode()))
+    write_atomic(out / RESULTS, lambda file: file.write(text.encode()))
     for name, page in pages(results).items():
-        write_whole(out / name, lambda file, page=page: file.write(page.encode()))  # type: ignore[misc]
+        write_atomic(out / name, lambda file, page=page: file.write(page.encode()))  # type: ignore[misc]
     return out / "index.html"
 
 

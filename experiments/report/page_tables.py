@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from experiments.report.cells import NOTHING, count, settings, swept_of, with_spread, writer, written
 from experiments.results import RowPicture, Run, Summary, setting
-from fedkernel.models import MAIN, metric_of
+from fedkernel.models import MAIN_METRIC, metric_of
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
@@ -106,7 +106,7 @@ def shown(s: Summary, name: str) -> str:
     spread = s.metrics.get(name)
     return (
         "0 (reference)"
-        if name == MAIN and is_central(s) and spread and spread.low == spread.high == 0
+        if name == MAIN_METRIC and is_central(s) and spread and spread.low == spread.high == 0
         else written(spread, name)
     )
 

@@ -15,9 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
 from experiments.results import Run, Spread, Summary, by_setting
-from fedkernel.models import ROUNDING, metric_of
+from fedkernel.models import ERROR_ROUNDING, metric_of
 
-FLOOR = ROUNDING
+FLOOR = ERROR_ROUNDING
 MOST_PANELS = 8
 Line = Literal["-", "--", "-.", ":"]
 Drawn = tuple[str, str, Canvas]

@@ -38,7 +38,7 @@ from experiments.report.plot_style import (
 from experiments.report.row_pictures import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
-from fedkernel.models import MAIN, metric_of
+from fedkernel.models import MAIN_METRIC, metric_of
 
 OUTSIDE = "outside any phase"
 
@@ -82,7 +82,7 @@ def draw(
     """
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
-    metric = leading_metric(summaries, metric) or MAIN
+    metric = leading_metric(summaries, metric) or MAIN_METRIC
     shown = _shown(summaries, metric)
     missing = [s.name for s in summaries if (m := s.metrics.get(metric)) and not math.isfinite(m.mean)]
     lost = f" Not drawn because a seed gave no finite number: {', '.join(dict.fromkeys(missing))}." if missing else ""

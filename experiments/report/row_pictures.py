@@ -10,7 +10,7 @@ from experiments.report.page_tables import is_central
 from experiments.report.plot_style import Drawn, pictured
 from experiments.report.scatter_panels import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, Run, setting
-from fedkernel.data import kinds_in_order
+from fedkernel.data import sorted_classes
 from fedkernel.ground import AnyArray, FloatArray
 
 MOST_PICTURES = 24
@@ -94,6 +94,6 @@ def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
 
 def places_of(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
     """Return each class's colour: that of its best matching cluster, one to one, in shared rows."""
-    names = kinds_in_order(kinds)
+    names = sorted_classes(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
     return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, clusters), strict=True)}

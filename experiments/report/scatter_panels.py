@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from experiments.report.plot_style import HUES, MARKERS, beside, plain
-from fedkernel.data import kinds_in_order
+from fedkernel.data import sorted_classes
 from fedkernel.ground import AnyArray, FloatArray
 
 COLUMNS = 4
@@ -66,7 +66,7 @@ def _draw(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     """Draw one panel; return a handle for each kind of point."""
     kinds = np.full(len(panel.points), "") if panel.kinds is None else panel.kinds
     handles = {}
-    for order, name in enumerate(kinds_in_order(kinds)):
+    for order, name in enumerate(sorted_classes(kinds)):
         place = panel.places.get(name, int(name) if name.isdecimal() else order)
         colour, marker = HUES[place % len(HUES)], MARKERS[place // len(HUES) % len(MARKERS)]
         size = float(np.clip(60 / math.sqrt(len(panel.points)), 1.8, 6))

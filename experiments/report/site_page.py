@@ -16,7 +16,7 @@ from experiments.report.site_results import SiteRun
 from experiments.report.templates import render
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.data import NO_LABEL, contingency
-from fedkernel.ground import AnyArray, InputError, write_whole
+from fedkernel.ground import AnyArray, InputError, write_atomic
 from fedkernel.models import METRICS, compare_classes
 from fedkernel.site import OUTBOX, departures_of
 
@@ -40,7 +40,7 @@ def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
     Totals are from the folder's ``outbox.jsonl``, if there is one.
     """
     page = render("site.html.jinja", folder=folder, runs=[_shown(run) for run in runs], left=_left(folder))
-    return write_whole(path, lambda file: file.write(page.encode()), mode=0o600)
+    return write_atomic(path, lambda file: file.write(page.encode()), mode=0o600)
 
 
 def _shown(run: SiteRun) -> dict[str, Any]:

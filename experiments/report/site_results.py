@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.results import by_setting, read_runs
-from fedkernel.data import NO_LABEL, RawTable, missing_in
+from fedkernel.data import NO_LABEL, RawTable, missing_cells
 from fedkernel.ground import AnyArray, FloatArray, InputError, generator, open_npz
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.numerics import Linear
@@ -237,18 +237,20 @@ def _described(
         return run
     if (ids := arrays.get("ids")) is not None:
         if table.ids is None:
-            raise InputError(f"run {name!r} knows its rows by ids; allowed: --id COLUMN of {table.what}")
+            raise InputError(f"run {name!r} knows its rows by ids; allowed: --id COLUMN of {table.title}")
         places = {id_: place for place, id_ in enumerate(table.ids)}
         missing = [id_ for id_ in ids.tolist() if id_ not in places]
         if missing:
-            raise InputError(f"{table.what} lacks {len(missing)} of the {len(ids)} rows of run {name!r}, by their ids")
+            raise InputError(f"{table.title} lacks {len(missing)} of the {len(ids)} rows of run {name!r}, by their ids")
         rows = table.take(np.array([places[id_] for id_ in ids.tolist()]))
     else:
         rows = table.take(arrays["rows"]) if "rows" in arrays else table
         known = run.coordinates
         if known is not None and len(known) != rows.rows:
-            raise InputError(f"run {name!r} has {len(known)} rows, but {table.what} {rows.rows}")
-    own = {label: np.where(missing_in(column), NO_LABEL, column.astype(str)) for label, column in rows.labels.items()}
+            raise InputError(f"run {name!r} has {len(known)} rows, but {table.title} {rows.rows}")
+    own = {
+        label: np.where(missing_cells(column), NO_LABEL, column.astype(str)) for label, column in rows.labels.items()
+    }
     return replace(run, own=own, table=rows)
 
 

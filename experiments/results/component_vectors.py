@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.results.rows import Run
-from fedkernel.ground import FloatArray, write_whole
+from fedkernel.ground import FloatArray, write_atomic
 
 
 def write_directions(out: Path, run_id: str, directions: FloatArray) -> None:
     """Write a run's directions, shape (k, rows, columns), each column of the data being a pixel."""
-    write_whole(_path(out, run_id), lambda file: np.save(file, directions))
+    write_atomic(_path(out, run_id), lambda file: np.save(file, directions))
 
 
 def read_directions(out: Path, runs: Iterable[Run]) -> Mapping[str, FloatArray]:

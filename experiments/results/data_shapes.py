@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.results.rows import Run
-from fedkernel.ground import InputError, load_parts, write_whole
+from fedkernel.ground import InputError, load_parts, write_atomic
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
@@ -17,7 +17,7 @@ def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence
     """
     if (read_shapes(out), read_dropped(out)) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
-        write_whole(_path(out), lambda file: file.write(json.dumps(table).encode()))
+        write_atomic(_path(out), lambda file: file.write(json.dumps(table).encode()))
 
 
 def read_shapes(out: Path) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from experiments.results.rows import Run
 from experiments.results.summaries import NOISE, Difference, Spread, by_setting, difference, measured
-from fedkernel.models import ROUNDING, metric_of
+from fedkernel.models import ERROR_ROUNDING, metric_of
 
 RELATIVE_ROUNDING = 1e-12
 """Relative difference of a figure between machines, from a library's order of summation."""
@@ -89,7 +89,7 @@ class Compared:
             return "neither finite" if all(map(math.isnan, sizes)) else None
         if mean == 0 and not error:
             return "equal"
-        if abs(mean) <= max(RELATIVE_ROUNDING * max(sizes), ROUNDING if metric.axis == "orders" else 0.0):
+        if abs(mean) <= max(RELATIVE_ROUNDING * max(sizes), ERROR_ROUNDING if metric.axis == "orders" else 0.0):
             return "within rounding"
         return "within noise" if error is not None and abs(mean) <= NOISE * error else None
 

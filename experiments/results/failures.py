@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 
 from experiments.results.rows import parse_line
-from fedkernel.ground import and_more, one_line, write_whole
+from fedkernel.ground import and_more, one_line, write_atomic
 from fedkernel.run import NOT_RUN, FailedRun
 
 LONGEST = 1000
@@ -86,7 +86,7 @@ def write_failures(path: Path, failures: Sequence[Failure]) -> None:
         path.unlink(missing_ok=True)
         return
     text = "".join(f"{failure.model_dump_json()}\n" for failure in failures)
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_atomic(path, lambda file: file.write(text.encode()))
 
 
 def summary_of(failures: Sequence[Failure], total: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.results.rows import Run
-from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_whole
+from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_atomic
 
 MOST_ROWS = 2000
 """Most rows that are drawn; of more, a fixed random sample of this size."""
@@ -38,7 +38,7 @@ class RowPicture:
 def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
     """Write a run's picture."""
     arrays = {name: array for name, array in vars(picture).items() if array is not None}
-    write_whole(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    write_atomic(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:

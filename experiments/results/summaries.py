@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.results.rows import Round, Run
-from fedkernel.models import MAIN, metric_of
+from fedkernel.models import MAIN_METRIC, metric_of
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
@@ -145,7 +145,7 @@ def setting(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in point.items())
 
 
-LEADING = (MAIN, "silhouette", "nmi", "ari", "stability")
+LEADING = (MAIN_METRIC, "silhouette", "nmi", "ari", "stability")
 """Default leading metrics, in order; unlike an objective they compare across settings."""
 
 

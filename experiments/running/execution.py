@@ -30,7 +30,7 @@ from experiments.running.column_info import knowing_its_columns
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.scatter_projection import is_pictured, row_picture
-from fedkernel.data import labelled
+from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import AnyArray, InputError, ProtocolError, blas_threads, stack_rows
@@ -39,9 +39,9 @@ from fedkernel.models import (
     KernelPCA,
     Model,
     compare_classes,
+    compute_metrics,
     load_model,
-    over_clients,
-    own_metrics,
+    mean_over_clients,
     save_model,
 )
 from fedkernel.protocol.disclosure_ratio import table_share
@@ -269,7 +269,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     metrics |= stability
     if shards:  # else the sites hold the data
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
-        metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
+        metrics |= compute_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     if members := cohort(run.tables):
         metrics["table_share"] = table_share(result.ledger.floats_by_reader(), members)
     if reference is not None:
@@ -341,8 +341,8 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
     durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
-    own = [own_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
-    metrics = done.metrics | over_clients(own)
+    own = [compute_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
+    metrics = done.metrics | mean_over_clients(own)
     _keep_pictures(run, done.models, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
@@ -355,7 +355,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
 
 def _unlabelled(run: Planned) -> list[str]:
     """Return the warning that some rows have no label; metrics that compare with labels leave them out."""
-    known = labelled([] if run.all_classes is None else run.all_classes)
+    known = has_label([] if run.all_classes is None else run.all_classes)
     if known.all():
         return []
     lacking = len(known) - int(known.sum())

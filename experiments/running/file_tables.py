@@ -19,14 +19,14 @@ from fedkernel.data import (
     SiteFile,
     Version,
     as_classes,
+    has_label,
     is_text,
     label_texts,
-    labelled,
-    missing_in,
+    missing_cells,
     read_raw,
     version_of,
 )
-from fedkernel.ground import AnyArray, Divided, InputError, Positions, Rows, and_more, some
+from fedkernel.ground import AnyArray, Division, InputError, Positions, Rows, and_more, listed
 from fedkernel.run import common_rows
 from fedkernel.site import find_rows
 from fedkernel.wire import hash_ids
@@ -35,7 +35,7 @@ CHOICES = ("columns", "label", "drop")
 """Options that name columns; with columns divided, each file needs only some of the named ones."""
 
 
-def files_of(data: Shards, divided: Divided) -> list[SiteFile]:
+def files_of(data: Shards, divided: Division) -> list[SiteFile]:
     """Return the files with their own options; where rows are divided, with the first file's column order.
 
     Raises InputError if, with rows divided, the files' column names differ, or if, with columns divided, an option
@@ -51,7 +51,7 @@ def check_files(data: Shards) -> None:
 
 
 def raw_tables(
-    data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
+    data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[RawTable]:
     """Return the files' contents with rows aligned, before `Prepare`.
 
@@ -69,7 +69,7 @@ def raw_tables(
     return [raw if positions is None else raw.take(positions) for raw, positions in zip(raws, places, strict=True)]
 
 
-def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[Rows]:
+def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> list[Rows]:
     """Return the clients' numbers, CSR where a file is sparse; otherwise as `raw_tables`.
 
     Raises InputError for an empty or text cell: the sentence names file, row and column.
@@ -83,7 +83,7 @@ def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
 
 
 def labels_of(
-    data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
+    data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[AnyArray] | None:
     """Return the labels of each client's rows, or with columns divided those of all rows; None without.
 
@@ -94,17 +94,17 @@ def labels_of(
     labelled_tables = [raw for raw in tables if raw.labels]
     if not labelled_tables:
         return None
-    if divided == "horizontal" and (without := [raw.what for raw in tables if not raw.labels]):
+    if divided == "horizontal" and (without := [raw.title for raw in tables if not raw.labels]):
         raise InputError(f"data: {without[0]} has no labels, but others have; allowed: labels in all files or none")
     counted = labelled_tables[:1] if divided == "vertical" else labelled_tables
     columns = [texts for texts in map(label_texts, counted) if texts is not None]
-    if not labelled(texts := np.concatenate(columns)).any():
+    if not has_label(texts := np.concatenate(columns)).any():
         return None
     classes = as_classes(texts)
     return np.split(classes, np.cumsum([len(column) for column in columns])[:-1])
 
 
-def are_aligned(data: Shards, divided: Divided) -> bool:
+def are_aligned(data: Shards, divided: Division) -> bool:
     """Return whether rows have ids, so that each run has them in an order of its own."""
     return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
 
@@ -118,7 +118,7 @@ def _versions(data: Shards) -> tuple[Version, ...]:
 
 
 @lru_cache(maxsize=4)
-def _files_of(files: tuple[SiteFile, ...], divided: Divided, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
+def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
     files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # arrays bring their ids
     headers = [_header(file) for file in files]
     if divided == "vertical":
@@ -158,7 +158,7 @@ def _with_own(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> li
             names = () if value is None else (value,) if isinstance(value, str) else tuple(value)
             if lacking := [name for name in names if header and name not in everywhere]:
                 raise InputError(
-                    f"data.{option} names {lacking[0]!r}, which no file has; there are: {some([*everywhere])}"
+                    f"data.{option} names {lacking[0]!r}, which no file has; there are: {listed([*everywhere])}"
                 )
             mine = tuple(name for name in names if name in header)
             if header and len(mine) < len(names):
@@ -193,7 +193,7 @@ def _read(file: SiteFile, version: Version) -> RawTable:
 
 def _used(file: SiteFile, prepare: Prepare | None) -> RawTable:
     raw = _raw(file)
-    return raw if prepare is None or (whole := prepare.whole_rows(raw)).all() else raw.take(whole)
+    return raw if prepare is None or (whole := prepare.usable_rows(raw)).all() else raw.take(whole)
 
 
 def _numbers(file: SiteFile) -> Rows:
@@ -202,7 +202,7 @@ def _numbers(file: SiteFile) -> Rows:
         return table.block(0, len(table)) if table.sparse else np.asarray(table)
     raw, name_of = _raw(file), Path(file.path).name
     for name, column in raw.columns.items():
-        if (empty := missing_in(column)).any():
+        if (empty := missing_cells(column)).any():
             raise InputError(
                 f"data: {name_of}: {raw.row(int(np.argmax(empty)))}, column {name!r} holds no value"
                 f"{and_more(int(empty.sum()) - 1)}; allowed: finite numbers, or a table [prepare] that says what empty "
@@ -216,12 +216,12 @@ def _numbers(file: SiteFile) -> Rows:
     return np.column_stack([*raw.columns.values()])
 
 
-def _ids(data: Shards, divided: Divided) -> list[tuple[str, ...] | None]:
+def _ids(data: Shards, divided: Division) -> list[tuple[str, ...] | None]:
     return [file.read().ids if _is_arrays(file) else _raw(file).ids for file in files_of(data, divided)]
 
 
 def _positions(
-    data: Shards, divided: Divided, run: str, seed: int, ids: Sequence[tuple[str, ...] | None]
+    data: Shards, divided: Division, run: str, seed: int, ids: Sequence[tuple[str, ...] | None]
 ) -> list[Positions | None]:
     """Return each file's row positions in a run, agreed as sites do, with ids hashed without a key."""
     if divided == "horizontal" or not any(own is not None for own in ids):

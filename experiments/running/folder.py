@@ -10,7 +10,7 @@ from typing import Any
 from experiments.config import Experiment, Shards
 from experiments.results import Failure, Run, read_failures, read_runs
 from experiments.running.planning import due, meanings
-from fedkernel.ground import InputError, and_more, check_folder, some, write_whole
+from fedkernel.ground import InputError, and_more, ensure_writable_folder, listed, write_atomic
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
 
@@ -45,11 +45,11 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
             path.unlink(missing_ok=True)
     runs, hashes = read_runs(out / RUNS), _file_hashes(experiment)
     _check_files(out / "files.json", hashes, runs)
-    check_folder(out / "results")
-    write_whole(recorded, lambda file: file.write(config.encode()))
-    write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
+    ensure_writable_folder(out / "results")
+    write_atomic(recorded, lambda file: file.write(config.encode()))
+    write_atomic(out / "config.toml", lambda file: file.write(experiment.text.encode()))
     if hashes:
-        write_whole(out / "files.json", lambda file: file.write(json.dumps([*hashes.values()]).encode()))
+        write_atomic(out / "files.json", lambda file: file.write(json.dumps([*hashes.values()]).encode()))
     (out / "results" / "error.json").unlink(missing_ok=True)
     return runs
 
@@ -69,7 +69,7 @@ def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[R
         return
     changed = [path for path, now in hashes.items() if now not in before] or ["the files' number or order"]
     raise InputError(
-        f"{some(changed)}: changed since runs in {recorded.parent} finished; choose another folder (--out), or "
+        f"{listed(changed)}: changed since runs in {recorded.parent} finished; choose another folder (--out), or "
         "--restart to throw them away"
     )
 

@@ -17,7 +17,7 @@ from experiments.running.file_tables import are_aligned, check_files, files_of, 
 from experiments.running.pooled_widths import Widths
 from experiments.running.raw_shards import prepared_shards, raw_shards
 from fedkernel.data import DataSpec, Partition
-from fedkernel.ground import AnyArray, Divided, FloatArray, InputError, Rows, address_of, find
+from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, checked_address, load_class
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import KernelClient, is_seeded
 from fedkernel.site import simulated_partition
@@ -204,7 +204,11 @@ class Planned:
         """The run as an entry of a job."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
-        common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
+        common |= {
+            "strategy": checked_address(kind),
+            "pair": checked_address(kind.client),
+            "clients": experiment.clients,
+        }
         common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "wire": experiment.wire}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
@@ -265,7 +269,9 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
     """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
-        find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
+        load_class(method.method, KernelStrategy, "pairs", "method")
+        if kind == "strategy"
+        else counterpart(method.method)
     )
     shards = _shards(experiment, seed, pair.partition, id_)
     _check_data(method, pair, experiment, shards)
@@ -311,7 +317,7 @@ def _check_data(
         )
 
 
-def _shards(experiment: Experiment, seed: int, divided: Divided, run: str) -> list[Rows]:
+def _shards(experiment: Experiment, seed: int, divided: Division, run: str) -> list[Rows]:
     """Return the clients' tables, prepared and aligned as in the run of this id."""
     if isinstance(experiment.data, Sites):
         return []

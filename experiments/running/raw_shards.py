@@ -6,7 +6,7 @@ from typing import NamedTuple
 from experiments.config import Experiment, Shards, Sites
 from experiments.running.file_tables import raw_tables
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
-from fedkernel.ground import Divided, FloatArray
+from fedkernel.ground import Division, FloatArray
 from fedkernel.preparing import TableToPrepare, prepared_here
 from fedkernel.site import simulated_raw
 
@@ -18,7 +18,7 @@ class _Draw(NamedTuple):
     partition: PartitionSpec
     clients: int
     seed: int
-    divided: Divided
+    divided: Division
     run: str
 
     def raw(self, prepare: Prepare) -> list[TableToPrepare]:
@@ -29,7 +29,7 @@ class _Draw(NamedTuple):
 
 
 def raw_shards(
-    experiment: Experiment, prepare: Prepare, seed: int, divided: Divided, run: str = ""
+    experiment: Experiment, prepare: Prepare, seed: int, divided: Division, run: str = ""
 ) -> list[TableToPrepare]:
     """Return the clients' raw tables in the run of this id; empty where sites hold their own."""
     if isinstance(experiment.data, Sites):
@@ -38,7 +38,7 @@ def raw_shards(
 
 
 def prepared_shards(
-    experiment: Experiment, prepare: Prepare, seed: int, divided: Divided, run: str = ""
+    experiment: Experiment, prepare: Prepare, seed: int, divided: Division, run: str = ""
 ) -> list[FloatArray]:
     """Return the clients' prepared tables in the run of this id, bit for bit: (n_m, columns) each."""
     data, partition = experiment.data, experiment.partition

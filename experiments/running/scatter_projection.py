@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.results import RowPicture, along_two, chosen_rows
 from experiments.running.planning import Planned
-from fedkernel.data import NO_LABEL, labelled
+from fedkernel.data import NO_LABEL, has_label
 from fedkernel.ground import AnyArray, stack_rows
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 
@@ -49,5 +49,5 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
         return None  # by default no picture of points in one colour
     picture = RowPicture(points)
     if classes is not None and len(classes) == rows:
-        picture = replace(picture, classes=np.where(labelled(classes), classes.astype(str), NO_LABEL)[drawn])
+        picture = replace(picture, classes=np.where(has_label(classes), classes.astype(str), NO_LABEL)[drawn])
     return picture if labels is None else replace(picture, clusters=labels[drawn], sizes=np.bincount(labels))

@@ -1,4 +1,4 @@
-"""Readers for columns of a site's CSV file, spreadsheet or parquet file."""
+"""Readers of columns from a site's CSV file, spreadsheet or parquet file, as pyarrow tables."""
 
 import csv
 import importlib
@@ -8,23 +8,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedkernel.data.csv_format import ALLOWED, Form, with_mark
-from fedkernel.data.tables import readable
+from fedkernel.data.csv_format import ALLOWED, CsvFormat, with_mark
+from fedkernel.data.tables import file_errors
 from fedkernel.ground import InputError, row_of_file
 
-NULLS = frozenset(
+MISSING_TEXTS = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
      "NaN", "n/a", "nan", "null")
 )  # fmt: skip
 """Texts that pyarrow takes for missing cells."""
 
 Reader = Callable[[Sequence[str], Sequence[str]], Any]
-"""Function that reads columns into a pyarrow table, the second list of them as texts."""
+"""Function that reads the columns of a first list into a pyarrow table, those of a second list as texts."""
 
 
-def open_csv(path: Path, form: Form) -> tuple[list[str], Reader]:
+def open_csv(path: Path, form: CsvFormat) -> tuple[list[str], Reader]:
     """Return the stripped column names of a CSV file, and a reader of its columns."""
-    with readable(path, ALLOWED), path.open(newline="", encoding=with_mark(form.encoding)) as stream:
+    with file_errors(path, ALLOWED), path.open(newline="", encoding=with_mark(form.encoding)) as stream:
         rows = csv.reader(stream, delimiter=form.delimiter)
         passed = sum(1 for _ in islice(rows, form.header - 1))
         lines = rows.line_num  # a row may span several lines
@@ -43,17 +43,13 @@ def check_header(path: Path, header: int, rows: int, cells: Sequence[Any] | None
     if rows == 0:
         raise InputError(f"{path} is empty; allowed: a row with the names of the columns, then the rows")
     if cells is None:
-        raise InputError(
-            f"header = {header}, but {path} has {rows} rows; allowed: the row with the names of the columns"
-        )
+        raise InputError(f"header = {header}, but {path} has {rows} rows; allowed: the row of the column names")
     if not any(cell is not None and str(cell).strip() for cell in cells):
-        raise InputError(
-            f"row {header} of {path} is empty; allowed: the names of the columns there, or another --header"
-        )
+        raise InputError(f"row {header} of {path} is empty; allowed: column names there, or a different --header")
 
 
 def _read_csv(
-    path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str], *, above: int
+    path: Path, form: CsvFormat, header: dict[str, str], include: Sequence[str], texts: Sequence[str], *, above: int
 ) -> Any:
     arrow, string = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow").string()
     broken: list[Any] = []
@@ -63,7 +59,7 @@ def _read_csv(
         return "error"
 
     try:
-        with readable(path, ALLOWED):
+        with file_errors(path, ALLOWED):
             read = arrow.read_csv(
                 path,
                 # with threads the number of a wrong row is unknown
@@ -81,14 +77,14 @@ def _read_csv(
                     decimal_point=form.decimal,
                     include_columns=[header[name] for name in include],
                     column_types={header[name]: string for name in texts},  # 007 is not 7
-                    null_values=sorted(NULLS),
+                    null_values=sorted(MISSING_TEXTS),
                 ),
             )
     except InputError:
         if not broken:
             raise
         commas = form.delimiter == "," and broken[0].actual_columns > len(header)
-        hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
+        hint = " (with decimal commas, use a different --delimiter)" if commas else ""
         raise InputError(
             f"{path}: {row_of_file(broken[0].number - above - 2, form.header)} has {broken[0].actual_columns} values; "
             f"allowed: one for each of the {len(header)} columns{hint}"
@@ -117,10 +113,9 @@ def read_sheet(path: Path, header: int = 1) -> Sheet:
     try:
         openpyxl = importlib.import_module("openpyxl")
     except ImportError:
-        raise InputError(
-            f"{path} is read by openpyxl, which is missing; allowed: pip install 'fedkernel[xlsx]', or a .csv file"
-        ) from None
-    with readable(path, "a spreadsheet, .xlsx"), path.open("rb") as stream, warnings.catch_warnings():
+        install = "pip install 'fedkernel[xlsx]', or use a .csv file"
+        raise InputError(f"{path} needs openpyxl, which is missing: {install}") from None
+    with file_errors(path, "a spreadsheet, .xlsx"), path.open("rb") as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles and extensions
         try:
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
@@ -147,9 +142,8 @@ def _filled(path: Path, sheet: Any) -> list[list[Any]]:
         rows.append(cells)
         width = max(width, len(cells))
         if cells and len(rows) * width > MOST_CELLS:
-            raise InputError(
-                f"{path} reaches to row {len(rows):,} and column {width:,}; allowed: {MOST_CELLS:,} cells, or .parquet"
-            )
+            size = f"{len(rows):,} rows x {width:,} columns"
+            raise InputError(f"{path} has {size}; allowed: {MOST_CELLS:,} cells, or .parquet")
     return rows
 
 
@@ -157,9 +151,7 @@ def open_sheet(path: Path, header: int = 1) -> tuple[list[str], Reader]:
     """Return the column names of a spreadsheet's first sheet, and a reader of its columns."""
     sheet = read_sheet(path, header)
     names = ["" if cell is None else text_of(cell) for cell in sheet.rows[0]]
-    below = [
-        row for row in sheet.rows[1:] if any(cell is not None for cell in row)
-    ]  # skipped like empty lines of a CSV file
+    below = [row for row in sheet.rows[1:] if any(cell is not None for cell in row)]  # as empty lines of a CSV file
     arrow = importlib.import_module("pyarrow")
 
     def column(name: str, as_text: bool) -> Any:
@@ -168,7 +160,7 @@ def open_sheet(path: Path, header: int = 1) -> tuple[list[str], Reader]:
         if as_text or all(cell is None for cell in cells):
             return arrow.array(texts, arrow.string() if as_text else arrow.null())
         try:
-            return arrow.array([None if cell in NULLS else cell for cell in cells])
+            return arrow.array([None if cell in MISSING_TEXTS else cell for cell in cells])
         except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):  # numbers beside texts
             return arrow.array(texts, arrow.string())
 
@@ -186,14 +178,14 @@ def text_of(cell: Any) -> str:
 def open_parquet(path: Path) -> tuple[list[str], Reader]:
     """Return the stripped column names of a parquet file, and a reader of its columns."""
     parquet = importlib.import_module("pyarrow.parquet")
-    with readable(path):
+    with file_errors(path):
         schema = parquet.read_schema(path)
     names = [name.strip() for name in schema.names]
     stored = dict(zip(names, schema.names, strict=True))
 
     def read(include: Sequence[str], texts: Sequence[str]) -> Any:
         columns = [stored[name] for name in include]
-        with readable(path):
+        with file_errors(path):
             return parquet.read_table(path, columns=columns).select(columns).rename_columns(list(include))
 
     return names, read

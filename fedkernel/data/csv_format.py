@@ -1,4 +1,4 @@
-"""Format of CSV files: delimiter, decimal mark and encoding, guessed if unambiguous."""
+"""Detection of a CSV file's format: delimiter, decimal mark and encoding, guessed if unambiguous."""
 
 import codecs
 import csv
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkernel.data.tables import readable
+from fedkernel.data.tables import file_errors
 from fedkernel.ground import InputError
 
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
@@ -21,8 +21,8 @@ SAMPLE = 1 << 16
 """Bytes at a file's beginning from which its format is guessed."""
 
 
-class Form(NamedTuple):
-    """Format of a CSV file, and the guessed parts of it.
+class CsvFormat(NamedTuple):
+    """Format of a CSV file, with clauses about its guessed parts.
 
     - `delimiter`, `decimal`: one character each.
     - `encoding`: Python's name.
@@ -37,8 +37,10 @@ class Form(NamedTuple):
     guessed: tuple[str, ...] = ()
 
 
-def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: str | None, header: int = 1) -> Form:
-    """Return a CSV file's format; arguments that are None are guessed from its beginning.
+def guess_csv_format(
+    path: Path, delimiter: str | None, decimal: str | None, encoding: str | None, header: int = 1
+) -> CsvFormat:
+    """Return a CSV file's format, with arguments that are None guessed from the file's beginning.
 
     A guess needs: for an encoding, a byte order mark; for a delimiter, that it alone gives every row as many values as
     there are names; for a decimal comma, numbers with commas, none with a point, and some that cannot be thousands.
@@ -46,7 +48,7 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
 
     Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
     """
-    with readable(path, ALLOWED), path.open("rb") as stream:
+    with file_errors(path, ALLOWED), path.open("rb") as stream:
         head = stream.read(SAMPLE)
         whole = len(head) < SAMPLE
     guessed = []
@@ -69,7 +71,7 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
         decimal = "," if delimiter != "," and _has_decimal_commas(records(delimiter)[1:]) else "."
         if decimal != ".":
             guessed.append("decimal = ','")
-    return Form(delimiter, decimal, encoding, header, tuple(guessed))
+    return CsvFormat(delimiter, decimal, encoding, header, tuple(guessed))
 
 
 def with_mark(encoding: str) -> str:
@@ -95,9 +97,7 @@ def _delimiter(path: Path, records: Callable[[str], list[list[str]]]) -> str:
     if len(sure) > 1 and "," in sure and not any(fits.values()):
         return ","  # rows of another length are reported later
     if len(sure) > 1:
-        raise InputError(
-            f"{path} can be divided by {' and by '.join(map(repr, sure))}; allowed: one that is named (--delimiter)"
-        )
+        raise InputError(f"{path} fits several delimiters: {', '.join(map(repr, sure))}; give one (--delimiter)")
     return sure[0] if sure else ","
 
 

@@ -35,7 +35,7 @@ from fedkernel.data.sources import (
     FETCHED,
     FOLDER_VARIABLE,
     SOURCES,
-    Raw,
+    SourceData,
     from_bundled,
     from_fetcher,
     from_openml,
@@ -51,10 +51,10 @@ from fedkernel.ground import (
     InputError,
     Rows,
     check_at_most,
-    find_function,
     generator,
-    names,
-    some,
+    listed,
+    load_function,
+    short_names,
     value_object,
 )
 
@@ -64,7 +64,7 @@ DENSE_CELLS = 100_000_000  # largest sparse set that is made dense: 0.8 GB of fl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """Table of numbers, with a label per row if the source has labels.
+    """Loaded data set: table of numbers, with a label per row if the source has labels.
 
     - `X` (N, d): CSR (csr_array) if the specification asks for sparse.
     - `y` (N,): labels (integers or text) or targets (floats) of the source.
@@ -120,11 +120,10 @@ class DataSpec:
         if self.rows is not None and self.share is not None:
             raise InputError(f"rows = {self.rows} and share = {self.share} are the same thing; give only one of them")
         if self.sparse and self.scale not in SPARSE_SCALES:
-            raise InputError(
-                f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {', '.join(SPARSE_SCALES)}"
-            )
+            allowed = ", ".join(SPARSE_SCALES)
+            raise InputError(f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {allowed}")
         if self.transposed and self.sparse:
-            raise InputError("transposed = true has no meaning with sparse = true: such tables are read by rows")
+            raise InputError("transposed = true is not for sparse = true: such tables are read by rows")
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
         """Return the specification with a relative path resolved against a folder."""
@@ -136,8 +135,8 @@ class DataSpec:
         return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
 
     @property
-    def number(self) -> int:
-        """The seed as a number; InputError for "run", outside of a run."""
+    def numeric_seed(self) -> int:
+        """Seed as a number; InputError if it is "run", which only a run replaces."""
         if isinstance(self.seed, str):
             raise InputError(f"seed = {self.seed!r}, but data that are loaded for no run need a number")
         return self.seed
@@ -156,13 +155,13 @@ def load(spec: DataSpec | str) -> Dataset:
     more rows or other classes than the set has, a dense set with `sparse`.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
-    raw = _find(spec)
-    what = f"data set {spec.name!r} ({raw.source})"
+    raw = _load_source(spec)
+    name = f"data set {spec.name!r} ({raw.source})"
     is_sparse: bool = sparse.issparse(raw.X)
     if spec.sparse and not is_sparse:
-        raise InputError(f"sparse = true: {what} is dense; allowed with it: sparse = false")
+        raise InputError(f"sparse = true: {name} is dense; allowed with it: sparse = false")
     # checked before the choice of rows, so that an error's position is the file's
-    X: Any = check_rows(raw.X, what)
+    X: Any = check_rows(raw.X, name)
     y = raw.y
     rows = _chosen_rows(spec, X.shape[0], y)
     if rows is not None:
@@ -171,19 +170,17 @@ def load(spec: DataSpec | str) -> Dataset:
         y = _with_labels(spec.name, "against_rest", [spec.against_rest], y).astype(int)
     if is_sparse and not spec.sparse:
         if X.shape[0] * X.shape[1] > DENSE_CELLS:
-            raise InputError(
-                f"{what} is sparse and {X.shape[0]} x {X.shape[1]} is too large to be made dense; "
-                f"allowed: rows <= {DENSE_CELLS // X.shape[1]}"
-            )
+            size, most = f"{X.shape[0]} x {X.shape[1]}", DENSE_CELLS // X.shape[1]
+            raise InputError(f"{name} is sparse and {size} is too large to be made dense; allowed: rows <= {most}")
         X = X.toarray()
-    X = check_rows(_scaled(X, spec.scale), f"{what}, scaled,")
+    X = check_rows(_scaled(X, spec.scale), f"{name}, scaled,")
     if spec.transposed:
         X = np.ascontiguousarray(X.T)
         return Dataset(spec.name, X, None, tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
     return Dataset(spec.name, X, y, raw.columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
 
 
-def _find(spec: DataSpec) -> Raw:
+def _load_source(spec: DataSpec) -> SourceData:
     prefix, colon, rest = spec.name.partition(":")
     if colon and prefix == "openml" and rest:
         return from_openml(spec.name, rest)
@@ -193,9 +190,9 @@ def _find(spec: DataSpec) -> Raw:
         return from_bundled(spec.name)
     if spec.name in GENERATED:
         recipe = GENERATED[spec.name](**spec.options)
-        seed = spec.number if recipe.seed is None else recipe.seed
+        seed = spec.numeric_seed if recipe.seed is None else recipe.seed
         X, y = recipe(generator(spec.name, seed))
-        return Raw(X, y, (), f"generated: {recipe}, seed {seed}")
+        return SourceData(X, y, (), f"generated: {recipe}, seed {seed}")
     if (colon and prefix == "npz") or spec.name in npz_files():
         return read_npz(npz_path(rest if colon else spec.name))
     if _has_loader(spec.name):
@@ -211,11 +208,11 @@ def _find(spec: DataSpec) -> Raw:
 
 def _has_loader(name: str) -> bool:
     prefix, colon, _ = name.partition(":")
-    return (bool(colon) and prefix not in SOURCES) or name in names("datasets")
+    return (bool(colon) and prefix not in SOURCES) or name in short_names("datasets")
 
 
-def _from_loader(spec: DataSpec) -> Raw:
-    load_raw = find_function(spec.name, "datasets", "data.name")
+def _from_loader(spec: DataSpec) -> SourceData:
+    load_raw = load_function(spec.name, "datasets", "data.name")
     try:
         bound = inspect.signature(load_raw).bind(**spec.options)
     except TypeError as error:
@@ -223,7 +220,7 @@ def _from_loader(spec: DataSpec) -> Raw:
     loaded = load_raw(*bound.args, **bound.kwargs)
     X, y = loaded if isinstance(loaded, tuple) else (loaded, None)
     X = X if sparse.issparse(X) else np.asarray(X)
-    return Raw(X, None if y is None else np.asarray(y), (), f"loaded by {spec.name}")
+    return SourceData(X, None if y is None else np.asarray(y), (), f"loaded by {spec.name}")
 
 
 def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
@@ -236,7 +233,7 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
     size = spec.rows if spec.share is None else max(1, round(spec.share * len(rows)))
     if size is not None:
         check_at_most("rows", size, len(rows), f"what data set {spec.name!r} has, ")
-        rows = np.sort(generator("rows", spec.number).choice(rows, size=size, replace=False))
+        rows = np.sort(generator("rows", spec.numeric_seed).choice(rows, size=size, replace=False))
     return rows
 
 
@@ -249,7 +246,7 @@ def _with_labels(name: str, field: str, wanted: Sequence[int | str], y: AnyArray
     chosen = [_label_text(label) for label in wanted]
     for label in chosen:
         if label not in texts:
-            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {some(texts)}")
+            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {listed(texts)}")
     return np.asarray(np.isin(texts, chosen)[which])
 
 
@@ -275,7 +272,7 @@ def _scaled(X: Any, scale: str) -> Any:
 
 
 class Available(NamedTuple):
-    """Line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
+    """Data set of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
 
     name: str
     kind: str
@@ -296,6 +293,6 @@ def available() -> list[Available]:
         lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))
     lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
     lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y; or from scipy.sparse.save_npz"))
-    lines += [Available(name, "loader", None, address) for name, address in names("datasets").items()]
+    lines += [Available(name, "loader", None, address) for name, address in short_names("datasets").items()]
     lines += [Available(f"npz:{stem}", "npz", *npz_header(path)) for stem, path in npz_files().items()]
     return lines

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import AnyArray, Divided, InputError, and_more, some
+from fedkernel.ground import AnyArray, Division, InputError, and_more, listed
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ def is_missing(cell: Any) -> bool:
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell  # noqa: PLR0124 - only NaN differs from itself
 
 
-def _opened(table: Any, name: str, id_: str | None) -> Any:
-    """Return a frame as a `_Frame` without its column of ids; any other table unchanged."""
+def _as_frame(table: Any, name: str, id_: str | None) -> Any:
+    """Return a frame as a `_Frame` without its id column; any other table unchanged."""
     if not is_frame(table):
         if id_ is not None:
             raise InputError(f"id = {id_!r}, but {name} is no frame; allowed: frames that all have that column")
@@ -77,15 +77,15 @@ def _opened(table: Any, name: str, id_: str | None) -> Any:
     elif index is not None and index.name == id_:
         frame, ids = _Frame(table, columns, None), list(index)
     else:
-        raise InputError(f"id = {id_!r}, but {name} has no such column; there are: {some([*map(str, columns)])}")
+        raise InputError(f"id = {id_!r}, but {name} has no such column; there are: {listed([*map(str, columns)])}")
     if blank := [row for row, label in enumerate(ids) if is_missing(label) or not str(label).strip()]:
         raise InputError(f"{name}: row {blank[0]} (counted from 0) has no id in {id_!r}; allowed: an id for each row")
     return replace(frame, index=ids)
 
 
-def without_names(
+def aligned_arrays(
     shards: Sequence[Any],
-    partition: Divided,
+    partition: Division,
     what: str = "shards",
     trained: Sequence[Any] = (),
     id_: str | None = None,
@@ -103,7 +103,7 @@ def without_names(
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
         raise InputError(f"{what} is one table, but must be a list with one for each client, such as {split}")
-    tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
+    tables = {f"{what}[{number}]": _as_frame(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     columns, rows = _orders(tables, partition, trained, id_)
     return [
         _ordered(shard.to_numpy(), rows.get(name), columns.get(name)) if isinstance(shard, _Frame) else shard
@@ -112,21 +112,21 @@ def without_names(
 
 
 def rows_in_order(
-    shards: Sequence[Any], partition: Divided, what: str = "shards", id_: str | None = None
+    shards: Sequence[Any], partition: Division, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
-    """Return each table's row order as in `without_names`; None means unchanged.
+    """Return each table's order of rows in `aligned_arrays`; None means unchanged.
 
-    Parameters and errors are those of `without_names`. Horizontal tables keep their rows and may differ in columns.
+    Parameters and errors are those of `aligned_arrays`. Horizontal tables keep their rows and may differ in columns.
     """
-    tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
+    tables = {f"{what}[{number}]": _as_frame(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     rows = _orders(tables, partition, (), id_)[1] if partition == "vertical" else {}
     return [rows.get(name) for name in tables]
 
 
 def labels_in_order(
-    labels: Sequence[Any], shards: Sequence[Any], partition: Divided, id_: str | None = None
+    labels: Sequence[Any], shards: Sequence[Any], partition: Division, id_: str | None = None
 ) -> list[AnyArray | None]:
-    """Return the clients' labels in the row order of `without_names`; None for a client without labels.
+    """Return the clients' labels in the row order of `aligned_arrays`; None for a client without labels.
 
     `labels` (n_m,): one entry per shard, in the order of its rows, or of the entry's own index for a series. Raises
     InputError: another number of entries than shards, or of labels than rows; a missing label; a series with another
@@ -134,7 +134,7 @@ def labels_in_order(
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")
-    tables = {f"shards[{number}]": _opened(shard, f"shards[{number}]", id_) for number, shard in enumerate(shards)}
+    tables = {f"shards[{number}]": _as_frame(shard, f"shards[{number}]", id_) for number, shard in enumerate(shards)}
     _, rows = _orders(tables, partition, (), id_)
     in_order: list[AnyArray | None] = []
     for number, (own, shard) in enumerate(zip(labels, shards, strict=True)):
@@ -163,12 +163,12 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
 
 
 def _orders(
-    tables: Mapping[str, Any], partition: Divided, trained: Sequence[Any], id_: str | None
+    tables: Mapping[str, Any], partition: Division, trained: Sequence[Any], id_: str | None
 ) -> tuple[dict[str, Order], dict[str, Order]]:
-    """Return the orders of columns and rows of the tables that differ from the first."""
+    """Return the orders of columns and rows, by table name, for tables that differ from the first."""
     if not any(isinstance(table, _Frame) for table in tables.values()):
         return {}, {}
-    before = {f"shards[{number}]": _opened(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
+    before = {f"shards[{number}]": _as_frame(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
     if partition == "horizontal":
         return _columns({**before, **tables}), {}
     columns: dict[str, Order] = {}
@@ -189,8 +189,8 @@ def _check_no_ids(tables: Mapping[str, Any]) -> None:
             values = [frame.values(column) for frame in (tables[other], table)]
             if values[0] != values[1] and all(map(_look_like_ids, values)) and set(values[0]) & set(values[1]):
                 raise InputError(
-                    f"{other} and {name} both have a column {column!r} of values that differ from row to row, in other "
-                    f"orders; allowed: id = {column!r} if it says which row is which, or names that differ"
+                    f"{other} and {name} both have a column {column!r} with unique values in different "
+                    f"orders; allowed: id = {column!r} if it identifies the rows, or different column names"
                 )
 
 
@@ -222,15 +222,13 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
         counts = {frame: Counter(labels[frame]) for frame in (first, name)}
         for frame, count in counts.items():
             if repeated := [label for label, times in count.items() if times > 1]:
-                raise InputError(
-                    f"{frame} has several columns {repeated[0]!r}, so they cannot be put in order; {allowed}"
-                )
+                raise InputError(f"{frame} has several columns {repeated[0]!r} and cannot be put in order; {allowed}")
         if lacking := [label for label in labels[first] if label not in counts[name]]:
             more = and_more(len(lacking) - 1)
             raise InputError(f"{name} has no column {lacking[0]!r}{more}, which {first} has; {allowed}")
         if surplus := [label for label in own if label not in counts[first]]:
             more = and_more(len(surplus) - 1)
-            raise InputError(f"{name} has a column {surplus[0]!r}{more}, which {first} has not; {allowed}")
+            raise InputError(f"{name} has a column {surplus[0]!r}{more}, which {first} lacks; {allowed}")
         orders[name] = _places(own, labels[first])
         log.info("the columns of %s are put in the order of %s", name, first)
     return orders
@@ -238,9 +236,8 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
     """Return the row orders of the frames that differ from the first."""
-    labels = {
-        name: table.index for name, table in tables.items() if isinstance(table, _Frame) and table.index is not None
-    }
+    frames = {name: table for name, table in tables.items() if isinstance(table, _Frame)}
+    labels = {name: table.index for name, table in frames.items() if table.index is not None}
     own = [name for name, index in labels.items() if index != list(range(len(index)))]
     if not own or len(tables) == 1:
         return {}
@@ -253,10 +250,8 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
         seen: dict[Hashable, int] = {}
         for row, label in enumerate(index):
             if (other := seen.setdefault(label, row)) != row:
-                raise InputError(
-                    f"the index of {name} has the same label in rows {other} and {row} (counted from 0); "
-                    f"allowed: each label once, or {drop}"
-                )
+                rows = f"rows {other} and {row} (counted from 0)"
+                raise InputError(f"the index of {name} has a label twice, in {rows}; allowed: unique ones, or {drop}")
         if index == labels[first]:
             continue
         if len(index) != len(labels[first]) or seen.keys() != set(labels[first]):

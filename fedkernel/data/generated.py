@@ -1,4 +1,4 @@
-"""Generated data sets: tables of options that, called with a random generator, return X and y."""
+"""Generated data sets: classes of options that, called with a random generator, return X and y."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from fedkernel.data.matrix import csr
 from fedkernel.ground import AnyArray, FloatArray, Rows, value_object
 
-Drawn = tuple[Rows, AnyArray | None]
+RowsAndLabels = tuple[Rows, AnyArray | None]
 
 
 def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator) -> FloatArray:
@@ -29,7 +29,7 @@ class Geometric:
     d: PositiveInt = 1000
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d); no labels."""
         return _with_spectrum(5000 * np.power(0.75, np.arange(50.0)), self.n, self.d, rng), None
 
@@ -42,7 +42,7 @@ class Plateau:
     d: PositiveInt = 1000
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d); no labels."""
         return _with_spectrum(np.repeat([5000.0, 2500.0, 50.0], [10, 1, 39]), self.n, self.d, rng), None
 
@@ -57,7 +57,7 @@ class Blobs:
     spread: PositiveFloat = 1.0
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d) and each row's cluster."""
         import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
@@ -80,7 +80,7 @@ class Densities:
     mixture: bool = False
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d); no labels."""
         deviations = rng.integers(1, self.d, size=self.d, endpoint=True) if self.mixture else np.ones(self.d)
         X = rng.uniform(-3, 3, size=(self.n, self.d))
@@ -101,7 +101,7 @@ class Circles:
     factor: Annotated[float, Field(ge=0, lt=1)] = 0.5
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
         import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
@@ -117,7 +117,7 @@ class Moons:
     noise: NonNegativeFloat = 0.1
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 and 1."""
         import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
@@ -145,7 +145,7 @@ class RareClusters:
         """Number of rows."""
         return self.n_blob + self.n_clusters * self.cluster_size
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X (n, d) in random order, and labels 0 (blob), 1, ..., n_clusters."""
         y = np.repeat(np.arange(self.n_clusters + 1), [self.n_blob] + [self.cluster_size] * self.n_clusters)
         centers = self.reach * rng.standard_normal((self.n_clusters + 1, self.d))
@@ -173,7 +173,7 @@ class Documents:
     weights: Literal["tf-idf", "counts"] = "tf-idf"
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Drawn:
+    def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X (n, d), CSR, and each row's topic."""
         y = rng.choice(self.topics, size=self.n, p=_power_law(self.topics, self.skew))
         lengths = rng.poisson(self.length, size=self.n)

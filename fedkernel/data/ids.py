@@ -1,4 +1,4 @@
-"""Unique ids of a site's rows, as texts."""
+"""Reading and checking of row ids, unique texts, from a site's table."""
 
 import importlib
 from pathlib import Path
@@ -8,7 +8,7 @@ from fedkernel.ground import InputError
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
-    """Return the row ids from a pyarrow table's column; InputError if they are invalid.
+    """Return the row ids in a column of a pyarrow table; InputError if they are missing or not unique.
 
     `header`: the file's row with the names.
     """
@@ -23,7 +23,7 @@ def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[st
     return checked_ids(ids, f"{path}: column {name!r}", header + 1)
 
 
-def checked_ids(ids: list[str], what: str, begin: int = 0) -> tuple[str, ...]:
+def checked_ids(ids: list[str], title: str, begin: int = 0) -> tuple[str, ...]:
     """Check that every row has a unique id and return the ids.
 
     Error texts give row numbers, never an id: from `begin`, for a file the spreadsheet number of the row below the
@@ -33,7 +33,7 @@ def checked_ids(ids: list[str], what: str, begin: int = 0) -> tuple[str, ...]:
     counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"
     for row, id_ in enumerate(ids, begin):
         if not id_.strip():
-            raise InputError(f"{what}: row {row} ({counted}) has no id; allowed: an id for each row")
+            raise InputError(f"{title}: row {row} ({counted}) has no id; allowed: an id for each row")
         if (other := first.setdefault(id_, row)) != row:
-            raise InputError(f"{what}: rows {other} and {row} ({counted}) have the same id; allowed: unique ids")
+            raise InputError(f"{title}: rows {other} and {row} ({counted}) have the same id; allowed: unique ids")
     return tuple(ids)

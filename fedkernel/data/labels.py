@@ -1,9 +1,9 @@
-"""Labels of rows: conversion to numbers, counts per cluster, and reading from a site's file."""
+"""Labels of rows (classes): conversion to numbers, counts per cluster, and reading from a site's file."""
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.raw import RawTable, missing_in
+from fedkernel.data.raw import RawTable, missing_cells
 from fedkernel.data.raw_table_files import read_raw
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
@@ -12,20 +12,20 @@ NO_LABEL = "(none)"
 """Displayed class of a row without a label."""
 
 
-def labelled(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def has_label(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows whose class is not None."""
     return np.array([label is not None for label in np.asarray(classes).tolist()], dtype=bool)
 
 
-def kinds_in_order(kinds: AnyArray) -> list[str]:
-    """Return the different kinds, numbers first and by size."""
+def sorted_classes(kinds: AnyArray) -> list[str]:
+    """Return the different classes as texts, numbers first and by size."""
     names = {str(name) for name in kinds}
     return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
 
 
 def contingency(labels: AnyArray, kinds: AnyArray, clusters: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return the sorted kinds and their counts per cluster, (clusters, kinds)."""
-    names = kinds_in_order(kinds)
+    """Return the sorted classes of rows, and their counts per cluster, (clusters, classes)."""
+    names = sorted_classes(kinds)
     counts = [np.bincount(labels[kinds == name], minlength=clusters) for name in names]
     return names, np.array(counts, dtype=np.int64).reshape(len(names), clusters).T
 
@@ -35,7 +35,7 @@ def as_classes(texts: AnyArray) -> AnyArray:
 
     Missing labels (None) stay None in an array of objects, or become NaN among floats.
     """
-    if not (known := labelled(texts)).all():
+    if not (known := has_label(texts)).all():
         classes = as_classes(texts[known])
         all_classes: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
         all_classes[known] = classes
@@ -63,9 +63,7 @@ def read_labels(file: SiteFile) -> AnyArray | None:
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:
         return None
-    if (empty := missing_in(texts)).any():
-        raise InputError(
-            f"{raw.what}: {raw.row(int(np.argmax(empty)))} has no label in column {next(iter(raw.labels))!r}; "
-            "allowed: one for each row"
-        )
+    if (empty := missing_cells(texts)).any():
+        row, column = raw.row(int(np.argmax(empty))), next(iter(raw.labels))
+        raise InputError(f"{raw.title}: {row} has no label in column {column!r}; allowed: one for each row")
     return as_classes(texts)

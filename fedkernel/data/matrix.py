@@ -1,4 +1,4 @@
-"""Type and validation of numeric tables."""
+"""Validation of numeric tables, dense or sparse."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from fedkernel.ground import AnyArray, FloatArray, InputError, Rows
 INT32 = int(np.iinfo(np.int32).max)
 
 
-def check_matrix(X: Any, what: str) -> FloatArray:
+def check_matrix(X: Any, name: str) -> FloatArray:
     """Check that `X` (N, d) is a dense table of finite numbers; return it as C-contiguous float64.
 
-    `what`: its name in error texts. A valid `X` is returned itself, else a copy. Raises InputError with the position of
+    `name`: its name in error texts. A valid `X` is returned itself, else a copy. Raises InputError with the position of
     the first NaN or infinity; other values are never quoted.
     """
     if sparse.issparse(X):
-        raise InputError(f"{what} is a sparse matrix; allowed: a dense array of numbers (X.toarray() makes it one)")
-    numbers = np.ascontiguousarray(as_array(X, what), dtype=np.float64)
+        raise InputError(f"{name} is a sparse matrix; allowed: a dense array of numbers (X.toarray() makes it one)")
+    numbers = np.ascontiguousarray(as_array(X, name), dtype=np.float64)
     if (place := first_not_finite(numbers)) is not None:
-        raise not_finite(what, *place, numbers[place])
+        raise not_finite(name, *place, numbers[place])
     return numbers
 
 
-def check_rows(X: Any, what: str) -> Rows:
+def check_rows(X: Any, name: str) -> Rows:
     """Check that `X` (N, d) is a table of finite numbers, dense or sparse, without changing it.
 
     Dense tables are returned as by `check_matrix`. Sparse tables become CSR of float64 without duplicates or stored
@@ -32,8 +32,8 @@ def check_rows(X: Any, what: str) -> Rows:
     InputError as `check_matrix` does.
     """
     if not sparse.issparse(X):
-        return check_matrix(X, what)
-    _check_numbers(X, what)
+        return check_matrix(X, name)
+    _check_numbers(X, name)
     try:
         source: Any = X.tocsr()  # type: ignore[attr-defined]
         # a new object around the same arrays: the caller's flags on sorted indices are not trusted
@@ -44,14 +44,14 @@ def check_rows(X: Any, what: str) -> Rows:
             matrix = matrix.copy()
             matrix.sum_duplicates()
     except ValueError as error:
-        raise InputError(f"{what} is a damaged sparse matrix ({error}); allowed: valid indices") from None
+        raise InputError(f"{name} is a damaged sparse matrix ({error}); allowed: valid indices") from None
     if not matrix.data.all():
         matrix = matrix.copy()
         matrix.eliminate_zeros()
     if matrix.dtype != np.float64:
         matrix = matrix.astype(np.float64)
     if (place := first_not_finite(matrix)) is not None:
-        raise not_finite(what, *place, matrix[place])
+        raise not_finite(name, *place, matrix[place])
     return matrix
 
 
@@ -73,27 +73,26 @@ def csr(data: AnyArray, indices: AnyArray, indptr: AnyArray, shape: tuple[int, i
     return sparse.csr_array((data, indices, indptr), shape=shape)
 
 
-def as_array(X: Any, what: str) -> AnyArray:
+def as_array(X: Any, name: str) -> AnyArray:
     """Return `X` as a two-dimensional array of real numbers, with its dtype and layout unchanged."""
     try:
         array = np.asarray(X)
     except InputError as error:  # raised by a Table, with the place in its source
-        raise InputError(f"{what}: {error}") from None
+        raise InputError(f"{name}: {error}") from None
     except ValueError:
-        raise InputError(f"{what} has rows of different lengths; allowed: a table of shape (rows, columns)") from None
-    _check_numbers(array, what)
+        raise InputError(f"{name} has rows of different lengths; allowed: a table of shape (rows, columns)") from None
+    _check_numbers(array, name)
     return array
 
 
-def not_finite(what: str, row: int, column: int, value: Any) -> InputError:
-    """Build the error for a NaN or an infinity."""
-    return InputError(
-        f"{what}: the value in row {row}, column {column} (counted from 0) is {value}; allowed: finite numbers only"
-    )
+def not_finite(name: str, row: int, column: int, value: Any) -> InputError:
+    """Return the error for a NaN or infinite entry of a table, with its position."""
+    position = f"row {row}, column {column} (counted from 0)"
+    return InputError(f"{name}: the value in {position} is {value}; allowed: finite numbers only")
 
 
-def _check_numbers(X: Any, what: str) -> None:
+def _check_numbers(X: Any, name: str) -> None:
     if X.dtype.kind not in "fiub":
-        raise InputError(f"{what} holds values of type {X.dtype}; allowed: real numbers only")
+        raise InputError(f"{name} holds values of type {X.dtype}; allowed: real numbers only")
     if X.ndim != 2 or 0 in X.shape:
-        raise InputError(f"{what} has shape {X.shape}; allowed: (rows, columns) with at least 1 x 1")
+        raise InputError(f"{name} has shape {X.shape}; allowed: (rows, columns) with at least 1 x 1")

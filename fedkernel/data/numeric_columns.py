@@ -23,23 +23,22 @@ def is_numeric(kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0, header: int = 1) -> AnyArray:
+def stack_columns(read: Any, dtype: npt.DTypeLike, title: str, first: int = 0, header: int = 1) -> AnyArray:
     """Return a pyarrow table's numeric columns as an array of shape (n, d); InputError for an empty cell.
 
-    For the error text: `what` names the table, `first` is the number of its first row, `header` the row of names.
+    For the error text: `title` names the table, `first` is the number of its first row, `header` the row of names.
     """
     table = np.empty(read.shape, dtype)
     for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):
         if column.null_count:
-            row = int(np.flatnonzero(entries_of(column.is_null()))[0]) + first
-            raise InputError(
-                f"{what}: {row_of_file(row, header)}, column {name!r} holds no value; allowed: finite numbers only"
-            )
-        table[:, place] = entries_of(column)
+            row = int(np.flatnonzero(column_values(column.is_null()))[0]) + first
+            cell = f"{row_of_file(row, header)}, column {name!r}"
+            raise InputError(f"{title}: {cell} holds no value; allowed: finite numbers only")
+        table[:, place] = column_values(column)
     return table
 
 
-def entries_of(column: Any) -> AnyArray:
+def column_values(column: Any) -> AnyArray:
     """Return the values of a numeric pyarrow column, arbitrary at nulls.
 
     pyarrow's own ``to_numpy`` would import pandas, for a quarter of a second.
@@ -49,9 +48,9 @@ def entries_of(column: Any) -> AnyArray:
     if str(array.type) == "bool":  # eight per byte
         bits = np.unpackbits(np.frombuffer(data or b"", np.uint8), count=first + count, bitorder="little")
         return bits[first:].astype(bool)
-    kind = np.dtype(FLOATS.get(str(array.type), str(array.type)))
+    kind = np.dtype(NUMPY_FLOATS.get(str(array.type), str(array.type)))
     return np.frombuffer(data or b"", kind, count, first * kind.itemsize)
 
 
-FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
+NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
 """numpy's names of pyarrow's types; integers have the same names."""

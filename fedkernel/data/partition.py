@@ -33,7 +33,7 @@ from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
 from fedkernel.ground import (
     AnyArray,
-    Divided,
+    Division,
     FloatArray,
     InputError,
     Rows,
@@ -45,6 +45,7 @@ from fedkernel.ground import (
 
 IndexArray = npt.NDArray[np.intp]
 Column = NonNegativeInt | str
+ColumnList = Annotated[tuple[Column, ...], Field(min_length=1)]
 
 METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -82,24 +83,21 @@ class PartitionSpec:
     - `minimum`: methods "random", "power" and "dirichlet": least number of columns (rows) of a client; None: 1.
     """
 
-    kind: Divided = "vertical"
+    kind: Division = "vertical"
     method: Literal["even", "sizes", "columns", "random", "iid", "stratified", "power", "dirichlet"] = "even"
     clients: PositiveInt | None = None
     seed: NonNegativeInt | None = None
     shuffle: bool = False
     sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = None
-    columns: Annotated[tuple[Annotated[tuple[Column, ...], Field(min_length=1)], ...], Field(min_length=1)] | None = (
-        None
-    )
+    columns: Annotated[tuple[ColumnList, ...], Field(min_length=1)] | None = None
     exponent: PositiveFloat | None = None
     alpha: PositiveFloat | None = None
     minimum: PositiveInt | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS[self.kind]:
-            raise InputError(
-                f"method = {self.method!r}: allowed for a {self.kind} partition: {', '.join(METHODS[self.kind])}"
-            )
+            allowed = f"allowed for a {self.kind} partition: {', '.join(METHODS[self.kind])}"
+            raise InputError(f"method = {self.method!r}: {allowed}")
         for name, methods in _USED_BY.items():
             if getattr(self, name) not in (None, False) and self.method not in methods:
                 raise InputError(f"{name} is used by method {' or '.join(methods)} only; method = {self.method!r}")
@@ -119,9 +117,8 @@ def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
     }
     counts = {name: value for name, value in numbers.items() if value is not None}
     if len(set(counts.values())) > 1:
-        raise InputError(
-            f"{' but '.join(f'{name} = {value}' for name, value in counts.items())}; allowed: the same number"
-        )
+        differing = " but ".join(f"{name} = {value}" for name, value in counts.items())
+        raise InputError(f"{differing}; allowed: the same number")
     return next(iter(counts.values()), None)
 
 
@@ -136,7 +133,7 @@ class Partition:
     - `all_labels` (N,): labels of all rows, client by client for a horizontal partition.
     """
 
-    kind: Divided
+    kind: Division
     indices: tuple[IndexArray, ...]
     shards: list[Rows]
     labels: tuple[AnyArray, ...] | None = None
@@ -147,9 +144,7 @@ class Partition:
         sizes = [len(index) for index in self.indices]
         if not sizes or len(self.shards) != len(sizes) or [shard.shape[cut] for shard in self.shards] != sizes:
             shapes = [shard.shape for shard in self.shards]
-            raise InputError(
-                f"shards of shapes {shapes} do not fit indices of lengths {sizes}; allowed: one of each per client"
-            )
+            raise InputError(f"shards of shapes {shapes} do not fit indices of lengths {sizes}; one of each per client")
         if len({shard.shape[1 - cut] for shard in self.shards}) > 1:
             raise InputError(f"the shards differ in their {'rows' if cut else 'columns'}; allowed: the same for all")
         if self.labels is not None and [len(part) for part in self.labels] != sizes:
@@ -188,9 +183,7 @@ def split(
     table: Any
     if isinstance(data, Dataset):
         if y is not None:
-            raise InputError(
-                "y is for an array; allowed with a Dataset: its own y, or dataclasses.replace(dataset, y=...)"
-            )
+            raise InputError("y is for an array; a Dataset has its own y (dataclasses.replace(dataset, y=...))")
         table, y, names = data.X, data.y, data.columns
     else:
         table = data
@@ -205,7 +198,7 @@ def split(
     rng = generator("partition", seed if spec.seed is None else spec.seed)
     m = _number_of_clients(spec, clients)
     if m is None:
-        raise InputError("clients is required: neither the partition nor its caller says how many there are")
+        raise InputError("clients is required: neither the partition nor its caller gives the number")
     n, unit = (X.shape[1], "columns") if spec.kind == "vertical" else (X.shape[0], "rows")
     least = spec.minimum or 1
     each = f" and each needs minimum = {least}" if least > 1 else ""

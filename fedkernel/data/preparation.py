@@ -1,4 +1,4 @@
-"""Preparation of raw tables for a method: options common to all sites, and their fitted values.
+"""Preparation of raw tables for a method: options common to all sites, and values fitted to their data.
 
 `Prepare` holds the options. `Preparation` adds fills, centres and scales, computed over the rows of all sites or, for
 divided columns, by each site for its own.
@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from fedkernel.data.raw import RawTable, is_text, missing_in
-from fedkernel.ground import FloatArray, InputError, brief, value_object
+from fedkernel.data.raw import RawTable, is_text, missing_cells
+from fedkernel.ground import FloatArray, InputError, short_repr, value_object
 
 Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
@@ -56,19 +56,19 @@ class Prepare:
     def _fits(self) -> Self:
         for name, (least, most) in self.clip.items():
             if not least < most:
-                raise ValueError(f"clip = {least:g} to {most:g} of column {name!r}, but must be the least and the most")
+                raise ValueError(f"clip = [{least:g}, {most:g}] of column {name!r}: the first must be below the second")
         for name, levels in self.categories.items():
             if len(set(levels)) < len(levels):
                 raise ValueError(f"categories: column {name!r} has a level twice")
             if name in self.log or name in self.clip:
-                raise ValueError(f"column {name!r} is one of categories, of which there is no log or clip")
+                raise ValueError(f"column {name!r} is a category; log and clip are for numbers")
         if self.indicator and self.missing not in ("mean", "median"):
             raise ValueError('indicator = true is for missing = "mean" or "median"')
         return self
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        """All fields as a hashable tuple; mappings keep their order, which is that of a model's columns."""
+        """Fields as a hashable tuple; mappings keep their order, which is that of a model's columns."""
         return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in vars(self).values())
 
     def __eq__(self, other: object) -> bool:
@@ -79,7 +79,7 @@ class Prepare:
 
     @property
     def table(self) -> dict[str, Any]:
-        """The options as a TOML table."""
+        """Options as a TOML table."""
         return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
 
     def most_columns(self, columns: int) -> int:
@@ -87,7 +87,7 @@ class Prepare:
         numeric, levels = columns - len(self.categories), sum(map(len, self.categories.values()))
         return numeric * (1 + self.indicator) + levels
 
-    def numbers(self, raw: RawTable) -> FloatArray:
+    def numeric_columns(self, raw: RawTable) -> FloatArray:
         """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
 
         Raises InputError: a column of `categories`, `log` or `clip` that is missing or of another kind; a column of
@@ -95,32 +95,31 @@ class Prepare:
         """
         for option, names in {"categories": self.categories, "log": self.log, "clip": self.clip}.items():
             if absent := [name for name in names if name not in raw.columns]:
-                raise InputError(f"prepare.{option} names {absent[0]!r}, which is no column of {raw.what}")
+                raise InputError(f"prepare.{option} names {absent[0]!r}, which is no column of {raw.title}")
         numeric: list[FloatArray] = []
-        for name in self.numeric(raw.names):
+        for name in self.numeric_names(raw.names):
             column = raw.columns[name]
             if is_text(column):
-                raise InputError(
-                    f"{raw.what}: column {name!r} holds text; allowed: numbers, or its levels in prepare.categories"
-                )
+                allowed = "allowed: numbers, or its levels in prepare.categories"
+                raise InputError(f"{raw.title}: column {name!r} holds text; {allowed}")
             if name in self.clip:
                 column = np.clip(column, *self.clip[name])
             if name in self.log:
                 if (without_logarithm := np.flatnonzero(column <= 0)).size:
                     raise InputError(
-                        f"{raw.what}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
+                        f"{raw.title}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
                         "prepare.log: columns of positive numbers"
                     )
                 column = np.log(column)
             numeric.append(column)
         return np.column_stack(numeric) if numeric else np.empty((raw.rows, 0))
 
-    def numeric(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the numeric ones of some columns."""
+    def numeric_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of the named columns that are no categories."""
         return tuple(name for name in names if name not in self.categories)
 
     def within(self, names: Sequence[str]) -> Self:
-        """Return the options restricted to these columns, for a table with some of all columns."""
+        """Return the options restricted to the named columns, for a site with some of all columns."""
         own: dict[str, Any] = {
             "categories": {name: levels for name, levels in self.categories.items() if name in names},
             "log": tuple(name for name in self.log if name in names),
@@ -128,18 +127,18 @@ class Prepare:
         }
         return replace(self, **own)
 
-    def whole_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
+    def usable_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
         """Return a mask of the usable rows; with ``missing = "drop"`` those without an empty cell.
 
         Raises InputError for an empty cell with ``missing = "refuse"``.
         """
         whole = np.ones(raw.rows, dtype=bool)
         for name, column in raw.columns.items():
-            missing = missing_in(column)
+            missing = missing_cells(column)
             if missing.any() and self.missing == "refuse":
                 more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
                 raise InputError(
-                    f"{raw.what}: {raw.row(int(np.argmax(missing)))}, column {name!r} holds no value{more}; "
+                    f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r} holds no value{more}; "
                     'allowed: finite numbers, or [prepare] missing = "drop", "mean" or "median"'
                 )
             whole &= ~missing
@@ -148,7 +147,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Fitted preparation, which converts any raw table with these columns to a model's input.
+    """Fitted preparation of a run, which converts any raw table with its columns to a model's input.
 
     `names`: the raw table's columns, in the model's order. `fill`, `center`, `scale` (d,): for each numeric column,
     after clip and log: value of an empty cell, subtrahend and divisor. `flagged`: numeric columns with an indicator.
@@ -161,14 +160,14 @@ class Preparation:
     scale: FloatArray
     flagged: tuple[str, ...] = ()
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of a model's columns: numbers, indicators, levels."""
+        """Names of the prepared table's columns: numbers, indicators, levels."""
         flags = [f"{name} missing" for name in self.flagged]
         levels = [f"{name} = {level}" for name, levels in self.prepare.categories.items() for level in levels]
-        return (*self.prepare.numeric(self.names), *flags, *levels)
+        return (*self.prepare.numeric_names(self.names), *flags, *levels)
 
     def apply(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
         """Convert a raw table to a model's input, with columns found by name.
@@ -178,12 +177,12 @@ class Preparation:
         unknown level.
         """
         ordered = raw.select(self.names)
-        positions = np.flatnonzero(self.prepare.whole_rows(ordered))
+        positions = np.flatnonzero(self.prepare.usable_rows(ordered))
         ordered = ordered.take(positions)
-        numbers = self.prepare.numbers(ordered)
+        numbers = self.prepare.numeric_columns(ordered)
         empty = np.isnan(numbers)
         filled = np.where(empty, self.fill, numbers)
-        numeric = self.prepare.numeric(self.names)
+        numeric = self.prepare.numeric_names(self.names)
         flags = [empty[:, numeric.index(name)] for name in self.flagged]
         levels = [mask for name in self.prepare.categories for mask in self._levels(ordered, name)]
         indicators = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
@@ -194,7 +193,7 @@ class Preparation:
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
         if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             raise InputError(
-                f"{raw.what}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
+                f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
                 f"does not list; allowed: {', '.join(levels)}"
             )
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]
@@ -209,12 +208,12 @@ class Preparation:
         """Rebuild a preparation from plain data; ValueError, KeyError or TypeError for inconsistent data."""
         fill, center, scale = (np.array(table[name], dtype=np.float64) for name in ("fill", "center", "scale"))
         prepare, names, flagged = Prepare(**table["prepare"]), tuple(table["names"]), tuple(table["flagged"])
-        shape = (len(prepare.numeric(names)),)
+        shape = (len(prepare.numeric_names(names)),)
         fits = all(array.shape == shape and np.isfinite(array).all() for array in (fill, center, scale))
         if (
             not fits
             or not (scale > 0).all()
-            or not set(flagged) <= set(prepare.numeric(names))
+            or not set(flagged) <= set(prepare.numeric_names(names))
             or not set(prepare.categories) <= set(names)
         ):
             raise ValueError("preparation")

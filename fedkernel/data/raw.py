@@ -1,4 +1,4 @@
-"""Raw table of a site's file: cells may be missing, columns may be text; prepared by `Prepare`."""
+"""Raw table of a site: cells may be missing and columns may be text, until `Prepare` prepares them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, row_of_file, some
+from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, listed, row_of_file
 
 Texts = npt.NDArray[Any]
 """Column of text: objects, None for a missing cell."""
@@ -15,10 +15,10 @@ Texts = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class RawTable:
-    """Named columns of one length, before any preparation.
+    """Raw table: named columns of one length, before any preparation.
 
     - `columns` (n,): in the file's order: float64 with NaN, or texts with None, for missing cells.
-    - `what`: the table's name in error texts.
+    - `title`: the table's name in error texts.
     - `ids`: one per row.
     - `labels` (n,): columns kept out of the table, as texts or None.
     - `places` (n,): each row's position in a file with names, 0 for the first row below them; None without such a file.
@@ -26,18 +26,18 @@ class RawTable:
     """
 
     columns: Mapping[str, AnyArray]
-    what: str = "the table"
+    title: str = "the table"
     ids: tuple[str, ...] | None = None
     labels: Mapping[str, Texts] = field(default_factory=dict)
     places: Positions | None = None
     header: int = 1
 
     @classmethod
-    def of_array(cls, X: FloatArray, names: Sequence[str] = (), what: str = "the table") -> Self:
+    def of_array(cls, X: FloatArray, names: Sequence[str] = (), title: str = "the table") -> Self:
         """Build a raw table from an array (n, d), with NaN for missing cells; default names are "0", "1", ..."""
         numbers = np.asarray(X, dtype=np.float64)
         known = names or [str(place) for place in range(numbers.shape[1])]
-        return cls(dict(zip(known, numbers.T, strict=True)), what)
+        return cls(dict(zip(known, numbers.T, strict=True)), title)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class RawTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         return self.rows, len(self.columns)
 
     def take(self, positions: AnyArray) -> Self:
@@ -66,7 +66,7 @@ class RawTable:
         )
 
     def row(self, position: int) -> str:
-        """Return a row's name in error texts, for a file as in a spreadsheet."""
+        """Return a row's number in error texts, for a file as a spreadsheet counts."""
         if self.places is None:
             return f"row {position} (counted from 0)"
         return row_of_file(int(self.places[position]), self.header)
@@ -74,7 +74,7 @@ class RawTable:
     def select(self, names: Sequence[str]) -> Self:
         """Return the columns of these names, in this order; InputError for a missing one."""
         if missing := [name for name in names if name not in self.columns]:
-            raise InputError(f"{self.what} has no column {missing[0]!r}; there are: {some(self.names)}")
+            raise InputError(f"{self.title} has no column {missing[0]!r}; there are: {listed(self.names)}")
         return replace(self, columns={name: self.columns[name] for name in names})
 
 
@@ -83,8 +83,8 @@ def is_text(column: AnyArray) -> bool:
     return column.dtype.kind == "O"
 
 
-def missing_in(column: AnyArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the missing cells."""
+def missing_cells(column: AnyArray) -> npt.NDArray[np.bool_]:
+    """Return a mask of a column's missing cells."""
     if is_text(column):
         return np.array([cell is None for cell in column], dtype=bool)
     return np.isnan(column)

@@ -1,4 +1,4 @@
-"""Reading of a site's file as a raw table, with empty cells, text columns and labels."""
+"""Reading of a site's file as a raw table, with empty cells, text columns and labels; writing as parquet."""
 
 import importlib
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.data.column_readers import NULLS
+from fedkernel.data.column_readers import MISSING_TEXTS
 from fedkernel.data.ids import ids_of
-from fedkernel.data.numeric_columns import entries_of, is_numeric
+from fedkernel.data.numeric_columns import column_values, is_numeric
 from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.site_files import SiteFile, read_columns
 from fedkernel.ground import AnyArray
@@ -49,12 +49,12 @@ def column_of(column: Any) -> AnyArray:
     if not is_numeric(column.type):
         return _texts(column)
     floats = column.cast(importlib.import_module("pyarrow").float64())
-    values = np.array(entries_of(floats))
-    values[entries_of(floats.is_null())] = np.nan
+    values = np.array(column_values(floats))
+    values[column_values(floats.is_null())] = np.nan
     return values
 
 
 def _texts(column: Any) -> AnyArray:
     texts = np.empty(len(column), dtype=object)
-    texts[:] = [None if cell is None or str(cell) in NULLS else str(cell) for cell in column.to_pylist()]
+    texts[:] = [None if cell is None or str(cell) in MISSING_TEXTS else str(cell) for cell in column.to_pylist()]
     return texts

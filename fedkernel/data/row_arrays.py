@@ -10,7 +10,7 @@ import scipy.sparse
 from fedkernel.ground import Rows
 
 _TYPES: dict[str, npt.DTypeLike] = {"dense": np.float64, "values": np.float64, "indices": np.int32, "starts": np.int32}
-PARTS = tuple(_TYPES)
+ROW_ARRAYS = tuple(_TYPES)
 """Names of the arrays: the first for dense rows, the others for the parts of a CSR matrix."""
 
 
@@ -37,9 +37,9 @@ def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Ro
         if dense.ndim != 2 or dense.shape[1] != columns:
             raise ValueError(f"rows of shape {dense.shape} are not {columns} columns wide")
         return dense
-    if set(arrays) != set(PARTS[1:]):
-        raise ValueError(f"rows are either dense or have {', '.join(PARTS[1:])}, not {', '.join(arrays) or 'nothing'}")
-    values, indices, starts = (arrays[name] for name in PARTS[1:])
+    if set(arrays) != set(sparse := ROW_ARRAYS[1:]):
+        raise ValueError(f"rows are either dense or have {', '.join(sparse)}, not {', '.join(arrays) or 'nothing'}")
+    values, indices, starts = (arrays[name] for name in sparse)
     if starts.size == 0:
         raise ValueError("starts must have an entry more than there are rows")
     rows = scipy.sparse.csr_array((values, indices, starts), shape=(starts.size - 1, columns))

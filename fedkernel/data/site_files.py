@@ -1,4 +1,4 @@
-"""A site's data file, with the roles of its columns: table, row ids, labels."""
+"""Data file of a site, with the roles of its columns: table, row ids, labels."""
 
 import codecs
 import csv
@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
-from fedkernel.data.csv_format import Form, form_of
+from fedkernel.data.csv_format import CsvFormat, guess_csv_format
 from fedkernel.data.ids import checked_ids, ids_of
 from fedkernel.data.numeric_columns import is_numeric, stack_columns
-from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
-from fedkernel.ground import InputError, open_npz, row_of_file, some
+from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
+from fedkernel.ground import InputError, listed, open_npz, row_of_file
 
 
 @dataclass(frozen=True)
 class SiteData:
-    """Content of a site's file.
+    """Content of a site's data file: table, column names and row ids.
 
     `X` (n_m, d_m). `columns`: names of its columns; empty for a file without names. `ids`: n_m unique texts.
     """
@@ -37,7 +37,7 @@ class SiteData:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site's file with its options: .csv (a line of names, then rows), .xlsx, .parquet, .npy or .npz.
+    """Data file of a site with its options: .csv (a line of names, then rows), .xlsx, .parquet, .npy or .npz.
 
     An .npz file holds ``X``, as an array or in the form of scipy.sparse.save_npz, and optionally ``columns``, its
     column names, and ``ids``, text or whole numbers. Columns without names are called "0", "1", and so on. Of a
@@ -49,7 +49,7 @@ class SiteFile:
     - `allowed`, `hidden`: the site policy's patterns, with ``*`` and ``?``, of columns for the table.
     - `drop`: columns to leave out.
     - `delimiter`, `decimal`: of a .csv file: separator (``tab`` is one) and decimal mark ("." or ","). None: guessed by
-      `form_of`.
+      `guess_csv_format`.
     - `encoding`: of a .csv file, by Python's name.
     - `header`: of a .csv or .xlsx file: the row with the names, as a spreadsheet counts; None: 1. Rows above are
       skipped.
@@ -83,7 +83,7 @@ class SiteFile:
             if name in self.drop:
                 raise InputError(f"drop names {name!r}, which is the {option}; allowed: columns of the table")
         if dropped := [name for name in self.columns or () if name in self.drop]:
-            raise InputError(f"columns names {dropped[0]!r}, and drop does, too; allowed: one of them")
+            raise InputError(f"columns and drop both name {dropped[0]!r}; allowed: one of them")
 
     def _check_form(self) -> None:
         """Refuse invalid options of the file format."""
@@ -111,7 +111,7 @@ class SiteFile:
     def to_node(self) -> dict[str, str]:
         """Return the options, except the policy's, as a node's configuration, with comma-separated lists."""
         lists = {"columns": self.columns, "label": self.labels or None, "drop": self.drop or None}
-        options = {key: None if names is None else _joined(names) for key, names in lists.items()}
+        options = {key: None if names is None else _join_names(names) for key, names in lists.items()}
         options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
         options |= {"decimal": self.decimal, "encoding": self.encoding}
         options |= {"header": None if self.header is None else str(self.header)}
@@ -122,14 +122,14 @@ class SiteFile:
         cls, node: Mapping[str, Any], allowed: tuple[str, ...] = ("*",), hidden: tuple[str, ...] = ()
     ) -> "SiteFile":
         """Build the file from a node's configuration, the inverse of `to_node`."""
-        lists = {key: listed(str(node[key])) for key in ("columns", "label", "drop") if key in node}
+        lists = {key: split_names(str(node[key])) for key in ("columns", "label", "drop") if key in node}
         texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
         header = int(node["header"]) if "header" in node else None
         return cls(str(node["data"]), allowed=allowed, hidden=hidden, header=header, **lists, **texts)  # type: ignore[arg-type]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Columns kept out as labels."""
+        """Names of the label columns."""
         label = self.label or ()
         return (label,) if isinstance(label, str) else tuple(label)
 
@@ -139,12 +139,12 @@ class SiteFile:
         return self.header or 1
 
     @property
-    def form(self) -> Form:
-        """Format of a .csv file, see `form_of`."""
+    def csv_format(self) -> CsvFormat:
+        """Format of the .csv file, in part guessed by `guess_csv_format`."""
         path = Path(self.path).expanduser()
         if path.suffix.lower() != ".csv":
-            return Form()
-        return form_of(path, self.delimiter, self.decimal, self.encoding, self.header_row)
+            return CsvFormat()
+        return guess_csv_format(path, self.delimiter, self.decimal, self.encoding, self.header_row)
 
     def read(self) -> SiteData:
         """Read the file; tables in .npy and .parquet files are read later, block by block.
@@ -159,7 +159,7 @@ class SiteFile:
         return _READERS[path.suffix.lower()](self, path)
 
     def choose(self, path: Path, names: Sequence[str]) -> list[str]:
-        """Return the names of the table's columns among the file's stripped names."""
+        """Return the names of the table's columns, chosen from the file's stripped names by the options."""
         if "" in names:
             raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
         if repeated := _repeated(names):
@@ -167,35 +167,33 @@ class SiteFile:
         options = [("columns", name) for name in self.columns or ()] + [("label", name) for name in self.labels]
         for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
-                raise InputError(
-                    f"{option} = {name!r} is no column of {path}; there are: {some(list(map(repr, names)))}"
-                )
-        if withheld := [name for name in self.columns or () if not self.offers(name)]:
+                columns = listed(list(map(repr, names)))
+                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {columns}")
+        if withheld := [name for name in self.columns or () if not self.policy_admits(name)]:
             raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out (table.columns, table.hidden)")
-        others = [name for name in names if name not in self.kept_out and self.offers(name)]
+        others = [name for name in names if name not in self.excluded_columns and self.policy_admits(name)]
         chosen = others if self.columns is None else list(self.columns)
         if not chosen:
-            raise InputError(f"{path} has no columns beside label and id; allowed: at least one for the table")
+            raise InputError(f"{path} has no columns besides label and id; allowed: at least one for the table")
         return chosen
 
     @property
-    def kept_out(self) -> tuple[str, ...]:
-        """Columns outside the table: labels, the id, and dropped ones."""
+    def excluded_columns(self) -> tuple[str, ...]:
+        """Names of the columns outside the table: labels, the id, and dropped ones."""
         return (*self.labels, *(() if self.id is None else (self.id,)), *self.drop)
 
-    def offers(self, name: str) -> bool:
-        """Return whether the policy admits a column to the table."""
-        return any(fnmatchcase(name, pattern) for pattern in self.allowed) and not any(
-            fnmatchcase(name, pattern) for pattern in self.hidden
-        )
+    def policy_admits(self, name: str) -> bool:
+        """Return whether the site's policy admits a column to the table."""
+        allowed, hidden = (any(fnmatchcase(name, own) for own in patterns) for patterns in (self.allowed, self.hidden))
+        return allowed and not hidden
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """Split comma-separated names; a name with a comma is quoted."""
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(names)
     return line.getvalue()
@@ -224,11 +222,11 @@ def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tupl
 
 
 _OPEN: dict[str, Callable[[SiteFile, Path], tuple[list[str], Reader]]] = {
-    ".csv": lambda file, path: open_csv(path, file.form),
+    ".csv": lambda file, path: open_csv(path, file.csv_format),
     ".xlsx": lambda file, path: open_sheet(path, file.header_row),
     ".parquet": lambda file, path: open_parquet(path),
 }
-"""Readers of files whose cells may have any type."""
+"""Functions that open files whose cells may have any type, by file ending."""
 
 
 def _read_text(file: SiteFile, path: Path) -> SiteData:
@@ -241,7 +239,7 @@ def _read_text(file: SiteFile, path: Path) -> SiteData:
 
 
 def _read_parquet(file: SiteFile, path: Path) -> SiteData:
-    with readable(path):
+    with file_errors(path):
         schema = importlib.import_module("pyarrow.parquet").read_schema(path)
     names = [name.strip() for name in schema.names]
     chosen = file.choose(path, names)
@@ -258,9 +256,7 @@ def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
     """Refuse a CSV column that is not numeric, naming its first such row."""
     kind = str(column.type)
     if kind == "null":  # no value at all
-        raise InputError(
-            f"{path}: {row_of_file(0, header)}, column {name!r} holds no value; allowed: finite numbers only"
-        )
+        raise InputError(f"{path}: {row_of_file(0, header)}, column {name!r} holds no value; allowed: finite numbers")
     where = ""
     if kind == "string":
         other_cells = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
@@ -298,36 +294,32 @@ class _Extras(NamedTuple):
 
 def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     if file.id is not None:
-        raise InputError(
-            f"id = {file.id!r}, but {path} has no column of ids; allowed: an .npz file with an array ids, a .csv or "
-            ".parquet file"
-        )
+        allowed = "an .npz file with an array ids, a .csv or .parquet file"
+        raise InputError(f"id = {file.id!r}, but {path} has no column of ids; allowed: {allowed}")
     X = open_table(path)
     if not isinstance(X, ArrayTable | SparseTable):
-        raise InputError(f"{path} is no {path.suffix} file; allowed: a name that says what is in it")
+        raise InputError(f"{path} is no {path.suffix} file; the file's ending must match its format")
     extras = _Extras() if path.suffix.lower() == ".npy" else _extras(path)
     n, d = X.shape
     names: tuple[str, ...] = ()
     if extras.columns is not None:
         if extras.columns.shape != (d,) or extras.columns.dtype.kind != "U":
-            raise InputError(f"columns in {path} are not the names of its {d} columns; allowed: {d} texts")
+            raise InputError(f"columns in {path} must be the names of its {d} columns: {d} texts")
         names = tuple(name.strip() for name in extras.columns.tolist())
     labels = names or tuple(str(place) for place in range(d))
     chosen = file.choose(path, labels)
     if chosen != list(labels):
-        X = type(X)(X.X[:, [labels.index(name) for name in chosen]], X.what)  # type: ignore[arg-type]
+        X = type(X)(X.X[:, [labels.index(name) for name in chosen]], X.title)  # type: ignore[arg-type]
     if extras.ids is None:
         return SiteData(X, tuple(chosen) if names else (), None)
     if extras.ids.shape != (n,) or extras.ids.dtype.kind not in "Uiu":
-        raise InputError(
-            f"ids in {path} are not one text or whole number for each of its {n} rows; allowed: {n} of them"
-        )
+        raise InputError(f"ids in {path} must be one text or whole number for each of its {n} rows")
     ids = checked_ids([str(id_) for id_ in extras.ids.tolist()], f"ids in {path}")
     return SiteData(X, tuple(chosen) if names else (), ids)
 
 
 def _extras(path: Path) -> _Extras:
-    with readable(path), open_npz(path) as archive:
+    with file_errors(path), open_npz(path) as archive:
         return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive})
 
 

@@ -1,4 +1,4 @@
-"""External data: bundled with scikit-learn, downloaded once, or the user's npz files."""
+"""Loading of external data sets: bundled with scikit-learn, downloaded once, or the user's npz files."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ from scipy import sparse
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.tables import is_sparse_file
-from fedkernel.ground import READING, AnyArray, InputError, one_line, open_npz, read_header, some
+from fedkernel.ground import NUMPY_HEADER_LOCK, AnyArray, InputError, listed, one_line, open_npz, read_header
 
 SOURCES = ("npz", "openml", "fetch")
 """Prefixes of data set names; any other text before a colon is a loader's module."""
@@ -61,8 +61,8 @@ FETCHED: Mapping[str, _Download] = MappingProxyType(
 )
 
 
-class Raw(NamedTuple):
-    """Output of a source before the choice of rows, scaling and checks; `X` may be sparse."""
+class SourceData(NamedTuple):
+    """Data set as its source gives it, before the choice of rows, scaling and checks; `X` may be sparse."""
 
     X: Any
     y: AnyArray | None
@@ -73,22 +73,22 @@ class Raw(NamedTuple):
 # --- scikit-learn and OpenML -----------------------------------------------------------------------------------------
 
 
-def from_bundled(name: str) -> Raw:
-    """Load a set of `BUNDLED`."""
+def from_bundled(name: str) -> SourceData:
+    """Load a data set that comes with scikit-learn, by its name in `BUNDLED`."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     return _from_bunch(getattr(sklearn.datasets, f"load_{name}")(), f"scikit-learn load_{name}")
 
 
-def from_fetcher(name: str, which: str) -> Raw:
-    """Load a set of `FETCHED`; `name` is its name in error texts."""
+def from_fetcher(name: str, which: str) -> SourceData:
+    """Load a set of `FETCHED`, downloaded on first use; `name` is its name in error texts."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     fetcher = getattr(sklearn.datasets, f"fetch_{which}")
     return _from_bunch(_download(name, fetcher), f"scikit-learn fetch_{which}")
 
 
-def _from_bunch(bunch: Any, source: str) -> Raw:
+def _from_bunch(bunch: Any, source: str) -> SourceData:
     """Convert a scikit-learn loader's result; targets of several columns (linnerud, rcv1) are dropped."""
     names = bunch.get("feature_names")
     target = bunch.get("target")
@@ -97,11 +97,11 @@ def _from_bunch(bunch: Any, source: str) -> Raw:
         y = None
     if y is not None and y.dtype == object:
         y = np.array(y.tolist())  # text as text, which can be saved without pickle
-    return Raw(bunch.data, y, () if names is None else tuple(str(name) for name in names), source)
+    return SourceData(bunch.data, y, () if names is None else tuple(str(name) for name in names), source)
 
 
-def from_openml(name: str, which: str) -> Raw:
-    """Download a set of openml.org by name or number; `name` is its name in error texts."""
+def from_openml(name: str, which: str) -> SourceData:
+    """Load a set of openml.org by name or number, downloaded on first use; `name` is its name in error texts."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
 
     query: dict[str, Any] = {"data_id": int(which)} if which.isdecimal() else {"name": which}
@@ -111,9 +111,7 @@ def from_openml(name: str, which: str) -> Raw:
     categories = bunch.get("categories") or {}
     text = [column for column in bunch.feature_names if column in categories]
     if text:
-        raise InputError(
-            f"data set {name!r}: {len(text)} columns are not numeric ({some(text)}); allowed: numeric columns only"
-        )
+        raise InputError(f"data set {name!r}: {len(text)} columns are not numeric ({listed(text)}); all must be")
     return _from_bunch(bunch, bunch.get("url") or f"openml.org {which}")
 
 
@@ -127,7 +125,7 @@ def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
     if known := FETCHED.get(name.removeprefix("fetch:")):
         size = f" ({known.shape[0]} x {known.shape[1]}, about {known.megabytes:g} MB)"
     try:
-        with _patience(SOCKET_SECONDS), warnings.catch_warnings():
+        with _socket_timeout(SOCKET_SECONDS), warnings.catch_warnings():
             # reported by the error below
             warnings.filterwarnings("ignore", message="A network error occurred|Retry downloading")
             return fetcher(**options, **hurry)
@@ -141,11 +139,11 @@ def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
             f"{', '.join([*BUNDLED, *GENERATED])}, npz files"
         ) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"data set {name!r}{size} cannot be had: {error}") from error
+        raise InputError(f"data set {name!r}{size} cannot be loaded: {error}") from error
 
 
 @contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def _socket_timeout(seconds: float) -> Iterator[None]:
     old_timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -163,9 +161,7 @@ def npz_files() -> dict[str, Path]:
     if not folder:
         return {}
     if not Path(folder).expanduser().is_dir():
-        raise InputError(
-            f"{FOLDER_VARIABLE} = {folder} is not a folder; allowed: a folder of npz files, or not to set it"
-        )
+        raise InputError(f"{FOLDER_VARIABLE} = {folder} is not a folder; set it to a folder of npz files, or unset it")
     return {path.stem: path for path in sorted(Path(folder).expanduser().glob("*.npz"))}
 
 
@@ -182,14 +178,12 @@ def npz_path(name: str) -> Path:
     files = npz_files()
     if name not in files:
         folder = os.environ.get(FOLDER_VARIABLE)
-        holds = f"{folder} holds {some([*files]) or 'no npz file'}" if folder else f"{FOLDER_VARIABLE} is not set"
-        raise InputError(
-            f"npz:{name} is not there ({holds}); allowed: npz:PATH.npz, or npz:NAME for a file of {FOLDER_VARIABLE}"
-        )
+        holds = f"{folder} holds {listed([*files]) or 'no npz file'}" if folder else f"{FOLDER_VARIABLE} is not set"
+        raise InputError(f"there is no npz:{name} ({holds}); allowed: npz:PATH.npz, npz:NAME in {FOLDER_VARIABLE}")
     return files[name]
 
 
-def read_npz(path: Path) -> Raw:
+def read_npz(path: Path) -> SourceData:
     """Read `X`, and if present `y` and column names (`features`), without pickle.
 
     `X` is an array of that name, or the matrix of a file by scipy.sparse.save_npz.
@@ -201,22 +195,21 @@ def read_npz(path: Path) -> Raw:
         keys = list(archive)
         arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
         if "X" not in arrays and is_sparse_file(keys):
-            with READING:
+            with NUMPY_HEADER_LOCK:
                 arrays["X"] = sparse.load_npz(path)
         with suppress(ValueError, KeyError):  # optional: unreadable names are ignored, like other keys
             arrays["features"] = archive["features"]
     if "X" not in arrays:
-        raise InputError(
-            f"{path} holds {one_line(some(keys)) or 'nothing'}; allowed: an array X of shape (rows, columns)"
-        )
+        found = one_line(listed(keys)) or "nothing"
+        raise InputError(f"{path} holds {found}; allowed: an array X of shape (rows, columns)")
     X = check_rows(arrays["X"], f"X in {path}")
     y = arrays.get("y")
     if y is not None and y.shape != X.shape[:1]:
         raise InputError(f"y in {path} has shape {y.shape}; allowed: one label per row, {X.shape[:1]}")
     names = arrays.get("features")
     if names is None or names.dtype.kind != "U" or names.shape != X.shape[1:]:
-        return Raw(X, y, (), str(path))
-    return Raw(X, y, tuple(names.tolist()), str(path))
+        return SourceData(X, y, (), str(path))
+    return SourceData(X, y, tuple(names.tolist()), str(path))
 
 
 def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:

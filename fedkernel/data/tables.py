@@ -1,4 +1,4 @@
-"""Tables read block by block: arrays, array files, sparse tables, parquet, or generated rows.
+"""Tables that are read block by block: arrays, array files, sparse matrices, parquet, or generated rows.
 
 | source | table |
 |---|---|
@@ -27,7 +27,7 @@ from scipy import sparse
 
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
 from fedkernel.data.numeric_columns import is_numeric, stack_columns
-from fedkernel.ground import READING, UNREADABLE, AnyArray, InputError, Positions, Rows, open_npz
+from fedkernel.ground import NUMPY_HEADER_LOCK, READ_ERRORS, AnyArray, InputError, Positions, Rows, open_npz
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
 
@@ -39,7 +39,7 @@ class Table(ABC):
 
     A block that needs no conversion is a read-only view of its source.
 
-    - `what`: name in error texts.
+    - `title`: name in error texts.
     - `sparse`: whether blocks are CSR.
     - `path`: file from which `open_table` reads the same table.
     """
@@ -47,8 +47,8 @@ class Table(ABC):
     on_disk = False
     """True if blocks share memory with a file."""
 
-    def __init__(self, what: str, shape: tuple[int, int], *, sparse: bool = False, path: Path | None = None) -> None:
-        self.what = what
+    def __init__(self, title: str, shape: tuple[int, int], *, sparse: bool = False, path: Path | None = None) -> None:
+        self.title = title
         self.shape = shape
         self.sparse = sparse
         self.path = path
@@ -68,7 +68,7 @@ class Table(ABC):
         column.
         """
         if not 0 <= first <= last <= self.shape[0]:
-            raise InputError(f"rows {first} to {last} of {self.what}: allowed are 0 to {self.shape[0]}")
+            raise InputError(f"rows {first} to {last} of {self.title}: allowed are 0 to {self.shape[0]}")
         if first == last:
             return self._nothing(dtype)
         return self._checked(self._block(first, last), dtype, np.arange(first, last))
@@ -79,7 +79,7 @@ class Table(ABC):
         if positions.size == 0:
             return self._nothing(dtype)
         if positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= self.shape[0]:
-            raise InputError(f"positions in {self.what}: allowed are whole numbers from 0 to {self.shape[0] - 1}")
+            raise InputError(f"positions in {self.title}: allowed are whole numbers from 0 to {self.shape[0] - 1}")
         return self._checked(self._take(positions), dtype, positions)
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Table(ABC):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         """Read a whole dense table into memory."""
         if self.sparse:
-            raise InputError(f"{self.what} is a sparse table; allowed: a dense table of numbers")
+            raise InputError(f"{self.title} is a sparse table; allowed: a dense table of numbers")
         whole = cast(AnyArray, self.block(0, len(self), np.float64 if dtype is None else dtype))
         return whole.copy() if (copy or self.on_disk) and not whole.flags.owndata else whole
 
@@ -105,20 +105,18 @@ class Table(ABC):
             return converted
         value, row, column = raw[place], int(rows[place[0]]), place[1]
         if np.isfinite(value):
-            raise InputError(
-                f"{self.what}: the value in row {row}, column {column} (counted from 0) is too large; "
-                f"allowed: numbers of {np.dtype(dtype)}"
-            )
-        raise not_finite(self.what, row, column, value)
+            position = f"row {row}, column {column} (counted from 0)"
+            raise InputError(f"{self.title}: the value in {position} is too large for {np.dtype(dtype)}")
+        raise not_finite(self.title, row, column, value)
 
 
 class ArrayTable(Table):
     """Rows of a real array X (n, d) of any dtype, in memory or memory-mapped, converted by block."""
 
-    def __init__(self, X: npt.ArrayLike, what: str = "X", path: Path | None = None) -> None:
-        self.X = as_array(X, what)
+    def __init__(self, X: npt.ArrayLike, title: str = "X", path: Path | None = None) -> None:
+        self.X = as_array(X, title)
         self.on_disk = isinstance(X, np.memmap)
-        super().__init__(what, (self.X.shape[0], self.X.shape[1]), path=path)
+        super().__init__(title, (self.X.shape[0], self.X.shape[1]), path=path)
 
     def _block(self, first: int, last: int) -> AnyArray:
         return _view(self.X[first:last])
@@ -130,12 +128,12 @@ class ArrayTable(Table):
 class SparseTable(Table):
     """Rows of a scipy sparse matrix X (n, d), kept as CSR in canonical order (`check_rows`)."""
 
-    def __init__(self, X: sparse.sparray | sparse.spmatrix, what: str = "X", path: Path | None = None) -> None:
-        rows = check_rows(X, what)
+    def __init__(self, X: sparse.sparray | sparse.spmatrix, title: str = "X", path: Path | None = None) -> None:
+        rows = check_rows(X, title)
         if isinstance(rows, np.ndarray):
-            raise InputError(f"{what} is dense; allowed: a sparse matrix")
+            raise InputError(f"{title} is dense; allowed: a sparse matrix")
         self.X = rows
-        super().__init__(what, (rows.shape[0], rows.shape[1]), sparse=True, path=path)
+        super().__init__(title, (rows.shape[0], rows.shape[1]), sparse=True, path=path)
 
     def _block(self, first: int, last: int) -> sparse.csr_array:
         starts = self.X.indptr[first : last + 1]
@@ -159,7 +157,7 @@ class ParquetTable(Table):
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
         parquet = importlib.import_module("pyarrow.parquet")
-        with readable(path):
+        with file_errors(path):
             self._file = parquet.ParquetFile(path, memory_map=True)
         meta, schema = self._file.metadata, self._file.schema_arrow
         self._chosen = None if columns is None else list(columns)
@@ -175,11 +173,11 @@ class ParquetTable(Table):
         super().__init__(str(path), shape, path=Path(path) if columns is None else None)
 
     def _read(self, number: int) -> AnyArray:
-        with readable(self.what):
+        with file_errors(self.title):
             group = self._file.read_row_group(number, columns=self._chosen)
         if self._chosen is not None:
             group = group.select(self._chosen)  # row groups come in the file's order
-        return stack_columns(group, self._dtype, self.what, int(self._chunks.starts[number]))
+        return stack_columns(group, self._dtype, self.title, int(self._chunks.starts[number]))
 
     def _block(self, first: int, last: int) -> AnyArray:
         return self._chunks.block(first, last)
@@ -200,21 +198,19 @@ class GeneratedTable(Table):
         shape: tuple[int, int],
         generate: Callable[[int], npt.ArrayLike],
         rows_per_block: int,
-        what: str = "generated rows",
+        title: str = "generated rows",
     ) -> None:
         if min(*shape, rows_per_block) < 1:
-            raise InputError(
-                f"{what}: shape = {shape}, rows_per_block = {rows_per_block}; allowed: a table of at least 1 x 1"
-            )
-        super().__init__(what, shape)
+            raise InputError(f"{title}: shape = {shape}, rows_per_block = {rows_per_block}, but all must be at least 1")
+        super().__init__(title, shape)
         self._generate = generate
         self._chunks = _Chunks(np.append(np.arange(0, shape[0], rows_per_block), shape[0]), self._make)
 
     def _make(self, number: int) -> AnyArray:
-        block = as_array(self._generate(number), f"block {number} of {self.what}")
+        block = as_array(self._generate(number), f"block {number} of {self.title}")
         first, last = self._chunks.starts[number : number + 2]
         if block.shape != (shape := (int(last - first), self.shape[1])):
-            raise InputError(f"block {number} of {self.what} has shape {block.shape}; allowed: {shape}")
+            raise InputError(f"block {number} of {self.title} has shape {block.shape}; allowed: {shape}")
         return block
 
     def _block(self, first: int, last: int) -> AnyArray:
@@ -274,21 +270,21 @@ def _view(part: AnyArray) -> AnyArray:
 # --- opening tables -------------------------------------------------------------------------------------------------
 
 TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table | os.PathLike[str]
-"""Arguments of `as_table`; text is a path."""
+"""Type of an argument of `as_table`; a text is a path."""
 
 
-def as_table(X: TableLike, what: str) -> Table:
+def as_table(X: TableLike, title: str) -> Table:
     """Wrap a sparse matrix, array-like (n, d) or file path as a Table; a Table is returned unchanged.
 
-    `what`: name in error texts, unused for a Table or a file.
+    `title`: name in error texts, unused for a Table or a file.
     """
     if isinstance(X, Table):
         return X
     if isinstance(X, str | os.PathLike):
         return open_table(X)
     if isinstance(X, sparse.sparray | sparse.spmatrix):
-        return SparseTable(X, what)
-    return ArrayTable(X, what)
+        return SparseTable(X, title)
+    return ArrayTable(X, title)
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
@@ -299,31 +295,33 @@ def open_table(path: str | os.PathLike[str]) -> Table:
     return open_tables(path).X
 
 
-class Opened(NamedTuple):
-    """A file's table and, from an npz file's array ``new``, the rows that came after training."""
+class OpenedTables(NamedTuple):
+    """Table of a file, with the rows that came after training (array ``new`` of an npz file)."""
 
     X: Table
     new: Table | None
 
 
-def open_tables(path: str | os.PathLike[str]) -> Opened:
-    """Open a file as `open_table` does, with its new rows if it has any."""
+def open_tables(path: str | os.PathLike[str]) -> OpenedTables:
+    """Open the table of a file, and its rows that came after training if it has any."""
     path = Path(path).expanduser()
-    with readable(path), READING:
+    with file_errors(path), NUMPY_HEADER_LOCK:
         with path.open("rb") as stream:
             begins = stream.read(6)
         if begins == b"\x93NUMPY":
-            return Opened(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
+            return OpenedTables(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
         if begins[:2] == b"PK":
             with open_npz(path) as archive:
                 arrays = {key: archive[key] for key in ("X", "new") if key in archive}
                 new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
                 if "X" in arrays:
-                    return Opened(ArrayTable(arrays["X"], str(path), path), new)
+                    return OpenedTables(ArrayTable(arrays["X"], str(path), path), new)
                 if is_sparse_file(archive):
-                    return Opened(SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new)
+                    return OpenedTables(
+                        SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new
+                    )
         elif begins[:4] == b"PAR1":
-            return Opened(ParquetTable(path), None)
+            return OpenedTables(ParquetTable(path), None)
     raise InputError(f"{path} holds no table; allowed: {ALLOWED}")
 
 
@@ -333,13 +331,13 @@ def is_sparse_file(keys: Iterable[str]) -> bool:
 
 
 @contextmanager
-def readable(path: str | os.PathLike[str], allowed: str = f"{ALLOWED}, of numbers") -> Iterator[None]:
-    """Turn errors in reading a file into one sentence that quotes no content."""
+def file_errors(path: str | os.PathLike[str], allowed: str = f"{ALLOWED}, of numbers") -> Iterator[None]:
+    """Turn errors in reading a file into an InputError of one sentence, which quotes no content."""
     try:
         yield
     except InputError:
         raise
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (csv.Error, *UNREADABLE) as error:
+    except (csv.Error, *READ_ERRORS) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: {allowed}") from None

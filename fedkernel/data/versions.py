@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fedkernel.data.tables import readable
+from fedkernel.data.tables import file_errors
 
 Version = tuple[int, int, int]
 """Modification time in nanoseconds, size in bytes, and inode, which changes if the file is replaced."""
@@ -11,6 +11,6 @@ Version = tuple[int, int, int]
 
 def version_of(path: str | os.PathLike[str]) -> Version:
     """Return the current version of a file; InputError if it cannot be read."""
-    with readable(path, "a file with the site's data"):
+    with file_errors(path, "a file with the site's data"):
         stat = Path(path).expanduser().stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino

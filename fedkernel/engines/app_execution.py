@@ -9,7 +9,7 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedkernel.ground import InputError, find
+from fedkernel.ground import InputError, load_class
 from fedkernel.run import FailedRun, log_event
 from fedkernel.site import logged
 from fedkernel.wire import Apps, Job, RunSpec, flower_internals
@@ -46,7 +46,7 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
     """
     where = apps_of(job).server
-    server = find(where, object, "pairs", "apps.server")
+    server = load_class(where, object, "pairs", "apps.server")
     if not isinstance(server, ServerApp):
         raise InputError(f"apps.server = {where!r} is no ServerApp")
     for run in job.runs:

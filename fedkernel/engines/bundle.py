@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedkernel.engines.app_execution import apps_of
-from fedkernel.ground import EngineError, FedkernelError, Group, InputError, ProtocolError, QuorumError, own_names
+from fedkernel.ground import EngineError, FedkernelError, Group, InputError, ProtocolError, QuorumError, own_short_names
 from fedkernel.wire import Job
 
 
@@ -32,7 +32,7 @@ def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
     groups: tuple[Group, ...] = ("pairs", "clients")
     entry_points = "".join(
         f'[project.entry-points."fedkernel.{group}"]\n'
-        + "".join(f"{name} = {quoted(address)}\n" for name, address in own_names(group).items())
+        + "".join(f"{name} = {quoted(address)}\n" for name, address in own_short_names(group).items())
         for group in groups
     )
     (folder / "pyproject.toml").write_text(

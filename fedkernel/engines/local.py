@@ -13,7 +13,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.app_execution import answer, carry_out
-from fedkernel.ground import ProtocolError, at_work, blas_threads, openmp_threads, words
+from fedkernel.ground import ProtocolError, blas_threads, openmp_threads, quoted, reserve_core
 from fedkernel.protocol import KernelClient
 from fedkernel.run import FailedRun, MessageGrid, Serialise
 from fedkernel.site import FindSite, Site, changes_of, copy_of, site_of_job, take_changes
@@ -116,7 +116,7 @@ class LocalGrid(MessageGrid):
     def _carry_out(self, message_id: str, sent: Message | bytes) -> None:
         message = flower_internals.from_bytes(sent) if isinstance(sent, bytes) else sent
         node = message.metadata.dst_node_id
-        with self._locks[node], at_work(self._threads):
+        with self._locks[node], reserve_core(self._threads):
             reply = answer(self._app, message, self._contexts[node])
         if self._serialised:
             try:
@@ -146,7 +146,7 @@ def sites_here(
     sites: dict[int, tuple[Site, Site]] = {}  # by node: the last site, without and with `outline`
 
     def outline(error: Exception) -> str:
-        text = words(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
+        text = quoted(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
         failures.setdefault(text, error)
         return text
 

@@ -5,28 +5,36 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.ground.archives import MEMORY, SMALL, TIMES, UNREADABLE, header_of, open_npz, read_header
+    from fedkernel.ground.archives import (
+        MACHINE_BYTES,
+        READ_ERRORS,
+        UNPACKED_BYTES,
+        UNPACKED_RATIO,
+        header_of,
+        open_npz,
+        read_header,
+    )
     from fedkernel.ground.arrays import (
         BLOCK_ROWS,
         EPS,
-        READING,
+        NUMPY_HEADER_LOCK,
         AnyArray,
-        Divided,
+        Division,
         FloatArray,
         Positions,
         Precision,
         Rows,
         all_finite,
-        brief,
         check_finite,
-        frozen,
+        read_only,
         row_blocks,
+        short_repr,
         stack_rows,
         sum_in_order,
     )
     from fedkernel.ground.disk_list import DiskList
     from fedkernel.ground.errors import (
-        SHOWN,
+        MOST_SHOWN,
         EngineError,
         FedkernelError,
         InputError,
@@ -35,50 +43,50 @@ if TYPE_CHECKING:
         ProtocolError,
         QuorumError,
         RefusedError,
-        TellableError,
+        ShareableError,
         and_more,
-        called,
-        lasting,
+        client_label,
+        format_duration,
+        listed,
         one_line,
+        printable,
+        quoted,
         row_of_file,
         shortened,
-        shown,
-        some,
-        words,
     )
     from fedkernel.ground.import_paths import (
         Group,
-        address,
-        address_of,
-        find,
-        find_function,
-        loaded,
-        named,
-        names,
-        own_names,
-        short,
+        checked_address,
+        class_address,
+        imported,
+        load_class,
+        load_function,
+        own_short_names,
+        resolve_address,
+        short_name,
+        short_names,
     )
-    from fedkernel.ground.installation_check import HOME, check_packages, installed_version
+    from fedkernel.ground.installation_check import PACKAGES_FOLDER, check_packages, installed_version
     from fedkernel.ground.lazy_imports import lazily
     from fedkernel.ground.noise import noise_on
-    from fedkernel.ground.parallel import at_work, computing_seconds, each, in_order
-    from fedkernel.ground.seeds import derived, generator
+    from fedkernel.ground.parallel import computing_seconds, for_each, map_in_order, reserve_core
+    from fedkernel.ground.seeds import derive_key, generator
     from fedkernel.ground.storage import (
-        NUMBERS,
-        Parts,
-        check_folder,
+        NUMBER_KINDS,
+        ModelParts,
+        ensure_writable_folder,
         load_parts,
-        owner_only,
+        open_for_owner,
         read_secret,
         rows_as_csv,
         save_parts,
-        synchronise,
-        under,
+        sync_folder,
+        without_prefix,
+        write_atomic,
         write_new,
         write_rows,
-        write_whole,
     )
-    from fedkernel.ground.threads import blas_threads, openmp_threads, steps_within
+    from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
     from fedkernel.ground.toml import parse_toml
     from fedkernel.ground.validation import check_at_most, explain, read_table, unknown_name, value_object
 else:

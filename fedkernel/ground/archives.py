@@ -19,22 +19,22 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from fedkernel.ground.arrays import READING, AnyArray
+from fedkernel.ground.arrays import NUMPY_HEADER_LOCK, AnyArray
 from fedkernel.ground.errors import InputError
 
-KINDS = "biufcSU"
+READABLE_KINDS = "biufcSU"
 """Array kinds that are read: no objects, whose pickles could run code, and no dates, which cannot be hashed."""
 
-SMALL, TIMES = 2**28, 100
+UNPACKED_BYTES, UNPACKED_RATIO = 2**28, 100
 """Limits of another party's file: bytes when unpacked, or a multiple of its own size, whichever is more."""
 
-LONGEST = 10_000
+MOST_HEADER_BYTES = 10_000
 """Bytes of an array's header that are read; numpy allows no more."""
 
-MEMORY = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
+MACHINE_BYTES = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
 """Bytes of the machine's memory."""
 
-UNREADABLE = (
+READ_ERRORS = (
     *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, MemoryError),
 )
@@ -58,48 +58,48 @@ class Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize if sized else None
 
 
-_FIRST = np.lib.format.magic(1, 0)
+_MAGIC_1_0 = np.lib.format.magic(1, 0)
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Read a header at the beginning of an .npy file, up to the first entry.
+    """Read the header of an .npy file from a stream, up to the first entry.
 
     Raises ValueError if there is none, or if the array's entries are neither numbers nor text.
     """
     try:
         # most headers have version 1.0, for which numpy's reader would double the time
-        if not (first := (magic := stream.read(8)) == _FIRST):
+        if not (first := (magic := stream.read(8)) == _MAGIC_1_0):
             np.lib.format.read_magic(io.BytesIO(magic))
         size = stream.read(2 if first else 4)
-        text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
+        text = stream.read(min(int.from_bytes(size, "little"), MOST_HEADER_BYTES))
         if b"L" in text:  # a Python 2 integer, for which numpy prints a warning
             raise ValueError
         header = _parsed(size + text, first)
     except Exception as error:  # numpy evaluates the header as an expression
         raise ValueError(f"has no header of an .npy file ({type(error).__name__})") from None
-    if header.dtype.kind not in KINDS:
+    if header.dtype.kind not in READABLE_KINDS:
         raise ValueError(f"announces {header}; allowed: numbers or text")
     return header
 
 
 @lru_cache(maxsize=256)
 def _parsed(text: bytes, first: bool) -> Header:
-    """Parse a header of version 1.0 or 2.0; cached, since every round sends the same ones."""
+    """Parse an .npy header of version 1.0 or 2.0; cached, since every round sends the same ones."""
     read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-    with READING:
+    with NUMPY_HEADER_LOCK:
         return Header(*read(io.BytesIO(text)))
 
 
 @lru_cache(maxsize=256)
 def header_of(dtype: str, shape: tuple[int, ...], fortran: bool) -> bytes:
-    """Return the bytes of an .npy file before its entries."""
+    """Return the header of an .npy file for an array of this dtype, shape and order, as bytes."""
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": fortran, "shape": shape})
     return stream.getvalue()
 
 
 class Archive(Mapping[str, AnyArray]):
-    """Arrays of an npz file by name, each read on access."""
+    """Read-only mapping of an npz file's array names to its arrays, each read on access."""
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
@@ -149,11 +149,11 @@ def open_npz(path: str | os.PathLike[str], *, own: bool = True) -> Iterator[Arch
         size = path.stat().st_size
         with zipfile.ZipFile(path) as file:
             unpacked = sum(member.file_size for member in file.infolist())
-            allowed = MEMORY if own else min(MEMORY, max(SMALL, TIMES * size))
+            allowed = MACHINE_BYTES if own else min(MACHINE_BYTES, max(UNPACKED_BYTES, UNPACKED_RATIO * size))
             if unpacked > allowed:
-                raise InputError(f"{path} would take {unpacked:,} bytes; allowed: {allowed:,} of one of {size:,} bytes")
+                raise InputError(f"{path} unpacks to {unpacked:,} bytes; allowed for {size:,} bytes: {allowed:,}")
             yield Archive(file)
     except (FileNotFoundError, InputError):
         raise
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise InputError(f"{path} is damaged or is no npz file ({type(error).__name__})") from None

@@ -17,13 +17,13 @@ FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
 
-Divided: TypeAlias = Literal["vertical", "horizontal"]
+Division: TypeAlias = Literal["vertical", "horizontal"]
 """Partition of a table: columns of the same rows (vertical), or rows with the same columns (horizontal)."""
 
 Positions: TypeAlias = npt.NDArray[np.integer[Any]]
 """Positions of rows in a table, from 0."""
 
-READING = threading.RLock()
+NUMPY_HEADER_LOCK = threading.RLock()
 """Lock held while numpy reads the headers of arrays.
 
 numpy parses them with CPython's ast module, whose depth counter all threads share in 3.11: two at once can fail.
@@ -35,10 +35,10 @@ Precision: TypeAlias = Literal["float64", "float32"]
 EPS = float(np.finfo(np.float64).eps)
 
 
-def check_finite(values: npt.NDArray[Any], what: str) -> None:
-    """Raise InputError if an entry is NaN or infinite."""
+def check_finite(values: npt.NDArray[Any], name: str) -> None:
+    """Raise InputError, with the array's name, if an entry is NaN or infinite."""
     if not all_finite(values):
-        raise InputError(f"{what} has entries that are not finite")
+        raise InputError(f"{name} has entries that are not finite")
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:
@@ -75,22 +75,22 @@ BLOCK_ROWS = 2048
 
 
 def row_blocks(n: int) -> Iterator[slice]:
-    """Cut n rows into blocks of at most `BLOCK_ROWS`."""
+    """Yield the slices that cut n rows into blocks of at most `BLOCK_ROWS`."""
     for first in range(0, n, BLOCK_ROWS):
         yield slice(first, min(first + BLOCK_ROWS, n))
 
 
-def frozen(array: ArrayT) -> ArrayT:
+def read_only(array: ArrayT) -> ArrayT:
     """Make an array read-only and return it, so that a client can save it without a copy."""
     array.flags.writeable = False
     return array
 
 
-FEW = 6
-"""Longest list that `brief` shows in full."""
+MOST_ENTRIES_SHOWN = 6
+"""Longest list that `short_repr` shows in full."""
 
 
-def brief(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a short repr: shapes for arrays, lengths for long lists.
 
     As a dataclass's `__repr__` it omits fields with ``repr=False`` and fields that have their default.
@@ -101,15 +101,14 @@ def brief(value: Any) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         own_fields = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
         usual = {field.name for field in fields(value) if _is_default(own_fields.get(field.name), field.default)}
-        return (
-            f"{name}({', '.join(f'{field}={brief(own)}' for field, own in own_fields.items() if field not in usual)})"
-        )
-    if isinstance(value, list | tuple | dict) and len(value) > FEW:
+        shown = {field: short_repr(own) for field, own in own_fields.items() if field not in usual}
+        return f"{name}({', '.join(f'{field}={own}' for field, own in shown.items())})"
+    if isinstance(value, list | tuple | dict) and len(value) > MOST_ENTRIES_SHOWN:
         return f"<{name} of {len(value)}>"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {brief(entry)}" for key, entry in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {short_repr(entry)}" for key, entry in value.items()) + "}"
     if type(value) in (list, tuple):
-        entries = ", ".join(map(brief, value))
+        entries = ", ".join(map(short_repr, value))
         return f"[{entries}]" if isinstance(value, list) else f"({entries}{',' * (len(value) == 1)})"
     return repr(value)
 

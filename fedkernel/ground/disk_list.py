@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tempfile import TemporaryFile
 from typing import IO, Any, Generic, TypeVar, overload
 
-from fedkernel.ground.arrays import brief
+from fedkernel.ground.arrays import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +20,12 @@ CHUNK = 256
 """Rows that are written, and read, together."""
 
 
-def _same(row: Any) -> Any:
+def _unchanged(row: Any) -> Any:
     return row
 
 
 class DiskList(Sequence[RowT], Generic[RowT]):
-    """Append-only sequence that reads, compares and prints like a list.
+    """Append-only list whose older rows lie in a temporary file.
 
     - `dump`, `load`: convert a row to JSON data and back; the result must equal the row.
 
@@ -35,8 +35,8 @@ class DiskList(Sequence[RowT], Generic[RowT]):
     def __init__(
         self,
         rows: Iterable[RowT] = (),
-        dump: Callable[[RowT], Any] = _same,
-        load: Callable[[Any], RowT] = _same,
+        dump: Callable[[RowT], Any] = _unchanged,
+        load: Callable[[Any], RowT] = _unchanged,
     ) -> None:
         self._dump, self._load = dump, load
         self._file: IO[bytes] | None = None
@@ -47,13 +47,13 @@ class DiskList(Sequence[RowT], Generic[RowT]):
         self.extend(rows)
 
     def append(self, row: RowT) -> None:
-        """Add a row."""
+        """Append a row."""
         self._last.append(row)
         if len(self._last) >= 2 * CHUNK and self._spills:
             self._spill()
 
     def extend(self, rows: Iterable[RowT]) -> None:
-        """Add rows."""
+        """Append several rows."""
         for row in rows:
             self.append(row)
 
@@ -109,7 +109,7 @@ class DiskList(Sequence[RowT], Generic[RowT]):
     __hash__ = None  # type: ignore[assignment] # as a list
 
     def __repr__(self) -> str:
-        return brief(list(self))
+        return short_repr(list(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (list(self), self._dump, self._load)

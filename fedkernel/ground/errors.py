@@ -5,7 +5,7 @@ from typing import Self
 
 
 class FedkernelError(Exception):
-    """Base of the errors that this project raises on purpose, with a text for the user.
+    """Base class of all errors that fedkernel raises on purpose, with a text for the user.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class FedkernelError(Exception):
 class InputError(FedkernelError, ValueError):
     """Input that is not allowed; the text names the input, its value and the allowed values.
 
-    The text may name files, columns and cells, so a site sends a coordinator only a `TellableError`.
+    The text may name files, columns and cells, so a site sends a coordinator only a `ShareableError`.
     """
 
 
-class TellableError(InputError):
-    """Failure of a site to answer a request, with a text for both ends.
+class ShareableError(InputError):
+    """Failure of a site to answer a request, with a text that may also go to the coordinator.
 
     The text may name requests, numbers of rows and columns, columns that the site has introduced and the operator's
     decisions, but no path, other column, cell, id or label. For any other `InputError` at a site with data of its own
@@ -51,9 +51,9 @@ class TellableError(InputError):
 
 
 class OwnFileError(InputError):
-    """Fault in a site's own files or rows, with a text for the site's log only.
+    """Fault in a site's own files or rows, with the details for the site's log only.
 
-    `outline`: the text for the coordinator.
+    `outline`: the text for the coordinator, without details.
     """
 
     def __init__(self, outline: str, text: str) -> None:
@@ -61,8 +61,8 @@ class OwnFileError(InputError):
         self.outline = outline
 
 
-class RefusedError(TellableError):
-    """Refusal by a site's policy or by a plan that its operator has approved; both ends read the text.
+class RefusedError(ShareableError):
+    """Refusal of a request by a site's policy or approved plan; site and coordinator read the text.
 
     `rule`: the rule's name, such as ``study.min_sites``.
     """
@@ -73,34 +73,34 @@ class RefusedError(TellableError):
 
 
 class ProtocolError(FedkernelError, RuntimeError):
-    """Breach of the protocol or missing answer; the text names protocol, round, request and client."""
+    """Breach of a protocol, or missing reply; the text names protocol, round, request and client."""
 
 
 class QuorumError(ProtocolError):
-    """Lack of clients: the text names the missing ones and the number that the run needs."""
+    """Too few clients for a run; the text names the missing ones and the required number."""
 
     @classmethod
     def of(cls, cause: str, others: Sequence[str], needs: str) -> Self:
         """Build the error from one client's cause, the other missing clients and the run's requirement."""
-        also = f"; {some(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
+        also = f"; {listed(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
         return cls(f"{cause}{also}; {needs}")
 
 
 class LetterError(ProtocolError):
-    """Failure of a client over a wrong or missing message from another client, which is at fault."""
+    """Failure of a client because another client's letter is wrong or missing."""
 
 
 class EngineError(FedkernelError, RuntimeError):
-    """Failure of the message engine to start or finish."""
+    """Failure of an engine (local, ray, grpc or superlink) to start or to finish a run."""
 
 
 def and_more(count: int) -> str:
-    """Return the suffix " (and N more)" for causes that the text does not name."""
+    """Return the suffix " (and N more)" of an error text that names one cause of several."""
     return f" (and {count} more)" if count > 0 else ""
 
 
-def some(names: Sequence[str]) -> str:
-    """Join the first twelve names of a list, for an error's text."""
+def listed(names: Sequence[str]) -> str:
+    """Join the first twelve names of a list with commas, for an error's text."""
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
@@ -110,41 +110,41 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, most: int = 100) -> str:
-    """Cut a long text from another party for quotation."""
+    """Cut another party's text to at most `most` characters, for quotation."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-SHOWN = 500
+MOST_SHOWN = 500
 """Most characters of another party's text in a message."""
 
 
-def shown(text: str) -> str:
-    """Return another party's text as one printable line of at most `SHOWN` characters."""
-    return one_line(text[: 4 * SHOWN])[:SHOWN]
+def printable(text: str) -> str:
+    """Return another party's text as one printable line of at most `MOST_SHOWN` characters."""
+    return one_line(text[: 4 * MOST_SHOWN])[:MOST_SHOWN]
 
 
-def words(text: str) -> str:
-    """Return another party's text as `shown`, in quotation marks."""
-    line = shown(text).replace('"', "'")
+def quoted(text: str) -> str:
+    """Return another party's text as `printable`, in quotation marks."""
+    line = printable(text).replace('"', "'")
     return f'"{line}"'
 
 
-def lasting(seconds: float) -> str:
-    """Format a duration in at most two units."""
+def format_duration(seconds: float) -> str:
+    """Format a duration as seconds, minutes, or hours and minutes."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def called(client: int, site: str | None) -> str:
+def client_label(client: int, site: str | None) -> str:
     """Format a client's number and, if known, its site's name."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"
 
 
 def row_of_file(position: int, header: int = 1) -> str:
-    """Return a file row's name as a spreadsheet counts, for position 0 below the names.
+    """Return a row's number in its file, as a spreadsheet counts, from its position below the column names.
 
-    `header`: the row with the names. Empty lines are not counted; `fedkernel check` counts them.
+    `header`: the row of the names. Empty lines are not counted; `fedkernel check` counts them.
     """
     return f"row {position + header + 1} (row {header} has the names)"

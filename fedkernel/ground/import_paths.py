@@ -1,7 +1,7 @@
-"""Addresses of classes and functions: ``package.module:Name``, or the short name of an entry point.
+"""Import paths ("addresses") of classes and functions, ``package.module:Name``, or short names of entry points.
 
-`find` imports, so its names must come from the user of this process. Names from messages or files go to `loaded`,
-which imports nothing.
+`load_class` imports, so its names must come from the user of this process. Names from messages or files go to
+`imported`, which imports nothing.
 """
 
 import importlib
@@ -19,17 +19,17 @@ from fedkernel.ground.errors import InputError
 Group = Literal["pairs", "clients", "kernels", "metrics", "datasets"]
 """Entry point groups, ``fedkernel.pairs`` and so on: strategies, their clients, kernels, metrics, data loaders."""
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PROJECT_FILE = Path(__file__).parents[2] / "pyproject.toml"
 """Project file beside the packages in a checkout and in a Flower app bundle, which has no other metadata."""
 
 IN_A_MODULE = "put it in a module, a file such as my_pairs.py, and import it from there"
 
 
 @cache
-def own_names(group: Group) -> dict[str, str]:
-    """Return the addresses of fedkernel's own short names."""
+def own_short_names(group: Group) -> dict[str, str]:
+    """Return the addresses of fedkernel's own classes in a group, by short name."""
     try:
-        project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+        project = tomllib.loads(PROJECT_FILE.read_text(encoding="utf-8"))["project"]
         if project["name"] == "fedkernel":
             return dict(project["entry-points"][f"fedkernel.{group}"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -42,8 +42,8 @@ def _is_own(point: Any) -> bool:
 
 
 @cache
-def names(group: Group) -> dict[str, str]:
-    """Return the addresses of all installed short names, where fedkernel's own take precedence.
+def short_names(group: Group) -> dict[str, str]:
+    """Return the addresses of all installed entry points of a group, by short name; fedkernel's own take precedence.
 
     The address is "" if two other packages claim the name.
     """
@@ -51,58 +51,57 @@ def names(group: Group) -> dict[str, str]:
     for point in entry_points(group=f"fedkernel.{group}"):
         if not _is_own(point) and others.setdefault(point.name, point.value) != point.value:
             others[point.name] = ""
-    return others | own_names(group)
+    return others | own_short_names(group)
 
 
-def address(name: str, group: Group, what: str) -> str:
+def resolve_address(name: str, group: Group, setting: str) -> str:
     """Return the address of a name, which is an address or a short name, without an import.
 
-    `what`: the setting's name in error texts, for instance ``method``. Raises InputError if the name is unknown,
+    `setting`: its name in error texts, for instance ``method``. Raises InputError if the name is unknown,
     ambiguous or malformed.
     """
     module, colon, inner = name.partition(":")
     if not colon:
-        known = names(group)
+        known = short_names(group)
         if name not in known:
-            raise InputError(
-                f"{what} = {name!r}, but must be one of {', '.join(known)}, or an address such as my_lab.{group}:Name"
-            )
+            allowed = f"{', '.join(known)}, or an address such as my_lab.{group}:Name"
+            raise InputError(f"{setting} = {name!r}, but must be one of {allowed}")
         if not known[name]:
-            raise InputError(f"{what} = {name!r} is ambiguous: several installed packages claim it; give the address")
+            raise InputError(f"{setting} = {name!r} is ambiguous: several packages claim it; give the address")
         return known[name]
     if not all(part.isidentifier() for part in [*module.split("."), *inner.split(".")]):
-        raise InputError(f"{what} = {name!r}, but an address has the form package.module:Name")
+        raise InputError(f"{setting} = {name!r}, but an address has the form package.module:Name")
     return name
 
 
-def short(name: str, group: Group) -> str:
+def short_name(name: str, group: Group) -> str:
     """Return fedkernel's short name of an address, or the address itself if it has none."""
-    return next((own for own, whole in own_names(group).items() if whole == name), name)
+    return next((own for own, whole in own_short_names(group).items() if whole == name), name)
 
 
-def find(name: str, wanted: type, group: Group, what: str) -> Any:
+def load_class(name: str, wanted: type, group: Group, setting: str) -> Any:
     """Import and return the class at an address or short name; `wanted` object admits any object.
 
-    Raises InputError if the name is invalid (see `address`), its module fails to import or lacks it, or it is no
-    subclass of `wanted`.
+    Raises InputError if the name is invalid (see `resolve_address`), its module fails to import or lacks it, or it is
+    no subclass of `wanted`.
     """
-    named = _imported(name, group, what)
+    named = _imported(name, group, setting)
     if wanted is not object and not (isinstance(named, type) and issubclass(named, wanted)):
-        raise InputError(f"{what} = {name!r} is no {wanted.__name__}: it must be a class that derives from it")
+        raise InputError(f"{setting} = {name!r} is no {wanted.__name__}: it must be a class that derives from it")
     return named
 
 
-def find_function(name: str, group: Group, what: str) -> Callable[..., Any]:
-    """Import and return the function at an address or short name; errors are as in `find`."""
-    named = _imported(name, group, what)
+def load_function(name: str, group: Group, setting: str) -> Callable[..., Any]:
+    """Import and return the function at an address or short name; errors are as in `load_class`."""
+    named = _imported(name, group, setting)
     if not callable(named):
-        raise InputError(f"{what} = {name!r} is no function")
+        raise InputError(f"{setting} = {name!r} is no function")
     return named
 
 
-def _imported(name: str, group: Group, what: str) -> object:
-    where = f"{what} = {name!r}"
-    module, _, inner = address(name, group, what).partition(":")
+def _imported(name: str, group: Group, setting: str) -> object:
+    where = f"{setting} = {name!r}"
+    module, _, inner = resolve_address(name, group, setting).partition(":")
     if module == "__main__":
         raise InputError(f"{where} is in a script or notebook, which cannot be imported; {IN_A_MODULE}")
     try:
@@ -130,27 +129,22 @@ def _within(module: object, inner: str) -> object | None:
     return inside  # type: ignore[no-any-return]
 
 
-def loaded(name: str) -> object | None:
+def imported(name: str) -> object | None:
     """Return the object at an address if its module is imported already, else None."""
     module, _, inner = name.partition(":")
     return _within(sys.modules.get(module), inner)
 
 
-def address_of(kind: type) -> str:
+def checked_address(kind: type) -> str:
     """Return the address of a class; InputError if other processes cannot import the class from there."""
-    inner = kind.__qualname__
+    inner, or_local = kind.__qualname__, f"{IN_A_MODULE}, or use engine = 'local'"
     if kind.__module__ == "__main__":
-        raise InputError(
-            f"{inner} is defined in a script or notebook, which other processes cannot import; {IN_A_MODULE}, "
-            "or use engine = 'local'"
-        )
-    if loaded(whole := named(kind)) is not kind:
-        raise InputError(
-            f"{whole} is not where other processes would import it from; {IN_A_MODULE}, or use engine = 'local'"
-        )
+        raise InputError(f"{inner} is in a script or notebook, which other processes cannot import; {or_local}")
+    if imported(whole := class_address(kind)) is not kind:
+        raise InputError(f"other processes cannot import {whole}; {or_local}")
     return whole
 
 
-def named(kind: type) -> str:
+def class_address(kind: type) -> str:
     """Return the address of a class, importable or not."""
     return f"{kind.__module__}:{kind.__qualname__}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedkernel.ground.errors import InputError
 
-HOME = Path(__file__).resolve().parents[2]
+PACKAGES_FOLDER = Path(__file__).resolve().parents[2]
 """Folder of the packages: a checkout, an environment's site-packages, or a Flower app bundle."""
 
 
@@ -17,7 +17,7 @@ def check_packages(*names: str) -> None:
     `*names`: packages to check; those absent here, as in a bundle, are ignored.
     """
     for name in names:
-        own, spec = HOME / name / "__init__.py", PathFinder.find_spec(name)
+        own, spec = PACKAGES_FOLDER / name / "__init__.py", PathFinder.find_spec(name)
         if not own.exists() or spec is None or spec.origin is None or own.samefile(spec.origin):
             continue
         place = Path(spec.origin)
@@ -33,6 +33,6 @@ def installed_version() -> str:
     try:
         return version("fedkernel")
     except PackageNotFoundError:
-        project = HOME / "pyproject.toml"
+        project = PACKAGES_FOLDER / "pyproject.toml"
         table = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}) if project.exists() else {}
         return str(table.get("version", "unknown")) if table.get("name") == "fedkernel" else "unknown"

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy.special import ndtri
 
 from fedkernel.ground.arrays import FloatArray
-from fedkernel.ground.seeds import derived
+from fedkernel.ground.seeds import derive_key
 
 
 def system_normal(shape: tuple[int, ...]) -> FloatArray:
@@ -19,7 +19,7 @@ def system_normal(shape: tuple[int, ...]) -> FloatArray:
 
 
 def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
-    """Draw normal noise for an array, from a secret key or the operating system.
+    """Draw normal noise of an array's shape, from a secret key or the operating system.
 
     With a key, equal values and scale give equal noise, so that repeating a run or study does not average the noise
     out. Any other values or scale give independent noise: runs with other scales or other rows do average it. `scale`:
@@ -28,7 +28,7 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
     if not key:
         return scale * system_normal(values.shape)
     contents = hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()
-    own = derived(key, f"noise {scale!r} on {values.shape} {contents}")
+    own = derive_key(key, f"noise {scale!r} on {values.shape} {contents}")
     stream = Cipher(ChaCha20(own, bytes(16)), mode=None).encryptor()
     return scale * _normal(stream.update(bytes(8 * values.size)), values.shape)
 

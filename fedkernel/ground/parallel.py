@@ -1,8 +1,8 @@
-"""Parallel execution of blocks on idle cores, with the same bits on any number of cores.
+"""Parallel execution of blocks of work on idle cores, with the same bits on any number of cores.
 
-A computing thread reserves its core with `at_work`; the remaining cores help `each` and `in_order`. The bits are the
-same if blocks depend on the problem's shape only, use one BLAS thread each and are summed in order. Outside `at_work`
-(a direct call, or one site's own process) the calling thread does everything.
+A computing thread reserves its core with `reserve_core`; the remaining cores help `for_each` and `map_in_order`. The
+bits are the same if blocks depend on the problem's shape only, use one BLAS thread each and are summed in order.
+Outside `reserve_core` (a direct call, or one site's own process) the calling thread does everything.
 """
 
 import os
@@ -38,7 +38,7 @@ class _Thread(threading.local):
 
 
 class _Cores:
-    """Count of busy cores in this process, and the pool of helper threads."""
+    """Number of busy cores in this process, and the pool of helper threads."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -78,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def at_work(threads: int = 1) -> Iterator[None]:
+def reserve_core(threads: int = 1) -> Iterator[None]:
     """Reserve a core for the calling thread within the context.
 
     `threads`: its BLAS threads; with more than one these use the idle cores, and there are no helpers.
@@ -101,8 +101,8 @@ def computing_seconds() -> float:
     return time.thread_time() + _here.seconds
 
 
-def each(work: Callable[[T], object], blocks: Iterable[T], most: int | None = None) -> None:
-    """Apply a function to every block, on idle cores if there are any, without results.
+def for_each(work: Callable[[T], object], blocks: Iterable[T], most: int | None = None) -> None:
+    """Call a function with every block, on idle cores if there are any; results are discarded.
 
     The calling thread takes blocks, too. A nested call uses one thread. `work` must write only where no other block
     does. `blocks` should take some 0.1 ms each, the time to wake a helper. `most`: threads at once, if each needs
@@ -152,8 +152,10 @@ def _take_blocks(work: Callable[[T], object], left: deque[T], going_on: Callable
         work(block)
 
 
-def in_order(work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None) -> Iterator[R]:
-    """Yield the results of a function on every block, in order, computed on idle cores.
+def map_in_order(
+    work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None
+) -> Iterator[R]:
+    """Yield a function's results for every block, in the blocks' order, computed on idle cores.
 
     `ahead`: results that each thread may hold in memory. `most`: threads at once.
     """
@@ -167,7 +169,7 @@ def in_order(work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, mos
         def keep(number: int, group: list[T] = group, results: dict[int, R] = results) -> None:
             results[number] = work(group[number])
 
-        each(keep, range(len(group)), most)
+        for_each(keep, range(len(group)), most)
         for number in range(len(group)):
             yield results.pop(number)
 

@@ -7,14 +7,14 @@ import numpy as np
 
 
 def generator(purpose: str, *words: int) -> np.random.Generator:
-    """Return the random generator of a purpose and seed, the same on each call.
+    """Return the random generator for a purpose and a seed, in the same state on each call.
 
-    `purpose`: different purposes give independent numbers. `*words`: the seed and, for instance, a client's number or
-    an iteration, each at least 0.
+    Different purposes give independent numbers. `*words`: the seed and, for instance, a client's number or an
+    iteration, each at least 0.
     """
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
 
 
-def derived(secret: bytes, purpose: str) -> bytes:
+def derive_key(secret: bytes, purpose: str) -> bytes:
     """Derive a 32-byte key for a purpose from a secret, by HMAC-SHA256."""
     return hmac.digest(secret, purpose.encode(), "sha256")

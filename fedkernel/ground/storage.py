@@ -1,4 +1,4 @@
-"""Model files, CSV tables and secrets: written atomically, checked when read."""
+"""Reading and atomic writing of model files, CSV tables and secret files."""
 
 import csv
 import io
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
-NUMBERS = "biufc"
+NUMBER_KINDS = "biufc"
 """Array kinds that a model can have: no text, and no objects, whose pickles could run code."""
 
 
-class Parts(NamedTuple):
+class ModelParts(NamedTuple):
     """Content of a model file: the model's name, plain fields, arrays and metadata."""
 
     model: str
@@ -37,8 +37,8 @@ class Parts(NamedTuple):
     about: Mapping[str, Any] = MappingProxyType({})
 
 
-def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
-    """Write a model's parts as npz, atomically."""
+def save_parts(path: str | os.PathLike[str], parts: ModelParts) -> Path:
+    """Write the parts of a model as an npz file, atomically."""
     header = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -49,13 +49,12 @@ def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
         "arrays": list(parts.arrays),
     }
     text = np.array(json.dumps(header))
-    return write_whole(
-        Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=text, **parts.arrays)
-    )
+    arrays = {"header": text, **parts.arrays}
+    return write_atomic(Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
-def load_parts(path: str | os.PathLike[str]) -> Parts:
-    """Read a model file.
+def load_parts(path: str | os.PathLike[str]) -> ModelParts:
+    """Read the parts of a model from its npz file.
 
     Raises InputError if the file is missing, damaged, no model, or has an array of other than finite numbers.
     """
@@ -74,15 +73,15 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and all(isinstance(name, str) for name in named) and set(named) == set(arrays)
-    known = all(array.dtype.kind in NUMBERS and all_finite(array) for array in arrays.values())
+    known = all(array.dtype.kind in NUMBER_KINDS and all_finite(array) for array in arrays.values())
     if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
     if not isinstance(about := header.pop("about", {}), dict):
-        raise InputError(f"{path} is a damaged fedkernel model: what it tells about itself is no table")
-    return Parts(header.pop("model"), header, arrays, about)
+        raise InputError(f"{path} is a damaged fedkernel model: its metadata is no table")
+    return ModelParts(header.pop("model"), header, arrays, about)
 
 
-def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
+def write_atomic(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
     """Write a file atomically: under a temporary name beside `path`, then renamed.
 
     `write`: called with the open file. `mode`: permissions before the umask.
@@ -103,7 +102,7 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
     return path
 
 
-def owner_only(path: str, flags: int) -> int:
+def open_for_owner(path: str, flags: int) -> int:
     """Open a file with access for its owner only; an ``opener`` for `open`."""
     return os.open(path, flags, 0o600)
 
@@ -115,7 +114,7 @@ def read_secret(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def synchronise(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush a folder's file names to disk, as `os.fsync` does with a file's content."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -124,14 +123,14 @@ def synchronise(folder: Path) -> None:
         os.close(place)
 
 
-def check_folder(folder: Path, mode: int = 0o777) -> None:
+def ensure_writable_folder(folder: Path, mode: int = 0o777) -> None:
     """Create a folder if missing; InputError if no file can be written there."""
     try:
         folder.mkdir(mode, parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"nothing can be written to {folder}: {error.strerror}; allowed: a folder (--out)") from None
+        raise InputError(f"cannot write to {folder}: {error.strerror}; allowed: a writable folder (--out)") from None
 
 
 def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0o666) -> Path:
@@ -141,7 +140,7 @@ def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0
     others are ignored. A class name that a spreadsheet would take for a formula gets an apostrophe, since it may come
     from another party's model. Ids are written unchanged.
     """
-    return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
+    return write_atomic(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
 
 
 def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
@@ -163,18 +162,17 @@ def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
 """CSV column names by array name."""
 
-
 FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
 """Beginning of a text that a spreadsheet takes for a formula; a signed number is none."""
 
 
 def write_new(path: Path, content: bytes, mode: int = 0o666) -> Path:
-    """Write a file under its name or the first free one of name-2, name-3, ..."""
+    """Write a new file, under the first free name of NAME, NAME-2, NAME-3, ..."""
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
     free = next(name for name in names if not name.exists() and not name.is_symlink())
-    return write_whole(free, lambda file: file.write(content), mode)
+    return write_atomic(free, lambda file: file.write(content), mode)
 
 
-def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays whose names have a prefix, without the prefix."""
+def without_prefix(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays whose names begin with a prefix, by their names without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Limits on the threads of BLAS and OpenMP, which decide speed and the last bits."""
+"""Limits on the numbers of BLAS and OpenMP threads, which affect speed and the last bits of results."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-from fedkernel.ground.parallel import at_work
+from fedkernel.ground.parallel import reserve_core
 
 YieldT = TypeVar("YieldT")
 SendT = TypeVar("SendT")
@@ -113,11 +113,11 @@ def openmp_threads(count: int) -> Iterator[None]:
             _openmp.limit = before
 
 
-def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
-    """Wrap a generator so that every step runs within `blas_threads` and `at_work`."""
+def limit_steps(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
+    """Wrap a generator so that every step runs within `blas_threads` and `reserve_core`."""
     advance = steps.__next__
     while True:
-        with blas_threads(count), at_work(count):
+        with blas_threads(count), reserve_core(count):
             try:
                 item = advance()
             except StopIteration as stop:

@@ -1,4 +1,4 @@
-"""Parser for users' TOML files, with every fault as one sentence."""
+"""Parsing of users' TOML files, with an InputError of one sentence for every fault."""
 
 import tomllib
 from pathlib import Path

@@ -16,17 +16,17 @@ from fedkernel.ground.errors import InputError, shortened
 T = TypeVar("T")
 
 
-def check_at_most(name: str, value: int, most: int, what: str = "the number of rows, ", why: str = "") -> None:
+def check_at_most(name: str, value: int, most: int, bound: str = "the number of rows, ", note: str = "") -> None:
     """Raise InputError if a named value exceeds a limit.
 
-    The text is ``NAME = VALUE, but must be at most``, then `what`, the number, and `why`.
+    The text is ``NAME = VALUE, but must be at most``, then `bound`, the number, and `note`.
     """
     if value > most:
-        raise InputError(f"{name} = {value}, but must be at most {what}{most}{why}")
+        raise InputError(f"{name} = {value}, but must be at most {bound}{most}{note}")
 
 
 def unknown_name(path: str, known: Sequence[str]) -> str:
-    """Return an error clause about an unknown name, given by its dotted path, with the known ones."""
+    """Return an error clause about an unknown name, by its dotted path, with the allowed names."""
     path = shortened(path)
     if not known:
         return f"{path} is not a known name here"
@@ -42,7 +42,7 @@ _TABLE = pydantic.TypeAdapter(dict[str, Any])
 
 
 def read_table(text: str) -> dict[str, Any]:
-    """Parse another party's table in JSON.
+    """Parse a JSON object from another party, with a limit on its entries.
 
     Raises pydantic.ValidationError if it is no table or nested deeper than about 200 levels. Raises InputError if a
     table or list in it has too many entries to check.
@@ -53,17 +53,16 @@ def read_table(text: str) -> dict[str, Any]:
         value = pending.pop()
         inner = list(value.values()) if isinstance(value, dict) else value
         if len(inner) > MOST_ENTRIES and (isinstance(value, dict) or {*map(type, inner)} not in ({str}, {dict})):
-            what = "table" if isinstance(value, dict) else "list"
-            raise InputError(f"a {what} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
+            kind = "table" if isinstance(value, dict) else "list"
+            raise InputError(f"a {kind} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
         pending += [entry for entry in inner if isinstance(entry, dict | list)]
     return table
 
 
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
-"""pydantic's types of findings."""
+"""pydantic's types of findings for missing and unknown names."""
 
-
-VALUE = 300
+MOST_VALUE_CHARACTERS = 300
 """Most characters of a quoted value."""
 
 
@@ -85,7 +84,7 @@ def explain(
     - `inner`: allowed names in inner tables, by the table's name.
     """
     findings = error.errors(include_url=False)
-    finding = _telling(findings)
+    finding = _most_helpful(findings)
     kind = finding["type"]
     where = _path(finding, fields, validated)
     path = ".".join(where)
@@ -99,7 +98,7 @@ def explain(
         if tag is None:
             return _required([*where, name], finding["loc"])
         field = f"{path}.{name}" if path else name
-        quoted = f" = {shortened(repr(tag), VALUE)}" if quote else ""
+        quoted = f" = {shortened(repr(tag), MOST_VALUE_CHARACTERS)}" if quote else ""
         return f"{field}{quoted} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
     if kind == "value_error":
         message = finding["msg"].removeprefix("Value error, ")
@@ -110,7 +109,7 @@ def explain(
     if not quote or isinstance(value, np.ndarray):
         message += f", not {type(value).__name__}"
     elif path:
-        path += f" = {shortened(repr(value), VALUE)}"
+        path += f" = {shortened(repr(value), MOST_VALUE_CHARACTERS)}"
     return f"{path}: {message}" if path else message
 
 
@@ -127,8 +126,8 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the first finding, or an unknown name in the same table if that one is missing."""
+def _most_helpful(findings: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first finding; if a name is missing, rather an unknown name in the same table."""
     first = findings[0]
     if first["type"] not in MISSING:
         return first

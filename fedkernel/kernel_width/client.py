@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.data import Table, TableLike, as_table
-from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, TellableError, generator, row_blocks
+from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, ShareableError, generator, row_blocks
 from fedkernel.numerics import Moments, deviations, moments_of_blocks
-from fedkernel.protocol import ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
+from fedkernel.protocol import MAX_ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
 PAIRS = 5000
 """Largest number of pairs of rows whose distances are measured."""
@@ -30,7 +30,7 @@ GROUPED, ENTRIES = 2000, 20_000_000
 class ColumnSums(Summed):
     """Sum of the site's rows: d floats. Reveals the site's mean row."""
 
-    sums: Annotated[FloatArray, Shape("d"), Within(-ENTRY, ENTRY)]
+    sums: Annotated[FloatArray, Shape("d"), Within(-MAX_ENTRY, MAX_ENTRY)]
 
 
 class SumColumns(Request[ColumnSums]):
@@ -66,7 +66,7 @@ class MeasureSquares(Request[Squares]):
 class EntrySum(Summed):
     """Sum of all entries of the site's table: 1 float. Reveals the mean of the entries."""
 
-    total: Annotated[float, Shape(), Within(-ENTRY, ENTRY)]
+    total: Annotated[float, Shape(), Within(-MAX_ENTRY, MAX_ENTRY)]
 
 
 class SumEntries(Request[EntrySum]):
@@ -121,7 +121,7 @@ class RowGroups(Reply):
     coordinator's scales: each run with other scales shows means of other groups.
     """
 
-    means: Annotated[FloatArray, Shape("G_m", "d"), Within(-ENTRY, ENTRY)]
+    means: Annotated[FloatArray, Shape("G_m", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
     variances: Annotated[FloatArray, Shape("G_m", "d"), Within()]
     sizes: Annotated[npt.NDArray[np.int64], Shape("G_m", dtype="int64"), Within(1)]
 
@@ -197,7 +197,7 @@ class WidthClient(KernelClient):
         """Measure pairs without a row in common."""
         n = self.X.shape[0]
         if ask.pairs > n // 2:
-            raise TellableError(
+            raise ShareableError(
                 f"{ask.pairs} pairs of {n} rows, but must be at most {n // 2}, with no row in two of them"
             )
         first, second = generator("pairs of rows", n).permutation(n)[: 2 * ask.pairs].reshape(2, -1)
@@ -209,7 +209,7 @@ class WidthClient(KernelClient):
         """Cut the rows into groups, or a sample of them if they are many."""
         n, d = self.X.shape
         if self.guards is not None and n < GROUP:
-            raise TellableError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
+            raise ShareableError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
         some = grouped_rows(n, d)
         if some < n:
             positions = generator("rows in groups", n).choice(n, some, replace=False)

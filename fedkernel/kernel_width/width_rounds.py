@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from fedkernel.ground import BLOCK_ROWS, EPS, Divided, FloatArray, InputError, generator
+from fedkernel.ground import BLOCK_ROWS, EPS, Division, FloatArray, InputError, generator
 from fedkernel.kernel_width.client import (
     ENTRIES,
     PAIRS,
@@ -48,7 +48,15 @@ from fedkernel.kernel_width.client import (
     count_groups,
     grouped_rows,
 )
-from fedkernel.numerics import Kernel, difference_sigma, dimension_sigma, fk_gamma, rule_of, scale_gamma, with_number
+from fedkernel.numerics import (
+    Kernel,
+    difference_sigma,
+    dimension_sigma,
+    fk_gamma,
+    rule_name,
+    scale_gamma,
+    with_rule_value,
+)
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
 Width: TypeAlias = dict[str, float]
@@ -58,20 +66,20 @@ POINTS = 1500
 """Number of points that stand for the rows of all groups; 200 or more for tables with many columns."""
 
 
-def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
+def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Return each kernel with a rule and its settled kernel; a rule that several have is measured once."""
     widths: dict[str, Width] = {}
     for rule in _rules(kernels):
         widths[rule] = yield from _RULES[rule].measure(run, partition)
-    return {kernel: with_number(kernel, widths[rule_of(kernel)]) for kernel in kernels}
+    return {kernel: with_rule_value(kernel, widths[rule_name(kernel)]) for kernel in kernels}
 
 
-def width_plan(kernels: Iterable[Kernel], partition: Divided) -> Plan:
+def width_plan(kernels: Iterable[Kernel], partition: Division) -> Plan:
     """Return the plan of `settle_widths`."""
     return tuple(step for rule in _rules(kernels) for step in _RULES[rule].plan(partition))
 
 
-def width_forecast(kernels: Iterable[Kernel], partition: Divided, cohort: Sequence[Member]) -> Forecast:
+def width_forecast(kernels: Iterable[Kernel], partition: Division, cohort: Sequence[Member]) -> Forecast:
     """Forecast the rounds, floats and memory of `settle_widths`."""
     widest = max(member.columns for member in cohort)
     memory = FLOAT * 2 * widest * min(max(member.rows for member in cohort), BLOCK_ROWS)
@@ -80,15 +88,15 @@ def width_forecast(kernels: Iterable[Kernel], partition: Divided, cohort: Sequen
 
 
 def _rules(kernels: Iterable[Kernel]) -> list[str]:
-    return list(dict.fromkeys(rule_of(kernel) for kernel in kernels if kernel.rule is not None))
+    return list(dict.fromkeys(rule_name(kernel) for kernel in kernels if kernel.rule is not None))
 
 
-def _columns(cohort: Sequence[Member], partition: Divided) -> int:
+def _columns(cohort: Sequence[Member], partition: Division) -> int:
     """Return the number d of all columns."""
     return sum(member.columns for member in cohort) if partition == "vertical" else cohort[0].columns
 
 
-def _rows(run: Run, partition: Divided) -> int:
+def _rows(run: Run, partition: Division) -> int:
     """Return the number N of all rows."""
     return run.members[0].rows if partition == "vertical" else run.rows
 
@@ -96,7 +104,7 @@ def _rows(run: Run, partition: Divided) -> int:
 # --- mean
 
 
-def _about_mean(run: Run, partition: Divided, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
+def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
     """Return N, the mean of all rows, and the sum about it; a site's own columns' mean stays there."""
     rows = _rows(run, partition)
     if partition == "vertical":
@@ -108,22 +116,22 @@ def _about_mean(run: Run, partition: Divided, power: Power) -> Protocol[tuple[in
     return rows, mean, about_it.squares
 
 
-def _mean(run: Run, partition: Divided) -> Protocol[Width]:
+def _mean(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the squares about the mean of all rows."""
     return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
 
 
-def _mean_difference(run: Run, partition: Divided) -> Protocol[Width]:
+def _mean_difference(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the sums of differences from the mean of all rows."""
     return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
 
 
-def _mean_plan(partition: Divided, power: Power = 2) -> Plan:
+def _mean_plan(partition: Division, power: Power = 2) -> Plan:
     measured = once(MeasureSquares, power=power)
     return (measured,) if partition == "vertical" else (once(SumColumns), measured)
 
 
-def _mean_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
+def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     M, d = len(cohort), _columns(cohort, partition)
     return Forecast(1, M) if partition == "vertical" else Forecast(2, M * (d + 1), M * d)
 
@@ -131,7 +139,7 @@ def _mean_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
 # --- scale
 
 
-def _scale(run: Run, partition: Divided) -> Protocol[Width]:
+def _scale(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the mean of all entries, and the squares about it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
     entries = yield from to_sum(SumEntries())
@@ -140,18 +148,18 @@ def _scale(run: Run, partition: Divided) -> Protocol[Width]:
     return {"gamma": scale_gamma(rows, about_it.squares, d * mean**2)}
 
 
-def _scale_plan(partition: Divided) -> Plan:
+def _scale_plan(partition: Division) -> Plan:
     return once(SumEntries), once(MeasureEntries)
 
 
-def _scale_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
+def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     return Forecast(2, 2 * len(cohort), len(cohort))
 
 
 # --- median
 
 
-def _median(run: Run, partition: Divided) -> Protocol[Width]:
+def _median(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the median distance of pairs of rows or, if sites hold rows, of points drawn from groups."""
     if partition == "vertical":
         pairs = min(run.members[0].rows // 2, PAIRS)
@@ -183,13 +191,13 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
     return sigma if sigma > 100 * EPS * float(np.median(np.linalg.norm(points, axis=1))) else 0.0
 
 
-def _median_plan(partition: Divided) -> Plan:
+def _median_plan(partition: Division) -> Plan:
     return (
         (once(MeasurePairs, pairs=AtMost(PAIRS)),) if partition == "vertical" else (once(DescribeGroups, groups=128),)
     )
 
 
-def _median_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
+def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     if partition == "vertical":
         pairs = min(cohort[0].rows // 2, PAIRS)
         memory = 3 * FLOAT * pairs * max(member.columns for member in cohort)
@@ -202,7 +210,7 @@ def _median_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
 # --- dimension
 
 
-def _dimension(run: Run, partition: Divided) -> Protocol[Width]:
+def _dimension(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the number of columns, which the clients have introduced."""
     yield from ()
     return {"sigma": dimension_sigma(_columns(run.members, partition))}
@@ -211,9 +219,9 @@ def _dimension(run: Run, partition: Divided) -> Protocol[Width]:
 class _Rule(NamedTuple):
     """Functions of a rule: its protocol, plan and forecast."""
 
-    measure: Callable[[Run, Divided], Protocol[Width]]
-    plan: Callable[[Divided], Plan]
-    forecast: Callable[[Divided, Sequence[Member]], Forecast]
+    measure: Callable[[Run, Division], Protocol[Width]]
+    plan: Callable[[Division], Plan]
+    forecast: Callable[[Division, Sequence[Member]], Forecast]
 
 
 _RULES: Mapping[str, _Rule] = {

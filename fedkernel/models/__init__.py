@@ -1,11 +1,11 @@
-"""Models, their files, the metrics of results, and central counterparts of federated methods."""
+"""Models with their files, metrics of results, and central counterparts of federated methods."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.models.base import BESIDE, Choice, Model
+    from fedkernel.models.base import RESULT_FIELDS, Choice, Model
     from fedkernel.models.central_kmeans import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
     from fedkernel.models.clusters import KernelKMeans, clustering_objective
     from fedkernel.models.comparing import (
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
         compare_components,
         compare_kernel_kmeans,
         compare_vectors,
-        is_found,
+        drop_misleading_figures,
+        finds_structure,
         kept_variance,
         kmeans_objective,
-        over_clients,
+        mean_over_clients,
         recover_error,
         same_kernel,
-        training_of,
-        without_flattery,
+        training_coordinates,
     )
     from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
     from fedkernel.models.direction_similarity import Directions, center_blocks, normalised_kernel_pca
-    from fedkernel.models.embedding_maps import Embedding, FeatureChain, advance, combine_draws
+    from fedkernel.models.embedding_maps import Embedding, FeatureChain, combine_draws, multiply_step
     from fedkernel.models.files import load_model, save_model
-    from fedkernel.models.fitted_model import Applied, FittedModel, class_names
+    from fedkernel.models.fitted_model import FittedModel, ModelOutput, class_names
     from fedkernel.models.metric_registry import (
-        MAIN,
+        ERROR_ROUNDING,
+        MAIN_METRIC,
         METRICS,
-        ROUNDING,
         Metric,
         check_metric,
-        is_own,
+        compute_metrics,
+        is_user_defined,
         metric_of,
-        own_metrics,
     )
 else:
     __getattr__, __all__ = lazily(__name__)

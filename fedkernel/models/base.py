@@ -12,35 +12,37 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.ground import InputError, Parts, load_parts, loaded, named, save_parts
-from fedkernel.numerics import WIDE, AnyKernel, Kernel, saturates, width_finding
+from fedkernel.ground import InputError, ModelParts, class_address, imported, load_parts, save_parts
+from fedkernel.numerics import WIDE_MEAN, AnyKernel, Kernel, is_bounded, width_warning
 
 
-def _with_number(kernel: Kernel) -> Kernel:
+def _refuse_rule(kernel: Kernel) -> Kernel:
     if kernel.rule is not None:
-        raise ValueError(f"a model's kernel has a number, but {kernel!r} has none")
+        raise ValueError(f"{kernel!r} has no width, but a model's kernel must have a number")
     return kernel
 
 
-KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Annotated[Kernel, pydantic.AfterValidator(_with_number)])
-"""Serialiser of a model's kernel."""
+KERNEL_ADAPTER: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(
+    Annotated[Kernel, pydantic.AfterValidator(_refuse_rule)]
+)
+"""pydantic's serialiser of a model's kernel, whose width must be a number."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Choice of a parameter by a run: its name, its value and the reason in a sentence."""
+    """Parameter value that a run chose itself, such as a number of clusters, with the reason in a sentence."""
 
     name: str
     value: float
     why: str
 
 
-BESIDE = ("choice_", "kernel_mean_", "findings_")
+RESULT_FIELDS = ("choice_", "kernel_mean_", "findings_")
 """Fields of a result's file that a model's file, which may go to sites, leaves out."""
 
 
 class Model(ABC):
-    """Base of all models.
+    """Base class of all models, the results of runs.
 
     A model ignores names: a frame's columns must be in the order of the first shard's. `fedkernel.models.FittedModel`
     adds the names.
@@ -57,20 +59,20 @@ class Model(ABC):
     @property
     def sees_all_alike(self) -> bool:
         """True if the kernel is so wide that all rows look alike but for their mean."""
-        return saturates(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE
+        return is_bounded(self.own_kernel) and (self.kernel_mean_ or 0.0) > WIDE_MEAN
 
-    def width_finding(self) -> str | None:
-        """Return the fault of the kernel's width according to its mean value, or None."""
-        return None if self.own_kernel is None else width_finding(self.own_kernel, self.kernel_mean_)
+    def width_warning(self) -> str | None:
+        """Return a warning if the kernel is too wide or too narrow by its mean value, or None."""
+        return None if self.own_kernel is None else width_warning(self.own_kernel, self.kernel_mean_)
 
-    def beside(self) -> dict[str, Any]:
-        """Return the `BESIDE` fields, unknown to the model's file, as plain data."""
-        known = {name: getattr(self, name, None) for name in BESIDE}
+    def result_fields(self) -> dict[str, Any]:
+        """Return the fields that only a result's file has (`RESULT_FIELDS`), as plain data."""
+        known = {name: getattr(self, name, None) for name in RESULT_FIELDS}
         present = {name: value for name, value in known.items() if value not in (None, ())}
         return {name: vars(value) if isinstance(value, Choice) else value for name, value in present.items()}
 
-    def with_beside(self, known: Mapping[str, Any]) -> Self:
-        """Return the model with the fields of `beside` restored from JSON."""
+    def with_result_fields(self, known: Mapping[str, Any]) -> Self:
+        """Return the model with its `RESULT_FIELDS` restored from the plain data in a result's file."""
         fields: dict[str, Any] = {}
         for name, value in known.items():
             fields[name] = Choice(**value) if isinstance(value, dict) else value
@@ -80,7 +82,7 @@ class Model(ABC):
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz, atomically."""
         fields, arrays = self._parts()
-        return save_parts(path, Parts(type(self).__name__, fields, arrays))
+        return save_parts(path, ModelParts(type(self).__name__, fields, arrays))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -88,11 +90,11 @@ class Model(ABC):
         return cls._from_file(path, load_parts(path))
 
     @classmethod
-    def _from_file(cls, path: str | os.PathLike[str], parts: Parts) -> Self:
+    def _from_file(cls, path: str | os.PathLike[str], parts: ModelParts) -> Self:
         if parts.model != cls.__name__:
             raise InputError(f"{path} holds a {parts.model} model, not a {cls.__name__} model")
         check_imported(path, parts)
-        with fitting_together(path):
+        with rebuild_errors(path):
             if any(array.dtype not in (np.float64, np.int32) for array in parts.arrays.values()):
                 raise TypeError("dtype")
             return cls._from_parts(parts.fields, parts.arrays)
@@ -108,24 +110,21 @@ class Model(ABC):
 
 
 @contextmanager
-def fitting_together(path: str | os.PathLike[str]) -> Iterator[None]:
+def rebuild_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn errors in rebuilding a model into InputError, as a damaged file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"{path} is a damaged fedkernel model: its parts do not fit together ({type(error).__name__})"
-        ) from None
+        cause = f"its parts do not fit together ({type(error).__name__})"
+        raise InputError(f"{path} is a damaged fedkernel model: {cause}") from None
 
 
-def check_imported(path: str | os.PathLike[str], parts: Parts, kind: type[Any] | None = None) -> None:
+def check_imported(path: str | os.PathLike[str], parts: ModelParts, kind: type[Any] | None = None) -> None:
     """Raise InputError if a file names a class of a module that is not imported."""
     for name in [parts.model, *_addresses(parts.fields)]:
-        if ":" in name and loaded(name) is None and (kind is None or named(kind) != name):
+        if ":" in name and imported(name) is None and (kind is None or class_address(kind) != name):
             module = name.partition(":")[0]
-            raise InputError(
-                f"{path} holds a {parts.model} model, but {name} has not been imported: import {module} first"
-            )
+            raise InputError(f"{path} holds a {parts.model} model, which needs {name}: import {module} first")
 
 
 def _addresses(value: Any) -> list[str]:

@@ -8,7 +8,7 @@ from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import AnyKernel, above_rounding, k_means, leading_eigenpairs
 
 RESTARTS = 10
-"""Starts of k-means; the best is kept."""
+"""Number of k-means starts; the best result is kept."""
 
 
 def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:

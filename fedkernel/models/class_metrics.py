@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedkernel.data import labelled
+from fedkernel.data import has_label
 from fedkernel.ground import AnyArray, FloatArray, InputError, Rows, generator
 from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means
 
 TRAINING_ROWS = 200
-"""Training rows of the classifier in the DKPCA letter."""
+"""Number of the classifier's training rows in the DKPCA letter."""
 
 RESTARTS = 10
-"""Starts of k-means; the best is kept."""
+"""Number of k-means starts; the best result is kept."""
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
@@ -27,20 +27,20 @@ def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
         return model.embedding()
     if isinstance(model, LandmarkPCA):
         return np.vstack([model.transform(shard) for shard in shards])
-    raise InputError(f"rows have coordinates along the components of a model, but of a {type(model).__name__} none")
+    raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
 
 
 def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> FloatArray:
     Z = coordinates(model, shards)
     if len(classes) != len(Z):
-        raise InputError(f"there are {len(Z)} rows, but classes of {len(classes)}")
-    if len(set(classes[labelled(classes)].tolist())) < 2:
-        raise InputError("all rows are of one class, which any answer would find; at least 2 are needed")
+        raise InputError(f"there are classes of {len(classes)} rows, but {len(Z)} rows; allowed: a class for each row")
+    if len(set(classes[has_label(classes)].tolist())) < 2:
+        raise InputError("all rows are of one class, but this metric needs at least 2")
     return Z
 
 
 def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the test error of a linear support vector machine on the coordinates.
+    """Return the test error of a linear support vector machine on rows' coordinates in a model.
 
     200 random rows, or half of fewer than 400, train it; the others test it. The draw depends on the seed and the
     number of rows only, so that models are comparable. The classifier is scikit-learn's LinearSVC with C = 1, on
@@ -52,7 +52,7 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 
     Z = _coordinates_of(classes, model, shards)
-    known = labelled(classes)
+    known = has_label(classes)
     Z, classes = Z[known] / (Z.std(axis=0).max() or 1.0), np.array(classes[known].tolist())
     order = generator("classification", seed).permutation(len(Z))
     training, others = np.split(order, [min(TRAINING_ROWS, len(Z) // 2)])
@@ -63,21 +63,21 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
 
 
 def cluster_nmi(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the normalised mutual information of classes and `clusters`."""
+    """Return the normalised mutual information of the rows' classes and their `clusters`."""
     return compare_classes(clusters(model, shards, classes, seed), classes)["nmi"]
 
 
 def cluster_ari(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
-    """Return the adjusted Rand index of classes and `clusters`."""
+    """Return the adjusted Rand index of the rows' classes and their `clusters`."""
     return compare_classes(clusters(model, shards, classes, seed), classes)["ari"]
 
 
 def clusters(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> IntArray:
-    """Return the k-means clusters of the coordinates, with the number of classes as k.
+    """Cluster rows' coordinates in a model by k-means, with the number of classes as k.
 
     The best of ten starts, which depend on the seed only, so that models are comparable. Arguments are those of
     `classification_error`. Source: the VFedPCA paper (2022), section 4.3.
     """
     Z = _coordinates_of(classes, model, shards)
-    k = min(len(set(classes[labelled(classes)].tolist())), len(Z))
+    k = min(len(set(classes[has_label(classes)].tolist())), len(Z))
     return assign(Z, k_means(Z, k, generator("clusters", seed), restarts=RESTARTS))[0]

@@ -1,4 +1,4 @@
-"""Kernel k-means model."""
+"""Model of kernel k-means: an embedding of rows with the centres of clusters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Table
-from fedkernel.ground import FloatArray, InputError, Rows, brief, stack_rows, under
+from fedkernel.ground import FloatArray, InputError, Rows, short_repr, stack_rows, without_prefix
 from fedkernel.models.base import Choice, Model
 from fedkernel.models.embedding_maps import EMBEDDINGS, Embedding
 from fedkernel.numerics import WeightedPoints, assign
@@ -45,7 +45,7 @@ class KernelKMeans(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d), as coordinates of shape (n, s)."""
@@ -64,7 +64,7 @@ class KernelKMeans(Model):
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        table, inner = fields["embedding"], under("embedding.", arrays)
+        table, inner = fields["embedding"], without_prefix("embedding.", arrays)
         own = {name: array for name, array in arrays.items() if not name.startswith("embedding.")}
         if own.keys() - {"centers_", "eigenvalues_", "training_"}:
             raise ValueError("arrays")
@@ -89,7 +89,7 @@ def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
     - `shards` (n_m, d) each, dense or CSR.
     """
     if not isinstance(model, KernelKMeans):
-        raise InputError(f"the objective of k-means is that of clusters, but the model is a {type(model).__name__}")
+        raise InputError(f"the k-means objective needs a KernelKMeans model, not a {type(model).__name__}")
     X = stack_rows(list(shards))
     labels, kernel = model.predict(X), model.embedding.kernel.settled(X.shape[1])
     members: FloatArray = np.eye(len(model.centers_))[labels]

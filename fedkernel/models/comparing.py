@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import Table, labelled
+from fedkernel.data import Table, has_label
 from fedkernel.ground import FloatArray, InputError, Rows
 from fedkernel.models.base import Model
 from fedkernel.models.clusters import KernelKMeans
@@ -20,35 +20,33 @@ T = TypeVar("T", bound=dict[str, float])
 _ROUNDING = 1e-12
 """Relative rounding error of sums of the rows' squared lengths."""
 
-
 _DEPENDENT = 1e-10
 """Relative singular value below which vectors count as dependent."""
 
-_TELLING = 0.05
+LEAST_SHARE = 0.05
 """Least share of squared lengths, beyond chance, that the optimum captures in an informative comparison."""
 
+LENGTH_FIGURES = {"reconstruction_error", "error_ratio", "recover_error", "kmeans_objective"}
+LENGTH_FIGURES |= {"explained_variance", "explained_variance_ratio", "explained_variance_bound"}
+"""Figures made of rows' squared lengths, which look near perfect for a kernel too wide to separate rows."""
 
-LENGTHS = {"reconstruction_error", "error_ratio", "recover_error", "kmeans_objective"}
-LENGTHS |= {"explained_variance", "explained_variance_ratio", "explained_variance_bound"}
-"""Figures of rows' squared lengths, near perfect for a kernel too wide to separate rows."""
 
-
-def without_flattery(figures: T, model: Any, *, centred: bool) -> T:
-    """Remove, in place, figures that look perfect only because an uncentred kernel sees just the mean."""
+def drop_misleading_figures(figures: T, model: Any, *, centred: bool) -> T:
+    """Remove, in place, figures that look perfect only because an uncentred kernel is too wide."""
     if not centred and isinstance(model, Model) and model.sees_all_alike:
-        for name in LENGTHS & figures.keys():
+        for name in LENGTH_FIGURES & figures.keys():
             del figures[name]
     return figures
 
 
-def is_telling(best: float, total: float, k: int, rows: int) -> bool:
-    """Return whether the best k directions capture more of `total` than chance.
+def is_informative(best: float, total: float, k: int, rows: int) -> bool:
+    """Return whether the best k directions capture clearly more of `total` than any k rows do.
 
     Any k of the rows capture at least k / rows of all rows' squared lengths. If the best capture hardly more, as for
     the identity matrix, relative figures would look perfect and are left out.
     """
     chance = k / rows
-    return best / total - chance >= _TELLING * (1 - chance) if total > 0 else False
+    return best / total - chance >= LEAST_SHARE * (1 - chance) if total > 0 else False
 
 
 def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
@@ -60,7 +58,7 @@ def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
 
 
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
-    """Return error and distance of eigenvectors (N, k) against a reference's, both 0 for its own.
+    """Return sin-theta error and Euclidean distance of eigenvectors (N, k) from a reference's.
 
     The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k.
     """
@@ -68,7 +66,7 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
     if V is W:
         return {"error": 0.0, "distance": 0.0}
     if V.shape != W.shape:
-        raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
+        raise InputError(f"the model has eigenvectors of shape {V.shape}, but the reference {W.shape}")
     U, lengths, _ = np.linalg.svd(V, full_matrices=False)
     Q = U[:, lengths > _DEPENDENT * lengths.max(initial=0.0)]
     return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": eigenvector_distance(V, W)}
@@ -78,7 +76,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     """Return the reconstruction error of components, relative to the reference's too, and their sin-theta error.
 
     Missed lengths are at least at rounding level, so that two exact models have ratio 1. There is no ratio if the
-    reference captures hardly more than chance (`is_telling`). For the reference itself the eigenvalues give the
+    reference captures hardly more than chance (`is_informative`). For the reference itself the eigenvalues give the
     captured lengths.
 
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
@@ -94,11 +92,11 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     k, rows = reference.n_components, sum(shard.shape[0] for shard in shards)
     overlap = k if model is reference else float(np.square(model.inner_products(reference)).sum())
     figures = {"reconstruction_error": float(1 - captured / total), "error": float(k - overlap)}
-    return figures | ({"error_ratio": float(missed / least)} if is_telling(best, total, k, rows) else {})
+    return figures | ({"error_ratio": float(missed / least)} if is_informative(best, total, k, rows) else {})
 
 
 def same_kernel(model: Any, reference: Any) -> bool:
-    """Return whether two models' kernels, if any, are equal up to rounding of gamma.
+    """Return whether the kernels of two models, if any, are equal up to rounding of gamma.
 
     gamma's sums run over all rows in one place, or over the clients'.
     """
@@ -113,21 +111,18 @@ def same_kernel(model: Any, reference: Any) -> bool:
 def check_same_kernel(model: Any, reference: Any) -> None:
     """Raise InputError if a model and its reference have different kernels."""
     if not same_kernel(model, reference):
-        raise InputError(f"the reference has the kernel {reference.own_kernel!r}, but the model {model.own_kernel!r}")
+        raise InputError(f"the model has the kernel {model.own_kernel!r}, but the reference {reference.own_kernel!r}")
 
 
 def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
     """Return explained variance and reconstruction error from squared lengths summed over rows."""
     ratio = captured / total if total > 0 else 0.0
-    return {
-        "explained_variance": captured / rows,
-        "explained_variance_ratio": ratio,
-        "reconstruction_error": 1.0 - ratio,
-    }
+    figures = {"explained_variance": captured / rows, "explained_variance_ratio": ratio}
+    return figures | {"reconstruction_error": 1.0 - ratio}
 
 
-def over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the means of the clients' common figures, and the worst error if there is one."""
+def mean_over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean over clients of each common figure, and the worst error if there is an error."""
     names = [name for name in figures[0] if all(name in own for own in figures)]
     means = {name: float(np.mean([own[name] for own in figures])) for name in names}
     return means | {"worst_error": max(own["error"] for own in figures)} if "error" in means else means
@@ -142,7 +137,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
     if len(H) != len(E):
-        raise InputError(f"H has {len(H)} rows, but the reference was made from {len(E)}")
+        raise InputError(f"the model has {len(H)} rows, but the reference {len(E)}")
     # The R factor of [H, E] suffices, and avoids cancellation between large numbers.
     _, R = np.linalg.qr(np.hstack([H, E]), mode="reduced")
     r = H.shape[1]
@@ -152,30 +147,30 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
 def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
     """Return recover error and agreement of the clusters with a central reference.
 
-    No recover error if the reference captures hardly more than chance (`is_telling`); no agreement for a single
+    No recover error if the reference captures hardly more than chance (`is_informative`); no agreement for a single
     cluster.
     """
     # A central model is often the reference itself; transforming its own rows again would dominate the cost.
     H = model.training_
     if H is None or len(H) != sum(shard.shape[0] for shard in shards):
         H = np.vstack([model.transform(shard) for shard in shards])
-    E = training_of(reference)
+    E = training_coordinates(reference)
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - takes a second to import
 
-    figures = {"recover_error": recover_error(H, E)} if is_found(reference) else {}
+    figures = {"recover_error": recover_error(H, E)} if finds_structure(reference) else {}
     if len(np.unique(expected)) > 1:
         figures["nmi_central"] = float(normalized_mutual_info_score(expected, labels))
     return figures
 
 
-def is_found(reference: KernelKMeans) -> bool:
-    """Return whether a central model's coordinates capture more of its rows than chance."""
-    E, embedding = training_of(reference), reference.embedding
+def finds_structure(reference: KernelKMeans) -> bool:
+    """Return whether a central model captures clearly more of its rows than chance (`is_informative`)."""
+    E, embedding = training_coordinates(reference), reference.embedding
     if not isinstance(embedding, Landmarks) or embedding.landmarks.shape[0] != len(E):
         return True
     total = float(embedding.kernel.diag(embedding.landmarks).sum())
-    return is_telling(float(np.square(E).sum()), total, E.shape[1], len(E))
+    return is_informative(float(np.square(E).sum()), total, E.shape[1], len(E))
 
 
 def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
@@ -185,7 +180,7 @@ def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
     Source: the disKPCA paper (2016), section 6 and figure 8, where the mean over the rows is the objective.
     """
     if not isinstance(model.embedding, Landmarks):
-        raise InputError("the objective in feature space is known for models with landmarks only")
+        raise InputError("the objective in feature space needs a model with landmarks")
     total = 0.0
     for block, H in model.embedding.blocks(X):
         missed = model.embedding.kernel.diag(block) - np.square(H).sum(axis=1)
@@ -193,10 +188,10 @@ def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
     return total
 
 
-def training_of(reference: KernelKMeans) -> FloatArray:
+def training_coordinates(reference: KernelKMeans) -> FloatArray:
     """Return the training rows' coordinates of a central model."""
     if reference.training_ is None:
-        raise InputError("the reference holds no coordinates of training rows; take one from central(shards)")
+        raise InputError("the reference has no coordinates of training rows; use one from central(shards)")
     return reference.training_
 
 
@@ -205,7 +200,7 @@ def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, 
 
     Rows whose class is None are left out; with fewer than two classes there are no figures.
     """
-    known = labelled(classes)
+    known = has_label(classes)
     labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
     if len(np.unique(classes)) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""Models of principal components: of all rows, of landmarks, of a network's nodes."""
+"""Models of kernel principal components: of all rows, of landmarks, of a network's nodes."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.data import Table, check_matrix
-from fedkernel.ground import FloatArray, InputError, Rows, brief
-from fedkernel.models.base import KERNEL, Choice, Model
+from fedkernel.ground import FloatArray, InputError, Rows, short_repr
+from fedkernel.models.base import KERNEL_ADAPTER, Choice, Model
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import (
     RBF,
@@ -69,7 +69,7 @@ class KernelPCA(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -91,9 +91,9 @@ class KernelPCA(Model):
         Raises InputError if the model has no coordinates, or the kernel is no RBF.
         """
         if self.coordinates_ is None:
-            raise InputError('the model has no coordinates_; one of a run with upload = "inner products" has')
+            raise InputError('the model has no coordinates_; only runs with upload = "inner products" have them')
         if not isinstance(kernel, RBF):
-            raise InputError(f"kernel = {kernel!r}, but must be RBF: of the rows, the distances are known")
+            raise InputError(f"kernel = {kernel!r}, but must be RBF, because only distances between rows are known")
         center = self.column_means_ is not None
         return self.of_coordinates(self.coordinates_, kernel, self.n_components, center=center)
 
@@ -130,7 +130,7 @@ class KernelPCA(Model):
         return self.scale(rows @ self.eigenvectors_)
 
     def scale(self, products: FloatArray) -> FloatArray:
-        """Divide products of (centred) kernel rows and eigenvectors, (n_new, k), by the roots of the eigenvalues.
+        """Divide products (n_new, k) of centred kernel rows and eigenvectors by the roots of the eigenvalues.
 
         A vector V of unit length stands for the direction phi(X)^T V, whose length in feature space is
         sqrt(lambda): dividing by it makes the direction a unit vector.
@@ -145,12 +145,13 @@ class KernelPCA(Model):
         names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
         arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
         certificate = {} if self.certificate_ is None else {"certificate": self.certificate_}
-        return {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "mean": self.mean_, **certificate}, arrays
+        kernel = KERNEL_ADAPTER.dump_python(self.kernel, mode="json")
+        return {"kernel": kernel, "mean": self.mean_, **certificate}, arrays
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         bound = float(fields["certificate"]) if "certificate" in fields else None
-        kernel, mean = KERNEL.validate_python(fields["kernel"]), float(fields["mean"])
+        kernel, mean = KERNEL_ADAPTER.validate_python(fields["kernel"]), float(fields["mean"])
         named = {name: arrays[name] for name in arrays if name not in ("eigenvalues_", "eigenvectors_")}
         if named.keys() - {"column_means_", "iterates_", "coordinates_"}:
             raise ValueError("arrays")
@@ -190,7 +191,7 @@ class LandmarkPCA(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @property
     def n_components(self) -> int:
@@ -247,7 +248,7 @@ class LandmarkPCA(Model):
 
 @dataclass(frozen=True)
 class PeerComponents(Model):
-    """Coordinator's record of components that peers computed and keep.
+    """Coordinator's record of components that peers computed, each of which keeps its own.
 
     - `n_components`: k.
     - `rho_`: ADMM's penalty in the first iteration of the last component.
@@ -265,17 +266,17 @@ class PeerComponents(Model):
     findings_: tuple[str, ...] = field(default=(), repr=False)
     kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
-        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "components": self.n_components}
+        fields = {"kernel": KERNEL_ADAPTER.dump_python(self.kernel, mode="json"), "components": self.n_components}
         return {**fields, "rho": self.rho_}, {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         k, rho = fields["components"], None if fields["rho"] is None else float(fields["rho"])
-        model = cls(KERNEL.validate_python(fields["kernel"]), k, rho, **dict[str, Any](arrays))
+        model = cls(KERNEL_ADAPTER.validate_python(fields["kernel"]), k, rho, **dict[str, Any](arrays))
         consistent = isinstance(k, int) and k >= 1 and (rho is None or 0 < rho < math.inf)
         consistent &= model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,)
         consistent &= model.without_multipliers_ is None or model.without_multipliers_.shape == (k,)
@@ -301,7 +302,7 @@ class NodeComponents(Model):
     center: bool = True
     features: SubspaceEmbedding | None = None
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
@@ -319,14 +320,15 @@ class NodeComponents(Model):
         return np.asarray(K @ self.alpha_)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "center": self.center}
+        fields = {"kernel": KERNEL_ADAPTER.dump_python(self.kernel, mode="json"), "center": self.center}
         features = _FEATURES.dump_python(self.features, mode="json")
         return {**fields, "features": features}, {"rows_": self.rows_, "alpha_": self.alpha_}
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         features = _FEATURES.validate_python(fields["features"])
-        model = cls(KERNEL.validate_python(fields["kernel"]), center=fields["center"], features=features, **arrays)
+        kernel = KERNEL_ADAPTER.validate_python(fields["kernel"])
+        model = cls(kernel, center=fields["center"], features=features, **arrays)
         consistent = model.rows_.ndim == model.alpha_.ndim == 2 and len(model.rows_) == len(model.alpha_) > 0
         if not consistent or not isinstance(model.center, bool):
             raise ValueError("shapes")

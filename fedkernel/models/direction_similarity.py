@@ -1,4 +1,4 @@
-"""Similarity of directions in feature space to the leading directions of all rows."""
+"""Cosine similarity of feature-space directions to the leading kernel principal components of all rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkernel.ground import FloatArray, brief
+from fedkernel.ground import FloatArray, short_repr
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_eigenpairs, normalised_gram
 
@@ -14,8 +14,7 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
     """Centre every block of a matrix by its own row and column means, in place (section 6.1).
 
-    - `K` (n, n).
-    - `ends`: ends of the blocks of rows and columns.
+    `K` (n, n). `ends`: ends of the blocks of rows and columns.
     """
     parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
     for rows in parts:
@@ -37,19 +36,18 @@ def normalised_kernel_pca(X: FloatArray, kernel: AnyKernel, n_components: int, *
 
 @dataclass(frozen=True)
 class Directions:
-    """Leading directions of all rows, as reference for combinations of some rows.
+    """Leading principal directions of all rows, as a reference for directions that nodes find.
 
     Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022,
     section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means.
 
-    - `X` (N, d).
-    - `model`: of these rows, from `normalised_kernel_pca`.
+    `X` (N, d). `model`: of these rows, from `normalised_kernel_pca`.
     """
 
     X: FloatArray
     model: KernelPCA
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @property
     def _center(self) -> bool:
@@ -65,15 +63,15 @@ class Directions:
         roots = self._roots()[: alpha.shape[1]]
         return float(np.mean(np.abs(products) / (np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny)) * roots)))
 
-    def course(self, rows: FloatArray, alphas: FloatArray) -> FloatArray:
+    def iteration_cosines(self, rows: FloatArray, alphas: FloatArray) -> FloatArray:
         """Return the cosines (T,) between phi(rows) alpha and the first direction, for T combinations (T, n)."""
         products = alphas @ self._products(rows)[:, 0]
         lengths = np.einsum("tn,tn->t", alphas, alphas @ self._gram(rows))
         cosines = np.abs(products) / np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny))
         return np.asarray(cosines / self._roots()[0])
 
-    def found_by(self, rows: FloatArray, others: FloatArray | None = None) -> float:
-        """Return the similarity of the leading directions of these rows, alone or pooled with others.
+    def local_similarity(self, rows: FloatArray, others: FloatArray | None = None) -> float:
+        """Return the similarity of the leading directions of a node's rows, alone or pooled with others.
 
         With others, only the part on these rows counts: alpha's first n entries.
 
@@ -83,8 +81,8 @@ class Directions:
         model = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)
         return self.similarity(rows, model.eigenvectors_[: len(rows)])
 
-    def ceiling(self, rows: FloatArray, cut: float) -> float:
-        """Return the largest similarity of any combinations of these rows; eigenvalues below `cut` are dropped."""
+    def largest_similarity(self, rows: FloatArray, cut: float) -> float:
+        """Return the largest similarity that combinations of these rows can have, without eigenvalues below `cut`."""
         pairs = leading_eigenpairs(self._gram(rows), len(rows))
         above = pairs.values > cut * pairs.values[0]
         parts = pairs.vectors[:, above].T @ self._products(rows) / np.sqrt(pairs.values[above])[:, None]

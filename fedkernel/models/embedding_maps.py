@@ -1,4 +1,4 @@
-"""Embeddings: functions from rows to coordinates that apply to new rows, too."""
+"""Embeddings: functions from rows to coordinates, for training rows and new ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.data import Table, as_table, check_matrix, rows_from_arrays, rows_to_arrays
-from fedkernel.ground import FloatArray, InputError, Rows, brief, each, row_blocks, under
-from fedkernel.models.base import KERNEL
+from fedkernel.ground import FloatArray, InputError, Rows, for_each, row_blocks, short_repr, without_prefix
+from fedkernel.models.base import KERNEL_ADAPTER
 from fedkernel.numerics import AnyKernel, RandomFeatures
 
 Features = Callable[[FloatArray], FloatArray]
@@ -19,12 +19,10 @@ Features = Callable[[FloatArray], FloatArray]
 _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFeatures)
 
 
-def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
-    """Compute [A, B] M, of shape (n, r'), for the features A of rows X, by blocks.
+def multiply_step(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
+    """Multiply [A, B], the random features A of rows X beside B (n, r), by a matrix M, by blocks.
 
-    - `X` (n, d), `B` (n, r).
-    - `features`: returns A, (n, D), for rows.
-    - `M` (D + r, r').
+    `X` (n, d), `B` (n, r). `features`: returns A, (n, D), for rows. `M` (D + r, r').
     """
     D = len(M) - B.shape[1]
     result = np.empty((len(X), M.shape[1]))
@@ -33,12 +31,12 @@ def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> 
         np.matmul(features(X[rows]), M[:D], out=result[rows])
         result[rows] += B[rows] @ M[D:]
 
-    each(compute, row_blocks(len(X)))
+    for_each(compute, row_blocks(len(X)))
     return result
 
 
 def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatArray | None) -> FloatArray:
-    """Compute sum_t A_t C_t, of shape (n, s), from the features A_t of draws t = 1, ..., T.
+    """Compute sum_t A_t C_t (n, s) from the random features A_t of draws t = 1, ..., T.
 
     - `X` (n, d).
     - `coefficients` (T, D, s): None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate
@@ -71,7 +69,7 @@ class Embedding(ABC):
 
     @staticmethod
     def rows(X: Any) -> Any:
-        """Check rows and return them in the form of `_embed`."""
+        """Check rows, and return them in the form that `_embed` takes."""
         return check_matrix(X, "X")
 
     def __call__(self, X: Any) -> FloatArray:
@@ -100,7 +98,7 @@ class Embedding(ABC):
 
 @dataclass(frozen=True)
 class FeatureChain(Embedding):
-    """Embedding by an iteration with new random features in every step.
+    """Embedding by a chain of steps, each with a new draw of random features.
 
     With A_t the row's features of draw t, and B_1 empty: B_{t+1} = [A_t, B_t] M_t, and the estimate after step t is
     H_t = B_{t+1} diag(f_t), of the first columns only. All of it is linear in the features, so that the last estimate
@@ -115,7 +113,7 @@ class FeatureChain(Embedding):
     maps: tuple[FloatArray, ...] = ()
     finish: tuple[FloatArray, ...] = ()
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     kind: ClassVar[str] = "features"
 
@@ -123,9 +121,7 @@ class FeatureChain(Embedding):
         """Check that the shapes of consecutive steps fit."""
         rank = 0
         if len(self.maps) != len(self.finish):
-            raise InputError(
-                f"maps has {len(self.maps)} entries and finish {len(self.finish)}; they must have the same"
-            )
+            raise InputError(f"maps has {len(self.maps)} entries, but finish {len(self.finish)}; allowed: as many")
         for step, (M, f) in enumerate(zip(self.maps, self.finish, strict=True), start=1):
             if M.ndim != 2 or len(M) != self.features.n_features + rank or f.ndim != 1 or f.size > M.shape[1]:
                 raise InputError(f"the map of step {step}, of shape {M.shape}, does not follow on {rank} columns")
@@ -133,7 +129,7 @@ class FeatureChain(Embedding):
 
     @property
     def kernel(self) -> AnyKernel:  # type: ignore[override]
-        """Kernel of the features."""
+        """Kernel of the random features."""
         return self.features.kernel
 
     @property
@@ -162,7 +158,7 @@ class FeatureChain(Embedding):
         """Yield H_1, ..., H_T for rows X, each of shape (n, s_t)."""
         B = np.empty((len(X), 0))
         for draw, (M, f) in enumerate(zip(self.maps, self.finish, strict=True), start=1):
-            B = advance(X, B, self.features.map(self.columns, draw), M)
+            B = multiply_step(X, B, self.features.map(self.columns, draw), M)
             yield B[:, : f.size] * f
 
     def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -175,12 +171,12 @@ class FeatureChain(Embedding):
     @classmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "FeatureChain":
         """Rebuild from `parts`."""
-        steps = range(1, _whole(fields["steps"], 0) + 1)
+        steps = range(1, _integer(fields["steps"], 0) + 1)
         if len(arrays) != 2 * len(steps):
             raise ValueError("a step is missing")
         return cls(
             features=_FEATURES.validate_python(fields["features"]),
-            columns=_whole(fields["columns"], 1),
+            columns=_integer(fields["columns"], 1),
             maps=tuple(arrays[f"map_{step}"] for step in steps),
             finish=tuple(arrays[f"finish_{step}"] for step in steps),
         )
@@ -188,19 +184,18 @@ class FeatureChain(Embedding):
 
 @dataclass(frozen=True)
 class Landmarks(Embedding):
-    """Embedding by kernel values against some rows: k(X, Y) C.
+    """Embedding of rows X by kernel values against landmark rows Y: k(X, Y) C.
 
     Accepts tables of all kinds (`fedkernel.data.tables`), processed by blocks of rows.
 
-    - `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them.
-    - `coefficients` (n, s): C.
+    `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them. `coefficients` (n, s): C.
     """
 
     kernel: AnyKernel
     landmarks: Rows
     coefficients: FloatArray
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     kind: ClassVar[str] = "landmarks"
 
@@ -242,20 +237,20 @@ class Landmarks(Embedding):
     def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
         arrays = {f"landmarks.{name}": array for name, array in rows_to_arrays(self.landmarks).items()}
-        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
+        fields = {"kernel": KERNEL_ADAPTER.dump_python(self.kernel, mode="json"), "columns": self.columns}
         return fields, {**arrays, "coefficients": self.coefficients}
 
     @classmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Landmarks":
         """Rebuild from `parts`."""
-        parts = under("landmarks.", arrays)
+        parts = without_prefix("landmarks.", arrays)
         if len(arrays) != len(parts) + 1:
             raise ValueError("landmarks and coefficients are all there is")
-        rows = rows_from_arrays(parts, _whole(fields["columns"], 1))
-        return cls(KERNEL.validate_python(fields["kernel"]), rows, arrays["coefficients"])
+        rows = rows_from_arrays(parts, _integer(fields["columns"], 1))
+        return cls(KERNEL_ADAPTER.validate_python(fields["kernel"]), rows, arrays["coefficients"])
 
 
-def _whole(value: Any, least: int) -> int:
+def _integer(value: Any, least: int) -> int:
     if type(value) is not int or value < least:
         raise ValueError("not such a number")
     return value

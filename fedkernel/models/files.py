@@ -1,4 +1,4 @@
-"""Files of models: fedkernel's own, arrays, numbers, and dataclasses of these."""
+"""Saving and loading of models as npz files: fedkernel's classes, arrays, numbers and users' dataclasses."""
 
 import dataclasses
 import os
@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import NUMBERS, InputError, Parts, all_finite, load_parts, loaded, named, save_parts
-from fedkernel.models.base import KERNEL, Model, check_imported, fitting_together
+from fedkernel.ground import (
+    NUMBER_KINDS,
+    InputError,
+    ModelParts,
+    all_finite,
+    class_address,
+    imported,
+    load_parts,
+    save_parts,
+)
+from fedkernel.models.base import KERNEL_ADAPTER, Model, check_imported, rebuild_errors
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
 from fedkernel.numerics import Kernel
@@ -21,7 +30,7 @@ MODELS: dict[str, type[Model]] = {
 }
 """Model classes by the name in a file."""
 
-PLAIN = "value"
+PLAIN_VALUE = "value"
 """Name in a file of a model that is an array or a number."""
 
 
@@ -32,17 +41,17 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
     of arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and dataclasses of these. The file
     names its class by address. Raises InputError, with the field's name, for anything else.
     """
-    name = _called(type(model))
+    name = _name_in_files(type(model))
     if name in MODELS:
         fields, own = model._parts()
-        return save_parts(path, Parts(name, fields, own, about))
-    if name != PLAIN and not dataclasses.is_dataclass(model):
+        return save_parts(path, ModelParts(name, fields, own, about))
+    if name != PLAIN_VALUE and not dataclasses.is_dataclass(model):
         raise InputError(
-            f"what the protocol returned, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
+            f"the protocol's result, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
             f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
         )
     arrays: dict[str, npt.NDArray[Any]] = {}
-    return save_parts(path, Parts(name, {PLAIN: _packed(model, PLAIN, arrays)}, arrays, about))
+    return save_parts(path, ModelParts(name, {PLAIN_VALUE: _packed(model, PLAIN_VALUE, arrays)}, arrays, about))
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
@@ -66,24 +75,24 @@ def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> A
     return model_of(load_parts(path), path, kind)
 
 
-def model_of(parts: Parts, path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
+def model_of(parts: ModelParts, path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
     """Build the model from a file's parts; errors are as in `load_model`."""
-    if kind is not None and parts.model != _called(kind):
-        raise InputError(f"{path} holds a {parts.model} model, not a {_called(kind)} model")
+    if kind is not None and parts.model != _name_in_files(kind):
+        raise InputError(f"{path} holds a {parts.model} model, not a {_name_in_files(kind)} model")
     if parts.model in MODELS:
         return MODELS[parts.model]._from_file(path, parts)
-    if parts.model != PLAIN and ":" not in parts.model:
+    if parts.model != PLAIN_VALUE and ":" not in parts.model:
         raise InputError(f"{path} holds a {parts.model} model, but this version knows {', '.join(MODELS)}")
     check_imported(path, parts, kind)
-    with fitting_together(path):
-        return _unpacked(parts.fields[PLAIN], parts.arrays, kind)
+    with rebuild_errors(path):
+        return _unpacked(parts.fields[PLAIN_VALUE], parts.arrays, kind)
 
 
-def _called(kind: type[Any]) -> str:
-    """Return the name of a model class in files."""
+def _name_in_files(kind: type[Any]) -> str:
+    """Return a model class's name in files: its own, or its address for a user's class."""
     if issubclass(kind, np.ndarray | np.generic | int | float):
-        return PLAIN
-    return kind.__name__ if MODELS.get(kind.__name__) is kind else named(kind)
+        return PLAIN_VALUE
+    return kind.__name__ if MODELS.get(kind.__name__) is kind else class_address(kind)
 
 
 def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -93,22 +102,20 @@ def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Kernel):
-        return {"kernel": KERNEL.dump_python(value, mode="json")}
+        return {"kernel": KERNEL_ADAPTER.dump_python(value, mode="json")}
     if isinstance(value, list | tuple):
         items = [_packed(item, f"{where}.{number}", arrays) for number, item in enumerate(value)]
         return {type(value).__name__: items}
-    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and all_finite(value):
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBER_KINDS and all_finite(value):
         arrays[where] = value
         return {"array": where}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         packed = {name: _packed(inner, f"{where}.{name}", arrays) for name, inner in fields.items()}
-        return {"fields": packed, "of": named(type(value))}
-    what = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
-    field = where.removeprefix(f"{PLAIN}.")
-    raise InputError(
-        f"{field} of the model, of type {what}, cannot be saved; allowed: finite numbers, arrays of them, text, kernels"
-    )
+        return {"fields": packed, "of": class_address(type(value))}
+    kind = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
+    field = f"{where.removeprefix(f'{PLAIN_VALUE}.')} of the model, of type {kind},"
+    raise InputError(f"{field} cannot be saved; allowed: finite numbers, arrays of them, text, kernels")
 
 
 def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any] | None) -> Any:
@@ -116,7 +123,7 @@ def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any
         return value
     if "of" in value:
         inner = {name: _unpacked(field, arrays, None) for name, field in value["fields"].items()}
-        model_class = kind if kind is not None and named(kind) == value["of"] else loaded(value["of"])
+        model_class = kind if kind is not None and class_address(kind) == value["of"] else imported(value["of"])
         if not (isinstance(model_class, type) and dataclasses.is_dataclass(model_class)):
             raise TypeError("no dataclass")
         return model_class(**inner)
@@ -124,6 +131,6 @@ def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any
     if how == "array":
         return arrays[content]
     if how == "kernel":
-        return KERNEL.validate_python(content)
+        return KERNEL_ADAPTER.validate_python(content)
     items = [_unpacked(item, arrays, None) for item in content]
     return tuple(items) if how == "tuple" else items

@@ -1,4 +1,4 @@
-"""Fitted model: a model with column names and preparation, applicable to raw tables."""
+"""Fitted models: models with column names and preparation, applicable to raw tables."""
 
 import logging
 import os
@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare, RawTable, is_frame, raw_table
-from fedkernel.ground import AnyArray, FloatArray, InputError, and_more, brief, load_parts, some
-from fedkernel.models.base import fitting_together
+from fedkernel.ground import AnyArray, FloatArray, InputError, and_more, listed, load_parts, short_repr
+from fedkernel.models.base import rebuild_errors
 from fedkernel.models.components import KernelPCA, PeerComponents
 from fedkernel.models.files import model_of, save_model
 
 log = logging.getLogger(__name__)
 
-AS_IT_IS = Prepare(scale="none")
+UNPREPARED = Prepare(scale="none")
 
 
-class Applied(NamedTuple):
-    """Output of a model for a raw table's rows.
+class ModelOutput(NamedTuple):
+    """Labels or coordinates that a model gives a raw table's rows.
 
     - `values` (n_kept,) or (n_kept, k): labels, or coordinates.
     - `kept` (n_kept,): positions of their rows in the raw table: all, unless rows with empty cells are dropped.
@@ -50,18 +50,18 @@ class FittedModel:
     strategy: str = ""
     classes: tuple[str, ...] = ()
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the raw columns that the model needs, in order."""
         return self.columns if self.preparation is None else self.preparation.names
 
-    def predict(self, raw: Any) -> Applied:
+    def predict(self, raw: Any) -> ModelOutput:
         """Label the rows of a raw table by cluster; table and errors are those of `transform`."""
         return self._apply("predict", raw)
 
-    def transform(self, raw: Any) -> Applied:
+    def transform(self, raw: Any) -> ModelOutput:
         """Compute the coordinates of a raw table's rows.
 
         - `raw` (n, d): additional columns are dropped and others reordered, with a note in the log.
@@ -71,12 +71,12 @@ class FittedModel:
         """
         return self._apply("transform", raw)
 
-    def _apply(self, method: str, raw: Any) -> Applied:
+    def _apply(self, method: str, raw: Any) -> ModelOutput:
         act = getattr(self.model, method, None)
         if act is None:
-            raise InputError(_why_not(self.model, method))
+            raise InputError(_reason_not_applicable(self.model, method))
         X, positions = self.prepared(raw_table(raw, "the frame" if is_frame(raw) else "the table", self.names))
-        return Applied(np.asarray(act(X)), positions)
+        return ModelOutput(np.asarray(act(X)), positions)
 
     def prepared(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
         """Return the model's input from a raw table, (n_kept, d), and the positions of these rows."""
@@ -84,26 +84,26 @@ class FittedModel:
         if names:
             if missing := [name for name in names if name not in raw.columns]:
                 raise InputError(
-                    f"{raw.what} has no column {missing[0]!r}{and_more(len(missing) - 1)}, which the model was fitted "
-                    f"on; there are: {some(raw.names)}"
+                    f"{raw.title} has no column {missing[0]!r}{and_more(len(missing) - 1)}, which the model was fitted "
+                    f"on; there are: {listed(raw.names)}"
                 )
             if surplus := [name for name in raw.names if name not in names]:
-                log.info("%s: left out, since the model has no such columns: %s", raw.what, some(surplus))
+                log.info("%s: left out, since the model has no such columns: %s", raw.title, listed(surplus))
             if tuple(name for name in raw.names if name in names) != names:
-                log.info("%s: its columns are put in the model's order, by name", raw.what)
+                log.info("%s: its columns are put in the model's order, by name", raw.title)
             raw = raw.select(names)
         if self.preparation is not None:
             X, positions = self.preparation.apply(raw)
             if len(positions) < raw.rows:
                 dropped = raw.rows - len(positions)
-                log.info("%s: %d of its %d rows have an empty cell and are left out", raw.what, dropped, raw.rows)
+                log.info("%s: %d of its %d rows have an empty cell and are left out", raw.title, dropped, raw.rows)
             return X, positions
-        AS_IT_IS.whole_rows(raw)
-        return AS_IT_IS.numbers(raw), np.arange(raw.rows)
+        UNPREPARED.usable_rows(raw)
+        return UNPREPARED.numeric_columns(raw), np.arange(raw.rows)
 
     @property
     def about(self) -> dict[str, Any]:
-        """Metadata in the model's file, as plain data."""
+        """Metadata for the model's file, as plain data: columns, strategy, classes, preparation."""
         about = {"columns": list(self.columns), "strategy": self.strategy, "classes": list(self.classes)}
         preparation = None if self.preparation is None else self.preparation.to_table()
         return {name: value for name, value in {**about, "preparation": preparation}.items() if value}
@@ -117,7 +117,7 @@ class FittedModel:
         """Read any model's file, with or without metadata; errors are as in `load_model`."""
         parts = load_parts(path)
         model, about = model_of(parts, path), parts.about
-        with fitting_together(path):
+        with rebuild_errors(path):
             columns, classes = (_texts(about.get(name, [])) for name in ("columns", "classes"))
             table = about.get("preparation")
             preparation = None if table is None else Preparation.from_table(table)
@@ -139,15 +139,15 @@ def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], cluster
     )
 
 
-def _why_not(model: Any, method: str) -> str:
+def _reason_not_applicable(model: Any, method: str) -> str:
     kind = type(model).__name__
     if isinstance(model, KernelPCA):
         return (
-            f"a {kind} model has its training rows at the sites, which project new ones together; allowed: fedkernel "
+            f"a {kind} model has its training rows at the sites, which project new rows together: run fedkernel "
             "serve FOLDER --project, and at each site join --data FILE --new NEW --id COLUMN"
         )
     if isinstance(model, PeerComponents):
-        return f"a {kind} model says how peers found components, which each of them keeps for its own rows"
+        return f"a {kind} model only records how peers found components; each peer keeps its own"
     does = "has no clusters; allowed: transform" if hasattr(model, "transform") else "cannot be applied to rows"
     return f"a model of type {kind} {does if method == 'predict' else 'cannot be applied to rows'}"
 

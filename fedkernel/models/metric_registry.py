@@ -1,18 +1,18 @@
-"""Table of metrics of results, built-in and user-defined."""
+"""Registry of result metrics, built-in or user-defined: meaning, better direction and display format of each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from fedkernel.ground import AnyArray, FedkernelError, InputError, Rows, find_function, loaded, names, one_line
+from fedkernel.ground import AnyArray, FedkernelError, InputError, Rows, imported, load_function, one_line, short_names
 from fedkernel.models.class_metrics import classification_error, cluster_ari, cluster_nmi
 from fedkernel.models.clusters import clustering_objective
 
-MAIN = "error"
+MAIN_METRIC = "error"
 """Default metric to show first, also reported per round."""
 
-ROUNDING = 1e-16
+ERROR_ROUNDING = 1e-16
 """Errors below this are rounding errors of double precision."""
 
 
@@ -52,7 +52,7 @@ class Metric:
     of_classes: Callable[[Any, Sequence[Rows], AnyArray, int], float] | None = None
 
     def __call__(self, model: Any, shards: Sequence[Rows]) -> float:
-        """Compute the metric by its function."""
+        """Compute the metric of a model from the clients' tables."""
         if self.function is None:
             raise InputError(f"metric = {self.name!r} has no function; allowed: Metric(..., function=...)")
         return self.function(model, shards)
@@ -64,8 +64,8 @@ class Metric:
 
     def written(self, mean: float, std: float | None = None) -> str:
         """Format a mean and its standard deviation; an error at rounding level shows no digits."""
-        if self.axis == "orders" and abs(mean) < ROUNDING:
-            return f"≤ {ROUNDING:.0e}"
+        if self.axis == "orders" and abs(mean) < ERROR_ROUNDING:
+            return f"≤ {ERROR_ROUNDING:.0e}"
         whole, part = self.digits
         return f"{mean:{whole}}" if std is None else f"{mean:{whole}} ± {std:{part}}"
 
@@ -112,7 +112,7 @@ _KNOWN = (
     _SHARE("nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"),
     _LEVEL(
         "classification_error",
-        "share of the rows kept back that a linear support vector machine on the coordinates puts into another class",
+        "share of the test rows that a linear support vector machine on the coordinates puts into a wrong class",
         of_classes=classification_error,
     ),
     _COUNT("floats_up_per_iteration", "mean floats that all clients upload in an outer iteration", unit="floats"),
@@ -121,9 +121,11 @@ _KNOWN = (
         "similarity",
         "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
     ),
-    _COSINE("similarity_alone", "the same of what each node finds alone"),
-    _COSINE("similarity_pooled", "the same of what stands on each node's rows in what all rows of its cell give"),
-    _COSINE("similarity_ceiling", "the largest that combinations of each node's rows can have"),
+    _COSINE("similarity_alone", "the same for the directions that each node finds alone"),
+    _COSINE(
+        "similarity_pooled", "the same for directions from all rows of the node's cell, restricted to its own rows"
+    ),
+    _COSINE("similarity_ceiling", "the largest possible for combinations of each node's rows"),
     _LEVEL(
         "kmeans_objective", "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)"
     ),
@@ -149,7 +151,7 @@ _KNOWN = (
     ),
     _LEVEL(
         "table_share",
-        "numbers that left a site for each entry of its table, of the site where that is most: real sites allow 0.5",
+        "numbers that left a site per entry of its table, at the site with the most: real sites allow 0.5",
         unit="numbers per entry",
         title="numbers per entry",
         leads=False,
@@ -184,7 +186,7 @@ _KNOWN = (
     _SHARE("stability", "adjusted Rand index of the clusters and those of the first seed, of all rows: 1 is the same"),
     Metric(
         "stability_error",
-        "how far off stability is at most, where rows stay at sites and overlaps of clusters are told in steps of 5",
+        "largest error of stability, if rows stay at sites and cluster overlaps are sent in steps of 5",
         better="lower",
         leads=False,
         digits=(".4f", ".4f"),
@@ -226,7 +228,7 @@ def metric_of(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    own = loaded(names("metrics").get(name, name))
+    own = imported(short_names("metrics").get(name, name))
     if isinstance(own, Metric):
         return replace(own, name=name, title=own.heading)
     return _ERROR(name) if name.endswith("_error") else Metric(name)
@@ -238,32 +240,32 @@ def check_metric(name: str, *, counted: bool = False) -> str:
     `counted`: whether counted built-in metrics are allowed; user-defined ones always are.
     """
     allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
-    if name not in allowed and not is_own(name):
+    if name not in allowed and not is_user_defined(name):
         raise InputError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
     return name
 
 
-def is_own(name: str) -> bool:
+def is_user_defined(name: str) -> bool:
     """Return whether a metric is user-defined, by its address or entry point."""
-    return ":" in name or name in names("metrics")
+    return ":" in name or name in short_names("metrics")
 
 
-def own_metrics(
+def compute_metrics(
     named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """Compute the named metrics that have a function or are one.
+    """Compute those of the named metrics that have a function or are user-defined.
 
     `classes`: those of all rows, (N,), if known.
     """
     computed = {}
     for name in named:
-        metric = find_function(name, "metrics", "metric") if is_own(name) else METRICS.get(name)
+        metric = load_function(name, "metrics", "metric") if is_user_defined(name) else METRICS.get(name)
         of_classes = metric.of_classes if isinstance(metric, Metric) else None
         if of_classes is not None:
             if classes is None:
-                raise InputError(f"metric = {name!r} is about classes of rows, but the data name none")
+                raise InputError(f"metric = {name!r} needs classes of the rows, but the data have none")
             computed[name] = _number(name, of_classes, model, shards, classes, seed)
-        elif is_own(name) or getattr(metric, "function", None) is not None:
+        elif is_user_defined(name) or getattr(metric, "function", None) is not None:
             computed[name] = _number(name, metric, model, shards)
     return computed
 
@@ -275,4 +277,4 @@ def _number(name: str, metric: Any, *arguments: Any) -> float:
         raise
     except Exception as error:  # a user's code
         text = one_line(f"{type(error).__name__}: {error}")
-        raise InputError(f"metric = {name!r} gives no number of (model, tables): {text}") from error
+        raise InputError(f"metric = {name!r} fails or returns no number for (model, tables): {text}") from error

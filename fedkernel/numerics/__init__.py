@@ -6,9 +6,21 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
-    from fedkernel.numerics.cluster_quality import Silhouette, ratio_of_variances, scored, silhouette, site_agreement
-    from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot, assign, coreset, k_means
-    from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, falls, mean_error, squared_move
+    from fedkernel.numerics.cluster_quality import (
+        Silhouette,
+        ratio_of_variances,
+        score,
+        silhouette,
+        site_agreement,
+    )
+    from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot_samples, assign, coreset, k_means
+    from fedkernel.numerics.estimate_accuracy import (
+        components_by_gap,
+        eigengap,
+        mean_error,
+        squared_move,
+        value_ratios,
+    )
     from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
         KERNELS,
@@ -46,7 +58,7 @@ if TYPE_CHECKING:
         whitening,
     )
     from fedkernel.numerics.pairwise import squared_norms
-    from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
+    from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
     from fedkernel.numerics.rand_index import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.remote_lanczos import (
@@ -59,23 +71,23 @@ if TYPE_CHECKING:
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.symmetric_matrices import symmetric_by_rows
     from fedkernel.numerics.widths import (
-        NARROW,
-        WIDE,
+        NARROW_MEAN,
+        WIDE_MEAN,
         Moments,
         deviations,
         difference_sigma,
         dimension_sigma,
         fk_gamma,
+        is_bounded,
         mean_of_landmarks,
         mean_of_points,
         mean_value,
         moments,
         moments_of_blocks,
-        rule_of,
-        saturates,
+        rule_name,
         scale_gamma,
-        width_finding,
-        with_number,
+        width_warning,
+        with_rule_value,
         with_width,
     )
 else:

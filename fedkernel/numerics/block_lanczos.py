@@ -14,7 +14,7 @@ from fedkernel.ground import EPS, FloatArray
 from fedkernel.numerics.subspaces import economic_qr
 
 _RESIDUAL = 10 * EPS
-_DEAD = 1e-8
+_VANISHING = 1e-8
 
 
 def block_lanczos(
@@ -104,5 +104,5 @@ def _orthonormal(rows: FloatArray, basis: FloatArray, rng: np.random.Generator) 
         lengths = np.abs(np.diagonal(R))
         if (lengths > 0.5).all():
             break
-        dead = lengths < _DEAD
+        dead = lengths < _VANISHING
     return rows

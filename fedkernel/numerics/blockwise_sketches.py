@@ -1,4 +1,4 @@
-"""Sketches and samples of a table's rows, computed by blocks in bounded memory."""
+"""Row sketches (B^T B or a CountSketch of it) and distinct row samples, accumulated block by block."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from fedkernel.numerics.random_features import count_sketch
 
 
 class RowSketch:
-    """Sketch of the rows of B (n, c), accumulated by blocks as sums over rows.
+    """Sum over the rows of B (n, c), accumulated by blocks: B^T B or its CountSketch.
 
     - q at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n), adds every
       row with a sign to one of q sums.
@@ -27,7 +27,7 @@ class RowSketch:
         self._sum: FloatArray | None = None
 
     def add(self, B: FloatArray) -> None:
-        """Add the next block."""
+        """Add the next block of rows."""
         left = B.T if self._drawn is None else count_sketch(len(B), *self._drawn).astype(B.dtype)
         part = left @ B
         if self._sum is None:
@@ -36,17 +36,17 @@ class RowSketch:
 
     @property
     def factor(self) -> FloatArray | None:
-        """F, or None without a sketch."""
+        """Sketch F (c, q), or None without a sketch."""
         return None if self._drawn is None or self._sum is None else np.ascontiguousarray(self._sum.T)
 
     @property
     def product(self) -> FloatArray | None:
-        """B^T B, (c, c), without a sketch; else None."""
+        """Product B^T B (c, c), or None with a sketch."""
         return self._sum if self._drawn is None else None
 
 
 def is_sketched(rows: int, columns: int) -> bool:
-    """Return whether a sketch pays: it needs at least two rows per column."""
+    """Return whether sketching pays: with at least two rows per column of the sketch."""
     return 2 * columns <= rows
 
 

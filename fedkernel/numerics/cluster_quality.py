@@ -1,4 +1,4 @@
-"""Quality of clusters without known classes, and agreement of clusters with sites."""
+"""Quality of clusters without known classes (silhouette, Calinski-Harabasz), and their agreement with sites."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ MOST_POINTS = 20_000
 
 
 class Silhouette(NamedTuple):
-    """Weighted mean and its standard error, for points drawn independently."""
+    """Mean silhouette of weighted points, and its standard error if they were drawn independently."""
 
     mean: float
     error: float
@@ -34,7 +34,7 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
 
     Returns a mean from -1 to 1, or None for fewer than two clusters of positive weight or more than 20,000 points.
     """
-    points, weights, clusters = _weighing(coreset, labels)
+    points, weights, clusters = _weighted_points(coreset, labels)
     sizes = np.bincount(clusters, weights=weights)
     if sizes.size < 2 or len(points) > MOST_POINTS:
         return None
@@ -66,16 +66,16 @@ def ratio_of_variances(between: float, within: float, clusters: int, rows: float
     return (between / (clusters - 1)) / (within / (rows - clusters))
 
 
-class Scored(NamedTuple):
+class ScoredCenters(NamedTuple):
     """Centres (k, s) of weighted points, and the mean silhouette of their clusters."""
 
     centers: FloatArray
     silhouette: Silhouette | None
 
 
-def scored(coreset: WeightedPoints, centers: FloatArray) -> Scored:
-    """Return centres with their silhouette."""
-    return Scored(centers, silhouette(coreset, assign(coreset.points, centers)[0]))
+def score(coreset: WeightedPoints, centers: FloatArray) -> ScoredCenters:
+    """Return centres with the mean silhouette of their clusters of weighted points."""
+    return ScoredCenters(centers, silhouette(coreset, assign(coreset.points, centers)[0]))
 
 
 def site_agreement(counts: npt.ArrayLike) -> float:
@@ -102,7 +102,7 @@ def _entropy(shares: FloatArray) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def _weighing(coreset: WeightedPoints, labels: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def _weighted_points(coreset: WeightedPoints, labels: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
     """Drop points of weight 0, and renumber the remaining clusters from 0."""
     positive = coreset.weights > 0
     _, clusters = np.unique(labels[positive], return_inverse=True)

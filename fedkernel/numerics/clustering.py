@@ -13,7 +13,7 @@ from fedkernel.ground import FloatArray, InputError, openmp_threads
 
 IntArray = npt.NDArray[np.int64]
 
-_SAME = 1e-6
+_EQUAL_DISTANCE = 1e-6
 """Relative distance, to the largest one, below which points count as equal; scikit-learn's limit is about 1e-8."""
 _ROUNDING = 1e-12
 """Distance relative to the origin's below which points count as equal."""
@@ -36,10 +36,8 @@ def k_means(
 ) -> FloatArray:
     """Cluster points by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
 
-    - `points` (n, s), `weights` (n,).
-    - `restarts`: number of starts; the best is kept.
-
-    Returns (k, s): the centres; fewer if there are fewer than k distinct points (of positive weight).
+    `points` (n, s), `weights` (n,). `restarts`: number of starts; the best is kept. Returns (k, s): the centres; fewer
+    if there are fewer than k distinct points (of positive weight).
     """
     if n_clusters < 1:
         raise InputError(f"n_clusters = {n_clusters}, but must be at least 1")
@@ -64,8 +62,8 @@ def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArra
     return labels.astype(np.int64), np.asarray(distances, dtype=np.float64)
 
 
-def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
-    """Divide a number of samples in proportion to the clients' costs, by largest remainders.
+def allot_samples(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
+    """Divide a number of samples among clients in proportion to their costs, by largest remainders.
 
     - `costs` (M,): at least 0. If all are 0, no client samples: the centres are exact.
     - `most` (M,): each client's limit; the excess goes to the others, by their costs.
@@ -81,12 +79,12 @@ def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntA
     counts[order[: samples - int(counts.sum())]] += 1
     if most is not None and (over := counts > most).any():
         counts[over] = most[over]
-        counts[~over] = allot(costs[~over], samples - int(counts[over].sum()), most[~over])
+        counts[~over] = allot_samples(costs[~over], samples - int(counts[over].sum()), most[~over])
     return counts
 
 
 def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.random.Generator) -> WeightedPoints:
-    """Sample points in proportion to their cost, and add the centres with the remaining weight.
+    """Sample points in proportion to their squared distances, and add the centres with the remaining weight.
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
     replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of its
@@ -108,9 +106,8 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
     weights, near = total / (samples * costs[drawn]), labels[drawn]
     sampled = np.bincount(near, weights=weights, minlength=len(centers))
     weights *= np.minimum(1.0, counts[near] / sampled[near])
-    return WeightedPoints(
-        np.vstack([points[drawn], centers]), np.concatenate([weights, np.maximum(counts - sampled, 0.0)])
-    )
+    rest = np.maximum(counts - sampled, 0.0)
+    return WeightedPoints(np.vstack([points[drawn], centers]), np.concatenate([weights, rest]))
 
 
 def _count_distinct(points: FloatArray, enough: int) -> int:
@@ -120,7 +117,7 @@ def _count_distinct(points: FloatArray, enough: int) -> int:
     other threads serve other clients.
     """
     distances = np.square(points - points[0]).sum(axis=1)
-    floor = max(_SAME**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))
+    floor = max(_EQUAL_DISTANCE**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))
     count = 1
     while count < enough and distances.max() > floor:
         farthest = points[int(distances.argmax())]

@@ -1,4 +1,4 @@
-"""Accuracy of kernel matrix estimates from their eigenpairs: moves, errors, the eigengap."""
+"""Errors of low-rank kernel matrix estimates, and the number of components by the eigengap."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from fedkernel.numerics.linalg import above_rounding
 
 
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:
-    """Return ||Z' - Z||_F^2 of Z = B B^T and Z' = U diag(after) U^T.
+    """Return ||Z' - Z||_F^2 for two consecutive estimates Z = B B^T and Z' = U diag(after) U^T.
 
     - `before` (r,): the eigenvalues of Z: the columns of B, (N, r), are orthogonal, of these squared lengths.
     - `after` (r',): those of Z'.
@@ -34,7 +34,7 @@ def mean_error(moves: Sequence[float]) -> float:
 
 
 def eigengap(values: FloatArray, least: int, most: int) -> int:
-    """Return the s with the largest ratio l_s / l_{s+1} of consecutive eigenvalues.
+    """Return the number s of components with the largest eigenvalue ratio l_s / l_{s+1}.
 
     - `values`: in non-increasing order. Missing values, up to `most` + 1, and those at rounding level count as 0.
     - `least`, `most`: range of s; of equal ratios the first counts.
@@ -47,7 +47,7 @@ def eigengap(values: FloatArray, least: int, most: int) -> int:
     return least + int(np.argmax(np.where(last > 0, ratios, 0.0)))
 
 
-def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> FloatArray:
+def value_ratios(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> FloatArray:
     """Return lower bounds on the ratios of consecutive eigenvalues, for each candidate number of components, (c,).
 
     The fall to rounding level at the end of columns or landmarks is no gap, so the last eigenvalue above it is no
@@ -65,7 +65,7 @@ def falls(values: FloatArray, most: int, rows: int, omitted: float = 0.0) -> Flo
 def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, int]:
     """Return the number of components before the largest fall of eigenvalues, and the number of candidates.
 
-    Parameters are those of `falls`; of equal falls the first counts.
+    Parameters are those of `value_ratios`; of equal falls the first counts.
     """
-    ratios = falls(values, most, rows)
+    ratios = value_ratios(values, most, rows)
     return 1 + int(np.argmax(ratios)), ratios.size

@@ -12,24 +12,23 @@ Frequencies: TypeAlias = Literal["independent", "orthogonal", "structured"]
 MOST_ORTHOGONAL = 1024
 """Most columns of an orthogonal block: it takes the time of features of 2048 dense rows, and 8 MB."""
 
-
 LEAST_STRUCTURED, MOST_STRUCTURED = 256, 1 << 16
 """Range of columns for structured frequencies: fewer save no time, more take over 8 MB for 8 padded rows."""
 
 
-def possible(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
+def possible_frequencies(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
     """Return the requested kind of frequencies, or the nearest one suitable for this size.
 
     Structured ones must be at least 256 p / columns, p being the next power of two: below that a matrix product is no
     slower than NumPy's Hadamard transforms.
     """
-    enough = columns * count >= LEAST_STRUCTURED * padded(columns)
+    enough = columns * count >= LEAST_STRUCTURED * padded_length(columns)
     if frequencies == "structured" and enough and LEAST_STRUCTURED <= columns <= MOST_STRUCTURED:
         return "structured"
     return "orthogonal" if frequencies != "independent" and 1 < columns <= MOST_ORTHOGONAL else "independent"
 
 
-def padded(columns: int) -> int:
+def padded_length(columns: int) -> int:
     """Return the next power of two, the length of rows padded for a Hadamard transform."""
     return 1 << (columns - 1).bit_length()
 

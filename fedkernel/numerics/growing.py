@@ -1,4 +1,4 @@
-"""Growing storage of column blocks, as for a Krylov basis, with products."""
+"""Storage of a growing number of columns, as of a Krylov basis, with fast products."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _WIDTH = 16
 
 
 class GrowingColumns:
-    """Columns of length n, appended by blocks and stored in arrays of some blocks each.
+    """Growing matrix of n rows, whose columns are appended by blocks.
 
     A single array would be copied on growth; one array per block would make every product a loop.
     """
@@ -52,5 +52,5 @@ class GrowingColumns:
         return total
 
     def whole(self) -> FloatArray:
-        """Return a copy of all columns."""
+        """Return all columns as one array, a copy."""
         return np.hstack(self._parts())

@@ -23,9 +23,20 @@ import pydantic
 import scipy.sparse
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from fedkernel.ground import FloatArray, InputError, Rows, check_finite, each, find, loaded, named, names, value_object
+from fedkernel.ground import (
+    FloatArray,
+    InputError,
+    Rows,
+    check_finite,
+    class_address,
+    for_each,
+    imported,
+    load_class,
+    short_names,
+    value_object,
+)
 from fedkernel.numerics.pairwise import (
-    OfRows,
+    RowFunction,
     angles,
     cached_blocks,
     city_block_distances,
@@ -44,13 +55,13 @@ WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"
 SWEEP = 'widths are compared by an experiment, with "strategy.NAME.kernel.gamma" = [0.1, 1.0] in its table [sweep]'
 
 
-def _single(value: Any) -> Any:
+def _refuse_several(value: Any) -> Any:
     if isinstance(value, list | tuple):
         raise ValueError(f"{value} is not one number; {SWEEP}")
     return value
 
 
-Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_single)]
+Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_refuse_several)]
 
 
 class Kernel(abc.ABC):
@@ -73,7 +84,7 @@ class Kernel(abc.ABC):
     @property
     def rule(self) -> WidthRule | None:
         """Rule for the width still to be settled; None for a number or 1 / number of columns."""
-        return self.width if isinstance(self, Ruled) and self.width != "columns" else None
+        return self.width if isinstance(self, KernelWithWidth) and self.width != "columns" else None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and Y (m, d), default X: float64, (n, m)."""
@@ -89,7 +100,7 @@ class Kernel(abc.ABC):
         X = _checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
 
-    def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> OfRows:
+    def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y: (n, m).
 
         For many blocks: work that depends on Y only is done once. The function takes dense and CSR blocks of any
@@ -136,7 +147,7 @@ class Kernel(abc.ABC):
         return self._map(total, self._gamma_for(total))  # a number, as require_vertical has checked
 
     def require_vertical(self) -> None:
-        """Raise InputError unless the kernel works for clients with different columns of the same rows.
+        """Raise InputError unless the kernel works for vertical data: clients with different columns of the same rows.
 
         It does not if `gamma` depends on the number of columns, which no client of a vertical run knows, or if the
         kernel needs more than a sum or product of the parts.
@@ -145,25 +156,23 @@ class Kernel(abc.ABC):
         if self.rule is not None:
             return  # settled to a number before any computation
         if self.vertical == "none":
-            raise InputError(
-                f"{name} is for horizontally divided data only: where columns are split over clients, no sum or "
-                "product of their parts gives it"
-            )
+            why = "if columns are split over clients, no sum or product of their parts gives it"
+            raise InputError(f"{name} is for horizontally divided data only: {why}")
         if self.gamma is None:
             raise InputError(
-                f'{name}: width = "columns" is not for columns that are split over clients, none of whom knows the '
-                f'number of all; give another, for example {name}(width="mean"), or gamma'
+                f'{name}: width = "columns" is not for columns that are split over clients, since no client knows '
+                f'the number of all columns; give a different rule, such as {name}(width="mean"), or gamma'
             )
 
     def settled(self, columns: int) -> Self:
-        """Return the kernel with gamma = 1 / columns if it depends on the number of columns."""
+        """Return the kernel with a number as gamma: 1 / columns if it depends on their number."""
         self._require_number()
-        factor = self.factor if isinstance(self, Ruled) else 1.0
+        factor = self.factor if isinstance(self, KernelWithWidth) else 1.0
         return self.with_gamma(1.0 / columns / factor**2) if self.gamma is None else self
 
     def with_gamma(self, gamma: float) -> Self:
         """Return the kernel with this gamma in place of its rule or number."""
-        settled = {"width": None, "factor": 1.0} if isinstance(self, Ruled) else {}
+        settled = {"width": None, "factor": 1.0} if isinstance(self, KernelWithWidth) else {}
         return dataclasses.replace(self, gamma=gamma, **settled)  # type: ignore[type-var]
 
     @classmethod
@@ -178,8 +187,8 @@ class Kernel(abc.ABC):
     def _require_number(self) -> None:
         if self.rule is not None:
             raise InputError(
-                f"{self!r} has no number yet: a strategy settles it on the sites' data before it begins; with the data "
-                "in one place, fedkernel.numerics.with_width(kernel, X) does"
+                f"{self!r} has no width yet: a strategy computes it from the sites' data before it begins; for data in "
+                "one place, fedkernel.numerics.with_width(kernel, X) does"
             )
 
     def _gamma_for(self, X: Rows) -> float:
@@ -195,7 +204,7 @@ class Kernel(abc.ABC):
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return self._map(squared_norms(X), gamma)
 
-    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         products = products_with(Y, dtype)
         return lambda X: self._map(products(in_dtype(X, dtype)), gamma)
 
@@ -209,7 +218,7 @@ class Linear(Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
-def _settle_rule(kernel: "Ruled", rule: WidthRule, sigma: float | None = None) -> None:
+def _settle_rule(kernel: "KernelWithWidth", rule: WidthRule, sigma: float | None = None) -> None:
     """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
     if kernel.gamma is None and sigma is None:
         object.__setattr__(kernel, "width", kernel.width or rule)
@@ -221,7 +230,7 @@ def _settle_rule(kernel: "Ruled", rule: WidthRule, sigma: float | None = None) -
         raise ValueError(f"factor is for a width by rule, not beside {number}")
 
 
-def _shown(kernel: "Ruled") -> str:
+def _kernel_repr(kernel: "KernelWithWidth") -> str:
     more = {name: value for name, value in vars(kernel).items() if name in ("degree", "coef0")}
     width = {"gamma": kernel.gamma} if kernel.width is None else {"width": kernel.width}
     factor = {} if kernel.factor == 1 else {"factor": kernel.factor}
@@ -259,7 +268,7 @@ class RBF(Kernel):
     factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["rbf"] = dataclasses.field(default="rbf", kw_only=True, repr=False)
 
-    __repr__ = _shown
+    __repr__ = _kernel_repr
 
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -285,13 +294,13 @@ class RBF(Kernel):
             return _exponential(squared_distances(X, Y), gamma)
         K, n = squared_distances(X, X), X.shape[0]
         # Only the upper triangle is computed, since exponentials are half of the work
-        each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
+        for_each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
         return mirrored(K)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
-    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         products, norms = products_with(2 * gamma * Y, dtype), (squared_norms(Y) * -gamma).astype(dtype)
         # As in _part. The mean rounded to dtype is subtracted from both, so that its rounding does not matter.
         mean = None if scipy.sparse.issparse(Y) else Y.mean(axis=0).astype(dtype)
@@ -319,7 +328,7 @@ class RBF(Kernel):
                 np.minimum(block, 0, out=block)
                 np.exp(block, out=block)
 
-            each(fill, cached_blocks(n, columns.shape[1], dtype))
+            for_each(fill, cached_blocks(n, columns.shape[1], dtype))
             return K
 
         return values
@@ -348,7 +357,7 @@ class Laplacian(Kernel):
     factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["laplacian"] = dataclasses.field(default="laplacian", kw_only=True, repr=False)
 
-    __repr__ = _shown
+    __repr__ = _kernel_repr
 
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -363,7 +372,7 @@ class Laplacian(Kernel):
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
-    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         Y = Y.copy()
         return lambda X: _exponential(city_block_distances(X, Y).astype(dtype, copy=False), gamma)
 
@@ -385,7 +394,7 @@ class Polynomial(Kernel):
     factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["polynomial"] = dataclasses.field(default="polynomial", kw_only=True, repr=False)
 
-    __repr__ = _shown
+    __repr__ = _kernel_repr
 
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -402,7 +411,10 @@ class Polynomial(Kernel):
 
 @value_object()
 class Sigmoid(Kernel):
-    """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general. Without a gamma as `Polynomial`."""
+    """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite.
+
+    Without a gamma, `width` is "scale" by default, as for `Polynomial`.
+    """
 
     vertical: ClassVar[Vertical] = "sum-then-map"
     semidefinite: ClassVar[bool] = False
@@ -413,7 +425,7 @@ class Sigmoid(Kernel):
     factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["sigmoid"] = dataclasses.field(default="sigmoid", kw_only=True, repr=False)
 
-    __repr__ = _shown
+    __repr__ = _kernel_repr
 
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -462,7 +474,7 @@ class ArcCosine(Kernel):
             return (norms > 0).astype(np.float64)
         return norms if self.degree == 1 else 3 * norms**2
 
-    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         V, lengths = unit_rows(Y, dtype)
         products, weights = products_with(V, dtype), self._weights(lengths)
 
@@ -508,9 +520,9 @@ class ArcCosine(Kernel):
 
 
 AnyKernel: TypeAlias = Kernel
-Ruled: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
+KernelWithWidth: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
 KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
-"""This module's kernels by type."""
+"""Kernel classes of this module by their type in a table, such as "rbf"."""
 
 
 def kernel_from(table: Mapping[str, Any]) -> Kernel:
@@ -532,12 +544,12 @@ def import_kernels(table: Any) -> None:
     Only for tables written or approved by the user of this process.
     """
     for name in (inner["type"] for inner in kernel_tables(table)):
-        if ":" in name or name in names("kernels"):
-            find(name, Kernel, "kernels", "kernel.type")
+        if ":" in name or name in short_names("kernels"):
+            load_class(name, Kernel, "kernels", "kernel.type")
 
 
 def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
-    """Return this table and all inner ones that have a type."""
+    """Return all tables with a field `type`, a kernel's form, within nested data."""
     if isinstance(table, list | tuple):
         return [inner for value in table for inner in kernel_tables(value)]
     if not isinstance(table, Mapping):
@@ -550,7 +562,7 @@ def _kind_of(name: Any) -> type[Kernel] | None:
     """Return the kernel class of a type: one of this module, or one imported already."""
     if not isinstance(name, str):
         return None
-    kind = KERNELS.get(name) or loaded(name if ":" in name else names("kernels").get(name, ""))
+    kind = KERNELS.get(name) or imported(name if ":" in name else short_names("kernels").get(name, ""))
     return kind if isinstance(kind, type) and issubclass(kind, Kernel) and kind is not Kernel else None
 
 
@@ -585,7 +597,9 @@ def table_of_name(value: Any) -> Any:
 def _table_of(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel's table of plain values, the inverse of `kernel_from`."""
     table: dict[str, Any] = pydantic.TypeAdapter(type(kernel)).dump_python(kernel, mode="json")
-    return table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": named(type(kernel))}
+    return (
+        table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": class_address(type(kernel))}
+    )
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:

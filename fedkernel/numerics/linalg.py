@@ -1,4 +1,4 @@
-"""Symmetric eigenproblems, products and centring on plain arrays.
+"""Eigenpairs, products and centring of symmetric matrices, on plain arrays.
 
 Eigenvalues are in non-increasing order, eigenvectors are columns.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator
 
-from fedkernel.ground import EPS, FloatArray, InputError, check_finite, each, in_order
+from fedkernel.ground import EPS, FloatArray, InputError, check_finite, for_each, map_in_order
 from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
 from fedkernel.numerics.pairwise import cached_blocks
 from fedkernel.numerics.subspaces import complement, fix_signs
@@ -95,10 +95,8 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     forming F F^T would give eps * l_1 / l. For a large F and a small k by Lanczos, kept only if l_k >= 1e-4 l_1, where
     the difference does not matter. Beyond the rank, eigenvalues are zero and eigenvectors any orthonormal completion.
 
-    - `F` (n, r).
-    - `k`: between 1 and n, also above r.
-
-    Raises InputError if `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
+    `F` (n, r). `k`: between 1 and n, also above r. Raises InputError if `F` is not a finite matrix, if `k` is out of
+    range, or if F F^T overflows.
     """
     check_matrix(F, "F")
     n, r = F.shape
@@ -132,8 +130,7 @@ def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs
     DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs within the range of Lanczos, then
     LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
 
-    - `A` (n, n).
-    - `ratio`: at least 0, less than 1.
+    `A` (n, n). `ratio`: at least 0, less than 1.
     """
     n = _checked_size(A, 1)
     return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
@@ -152,14 +149,14 @@ def frobenius_norm(X: FloatArray) -> float:
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Return a mask of an (n, n) matrix' eigenvalues above max(tol, n eps) l_1 and above 0.
+    """Return a mask of the eigenvalues of an (n, n) matrix above rounding: above max(tol, n eps) l_1 and 0.
 
     The largest eigenvalue l_1 comes first.
     """
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
-SMALLEST = 1e-300
+LEAST_DIVISOR = 1e-300
 """Least eigenvalue for a division: its inverse root still fits a message."""
 
 
@@ -168,17 +165,13 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
 
     For a Gram matrix A of vectors, their combinations by R's columns are an orthonormal basis of their span.
 
-    - `A` (n, n).
-    - `tol`: eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
-
-    Raises InputError if some of the others are below `SMALLEST`.
+    `A` (n, n). `tol`: eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank. Raises
+    InputError if some of the others are below `LEAST_DIVISOR`.
     """
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)
-    if above.any() and (least := float(pairs.values[above].min())) < SMALLEST:
-        raise InputError(
-            f"products of rows are as small as {least:.1g}; allowed: at least {SMALLEST:g}, as in a smaller unit"
-        )
+    if above.any() and (least := float(pairs.values[above].min())) < LEAST_DIVISOR:
+        raise InputError(f"products of rows fall to {least:.1g}, below {LEAST_DIVISOR:g}; use a smaller unit")
     return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
 
 
@@ -191,17 +184,17 @@ def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
     total = np.zeros((A.shape[1], B.shape[1]))
     blocks = (slice(first, first + _TALL) for first in range(0, len(A), _TALL))
     most = None if A.size * B.shape[1] > _ALONE else 1
-    for part in in_order(lambda rows: A[rows].T @ B[rows], blocks, ahead=_AHEAD, most=most):
+    for part in map_in_order(lambda rows: A[rows].T @ B[rows], blocks, ahead=_AHEAD, most=most):
         total += part
     return total
 
 
 def tall_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute A B of a tall array, (n, p), and a small one, (p, q), on idle cores."""
+    """Compute the product A B of a tall array (n, p) and a small one (p, q), on idle cores."""
     out = np.empty((len(A), B.shape[1]))
     step = max(_TALL, _STRIPE // max(1, A.shape[1]) // 16)
     blocks = [slice(first, first + step) for first in range(0, len(A), step)]
-    each(lambda rows: np.matmul(A[rows], B, out=out[rows]), blocks)
+    for_each(lambda rows: np.matmul(A[rows], B, out=out[rows]), blocks)
     return out
 
 
@@ -237,12 +230,12 @@ def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
         # One sum, symmetric in both means, so that K stays exactly symmetric.
         K[rows] -= np.add.outer(column_means[rows], column_means) - mean
 
-    each(shift, cached_blocks(len(K), len(K), K.dtype))
+    for_each(shift, cached_blocks(len(K), len(K), K.dtype))
     return column_means, mean
 
 
 def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> None:
-    """Centre, in place, kernel values (m, n) between new rows and those of `center_gram`'s matrix."""
+    """Centre, in place, kernel values (m, n) between new rows and the rows of the matrix given to `center_gram`."""
     shifts = mean - K_new.mean(axis=1)
     K_new -= column_means
     K_new += shifts[:, None]
@@ -300,12 +293,12 @@ def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpair
     size = max(float(np.abs(values).max()), float(np.linalg.norm(first / scale) / np.linalg.norm(other)))
     if not _solved(scaled(pairs[1]).T, values, V, size):
         return None
-    if hides_copies(values, width) and _something_above(values[-1], scaled, V, other, size=size, products=products):
+    if hides_copies(values, width) and _overlooks_larger(values[-1], scaled, V, other, size=size, products=products):
         return None
     return Eigenpairs(values * scale, fix_signs(V))
 
 
-def _something_above(
+def _overlooks_larger(
     threshold: float,
     apply: Callable[[FloatArray], FloatArray],
     V: FloatArray,
@@ -368,7 +361,7 @@ def _by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
 
     def product(rows: FloatArray) -> FloatArray:
         out = np.empty((len(rows), A.shape[1]))
-        each(lambda columns: np.matmul(rows, A[:, columns], out=out[:, columns]), stripes)
+        for_each(lambda columns: np.matmul(rows, A[:, columns], out=out[:, columns]), stripes)
         return out
 
     return product

@@ -8,15 +8,15 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.spatial.distance import cdist
 
-from fedkernel.ground import FloatArray, InputError, Rows, each
+from fedkernel.ground import FloatArray, InputError, Rows, for_each
 
-OfRows: TypeAlias = Callable[[Rows], FloatArray]
+RowFunction: TypeAlias = Callable[[Rows], FloatArray]
 
 _CACHE = 2**20
 """Bytes of a core's own cache."""
-_SHARED = 2**23
+_SHARED_CACHE = 2**23
 """Bytes that stay in the shared cache during random access by CSR rows."""
-_NEAR = 1e-3
+_NEARLY_PARALLEL = 1e-3
 
 
 def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -73,7 +73,7 @@ def squared_distances(X: Rows, Y: Rows) -> FloatArray:
         block += others
         np.maximum(block, 0, out=block)
 
-    each(finish, cached_blocks(len(norms), len(others), np.float64))
+    for_each(finish, cached_blocks(len(norms), len(others), np.float64))
     if Y is X:
         np.fill_diagonal(distances, 0)
     return distances
@@ -88,12 +88,12 @@ def city_block_distances(X: Rows, Y: Rows) -> FloatArray:
     return cdist(X, Y, "cityblock")
 
 
-def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
+def products_with(Y: Rows, dtype: npt.DTypeLike) -> RowFunction:
     """Return a function of blocks X (n, d) that computes x^T y with all rows of Y: (n, m).
 
     Y is made dense and transposed once, unless it is sparse and its dense form would not stay in cache. X stays sparse.
     """
-    if scipy.sparse.issparse(Y) and Y.shape[0] * Y.shape[1] * np.dtype(dtype).itemsize > _SHARED:
+    if scipy.sparse.issparse(Y) and Y.shape[0] * Y.shape[1] * np.dtype(dtype).itemsize > _SHARED_CACHE:
         sparse = in_dtype(Y.T, dtype)
 
         def product(X: Any) -> FloatArray:
@@ -105,13 +105,13 @@ def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
     return lambda X: X @ columns
 
 
-def times(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
-    """Return a function that computes X W, (n, m), into an array, for W (d, m).
+def multiplication_by(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
+    """Return a function that writes the product X W (n, m) into an array, for W (d, m).
 
     W is kept in stripes of columns that stay in cache, so that CSR rows with 20000 columns take half the time.
     """
     d, m = W.shape
-    width = max(32, _SHARED // (d * W.itemsize))
+    width = max(32, _SHARED_CACHE // (d * W.itemsize))
     stripes = [(slice(first, first + width), W[:, first : first + width].copy()) for first in range(0, m, width)]
 
     def into(X: Rows, out: FloatArray) -> None:
@@ -158,7 +158,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
     radians: FloatArray = np.arccos(C)
     step = max(1, _CACHE // (8 * U.shape[1]))
     for opposite in (False, True):
-        rows, others = np.nonzero(C < _NEAR - 1 if opposite else C > 1 - _NEAR)
+        rows, others = np.nonzero(C < _NEARLY_PARALLEL - 1 if opposite else C > 1 - _NEARLY_PARALLEL)
         for first in range(0, len(rows), step):
             i, j = rows[first : first + step], others[first : first + step]
             squared = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])

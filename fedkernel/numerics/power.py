@@ -1,4 +1,4 @@
-"""Power method, by products with the matrix or in the coordinates of a low-rank one."""
+"""Power method and orthogonal iteration for a symmetric matrix, given by its products or as low-rank factors."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from fedkernel.numerics.subspaces import orthonormal_basis
 # Of a factor's squared singular values, relative to the largest: those that the coordinates omit, and the last
 # wanted one's least, so that neither the omission nor the rounding of F^T F shows (about 1e-14 divided by it); and
 # the least number of products.
-_LEFT_OUT, _SHOWN, _LEAST_ITERATIONS = 1e-10, 1e-2, 3
+_OMITTED, _LEAST_RATIO, _LEAST_ITERATIONS = 1e-10, 1e-2, 3
 # Least sum of squares with full precision.
 _SMALLEST = 1e-280
 # F^T F and its eigenvectors pay from so many rows for each column, and up to so many columns for each product.
@@ -72,14 +72,14 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
     return Eigenpairs(pairs.values, Q @ pairs.vectors)
 
 
-def shortens(shape: tuple[int, int], k: int, iterations: int) -> bool:
-    """Return whether `low_rank` of F^T F is faster than iterating k vectors with F F^T, F (n, d)."""
+def low_rank_pays(shape: tuple[int, int], k: int, iterations: int) -> bool:
+    """Return whether power iterations are faster in `low_rank` form than by products with F, of a given shape."""
     n, d = shape
     return iterations >= _LEAST_ITERATIONS and _ROWS * d <= n and k <= d <= _COLUMNS * k * iterations
 
 
 def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply) -> LowRank | None:
-    """Compute F F^T in coordinates of its eigenvectors, from those of F^T F and one product.
+    """Return F F^T in low-rank form, from the eigenpairs of F^T F.
 
     - `gram` (d, d): F^T F.
     - `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations.
@@ -90,8 +90,8 @@ def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply
     if not all_finite(gram):
         return None
     values, E = leading_eigenpairs(gram, len(gram))
-    if k > len(values) or values[0] < _SMALLEST or values[k - 1] < _SHOWN * values[0]:
+    if k > len(values) or values[0] < _SMALLEST or values[k - 1] < _LEAST_RATIO * values[0]:
         return None
-    m = int(np.count_nonzero(values > _LEFT_OUT * values[0]))
+    m = int(np.count_nonzero(values > _OMITTED * values[0]))
     values, scaled = values[:m], E[:, :m] / np.sqrt(values[:m])
     return LowRank(np.diag(values), lambda V: scaled.T @ transposed_product(V), lambda S: product(scaled @ S))

@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from fedkernel.ground import FloatArray
 
-LEAST = -0.5
+LEAST_INDEX = -0.5
 """Least possible index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)."""
 
 
 class Agreement(NamedTuple):
-    """Estimate of an adjusted Rand index, with its largest error either way."""
+    """Estimate of an adjusted Rand index, with its largest possible error."""
 
     estimate: float
     error: float
@@ -30,7 +30,7 @@ def adjusted_rand(table: FloatArray) -> float:
 
 
 def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agreement:
-    """Return the adjusted Rand index of two clusterings from rounded-down overlap counts, with error bound.
+    """Estimate the adjusted Rand index of two clusterings from rounded-down overlap counts, with an error bound.
 
     The estimate is the index of a likely table: each nonzero cell lacks half of the slack, the mean loss by rounding,
     and the other missing rows are spread over the remaining room. The rounded table itself lacks the few rows that
@@ -50,15 +50,15 @@ def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agr
     N, unknown = table.sum() + missing, _pairs(np.array(missing))
     together = []
     for own, others in ((a, table.shape[1]), (b, table.shape[0])):
-        least, most = _filled(own, missing, slack * others)
+        least, most = _extreme_weights(own, missing, slack * others)
         together.append((_pairs(own) + least, _pairs(own) + most + unknown))
     chances = [_by_chance(p, q, _pairs(N)) for p in together[0] for q in together[1]]
     disagreeing = _pairs(a) + _pairs(b) - 2 * _pairs(table)
-    least, most = _filled((a[:, None] + b - 2 * table).ravel(), missing, slack)
-    low = 1 - (disagreeing + most + unknown) / min(chances) if min(chances) > 0 else LEAST
+    least, most = _extreme_weights((a[:, None] + b - 2 * table).ravel(), missing, slack)
+    low = 1 - (disagreeing + most + unknown) / min(chances) if min(chances) > 0 else LEAST_INDEX
     high = 1 - (disagreeing + least) / max(chances) if max(chances) > 0 else 1.0
-    estimate = adjusted_rand(table + _likely(table, missing, slack))
-    return Agreement(estimate, max(estimate - max(low, LEAST), min(high, 1.0) - estimate, 0.0))
+    estimate = adjusted_rand(table + _likely_missing(table, missing, slack))
+    return Agreement(estimate, max(estimate - max(low, LEAST_INDEX), min(high, 1.0) - estimate, 0.0))
 
 
 def _pairs(sizes: npt.NDArray[np.float64]) -> float:
@@ -69,14 +69,14 @@ def _by_chance(a: float, b: float, pairs: float) -> float:
     return a + b - 2 * a * b / pairs if pairs > 0 else 0.0
 
 
-def _filled(weights: FloatArray, number: float, room: float) -> tuple[float, float]:
+def _extreme_weights(weights: FloatArray, number: float, room: float) -> tuple[float, float]:
     """Return the least and greatest total weight of `number` items, at most `room` per place."""
     ordered = np.sort(weights)
     amounts = np.clip(number - room * np.arange(len(ordered)), 0, room)
     return float(ordered @ amounts), float(ordered[::-1] @ amounts)
 
 
-def _likely(table: FloatArray, missing: float, slack: float) -> FloatArray:
+def _likely_missing(table: FloatArray, missing: float, slack: float) -> FloatArray:
     """Estimate the number of rows missing in each cell, (k_a, k_b)."""
     half = np.where(table > 0, slack / 2, 0.0)
     half *= min(1.0, missing / max(float(half.sum()), 1.0))

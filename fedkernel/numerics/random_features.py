@@ -1,4 +1,4 @@
-"""Sketches: explicit coordinates whose inner products approximate a kernel, reproducible from a seed.
+"""Kernel sketches: coordinates of rows whose inner products approximate a kernel, reproducible from a seed.
 
 - `RandomFeatures`, `ArcCosineFeatures`, `TensorSketch`: many coordinates, of shift-invariant, arc-cosine and polynomial
   kernels;
@@ -20,17 +20,17 @@ import scipy.linalg
 import scipy.sparse
 from pydantic import BeforeValidator, Field
 
-from fedkernel.ground import FloatArray, InputError, Rows, each, generator, row_blocks, value_object
-from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible
+from fedkernel.ground import FloatArray, InputError, Rows, for_each, generator, row_blocks, value_object
+from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible_frequencies
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, table_of_name
-from fedkernel.numerics.pairwise import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
+from fedkernel.numerics.pairwise import RowFunction, cached_blocks, dense_copy, float_type, in_dtype, multiplication_by
 from fedkernel.numerics.structured_frequencies import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
 MOST_FEATURES = 1 << 16
 """Most features: a request for them costs a site memory, 1 GB for a block of rows."""
 
-MOST_REMEMBERED = 1 << 19
+MOST_CACHED_ENTRIES = 1 << 19
 """Most entries of cached frequencies, 4 MiB; larger ones are drawn each time."""
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
@@ -81,15 +81,15 @@ class RandomFeatures:
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
 
-    def takes(self, columns: int) -> int:
+    def memory_floats(self, columns: int) -> int:
         """Return the number of floats in memory for the frequencies and their computation."""
-        count, relation = self._count, self._relation(columns)
+        count, relation = self._n_frequencies, self._frequency_kind(columns)
         if relation == "structured":
-            return StructuredFrequencies.takes(columns, count)
+            return StructuredFrequencies.memory_floats(columns, count)
         copies = 3 if relation == "orthogonal" else 0  # a block, its Q, and LAPACK's workspace
         return columns * (count + copies * min(columns, count))
 
-    def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> OfRows:
+    def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
 
         - `draw`: number of the draw: each gives independent features.
@@ -100,15 +100,16 @@ class RandomFeatures:
         return lambda X: self._of_angles(angles(in_dtype(X, dtype)), offsets)
 
     @property
-    def _count(self) -> int:
-        """Number of frequencies."""
+    def _n_frequencies(self) -> int:
+        """Number of random frequencies: half of `n_features` for pairs of cosine and sine, otherwise all."""
         return self.n_features // 2 if self.form == "pairs" else self.n_features
 
-    def _relation(self, columns: int) -> Frequencies:
-        """Return the kind of frequencies used for this number of columns."""
-        return possible(self.frequencies, columns, self._count) if isinstance(self.kernel, RBF) else "independent"
+    def _frequency_kind(self, columns: int) -> Frequencies:
+        """Return the kind of frequencies drawn for this number of columns."""
+        frequencies = self.frequencies if isinstance(self.kernel, RBF) else "independent"
+        return possible_frequencies(frequencies, columns, self._n_frequencies)
 
-    def _angles(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> tuple[OfRows, FloatArray]:
+    def _angles(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> tuple[RowFunction, FloatArray]:
         """Return a function that computes w^T x, (n, count), in this dtype, and the offsets."""
         frequencies, offsets = self._draw(columns, draw)
         offsets = offsets.astype(dtype, copy=False)
@@ -137,13 +138,13 @@ class RandomFeatures:
 
         Small ones are cached, since a process that simulates several sites draws the same ones for each.
         """
-        is_small = columns * self._count <= MOST_REMEMBERED
-        return _remembered(self, columns, draw) if is_small else self._draw_anew(columns, draw)
+        is_small = columns * self._n_frequencies <= MOST_CACHED_ENTRIES
+        return _cached_draw(self, columns, draw) if is_small else self._draw_anew(columns, draw)
 
     def _draw_anew(self, columns: int, draw: int) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
         rng = generator("random features", self.seed, draw, columns)
         gamma = float(self.kernel.gamma or 0.0)
-        count, relation = self._count, self._relation(columns)
+        count, relation = self._n_frequencies, self._frequency_kind(columns)
         frequencies: FloatArray | StructuredFrequencies
         if relation == "structured":
             frequencies = StructuredFrequencies.draw(columns, count, np.sqrt(2 * gamma), rng)
@@ -173,7 +174,7 @@ class RandomFeatures:
 
             return transform
         # The offsets are the weights of a column of ones, which is faster than adding them.
-        angles = times(self._cast(np.vstack([frequencies, offsets]), dtype))
+        angles = multiplication_by(self._cast(np.vstack([frequencies, offsets]), dtype))
 
         def fill(X: Rows, out: FloatArray) -> None:
             ones: Any = np.ones((X.shape[0], 1), dtype)
@@ -184,7 +185,7 @@ class RandomFeatures:
         return fill
 
 
-_remembered = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # for this iteration and the previous one
+_cached_draw = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # for this iteration and the previous one
 
 
 @value_object()
@@ -201,14 +202,14 @@ class ArcCosineFeatures:
     n_features: FeatureCount
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
+    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
         dtype = float_type(dtype)
-        return _whole(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
+        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
 
     def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
         rng = generator("arc-cosine features", self.seed, columns)
-        products = times(rng.standard_normal((columns, self.n_features)).astype(dtype, copy=False))
+        products = multiplication_by(rng.standard_normal((columns, self.n_features)).astype(dtype, copy=False))
 
         def fill(X: Rows, out: FloatArray) -> None:
             products(X, out)
@@ -233,8 +234,7 @@ class TensorSketch:
     scikit-learn's PolynomialCountSketch computes the same, but takes CSR rows a column at a time: 9 s for 2048 rows
     with 20000 columns, degree 4 and m = 2000, which take 0.1 s here.
 
-    - `kernel`: its gamma must be a number.
-    - `n_features`: m.
+    `kernel`: its gamma must be a number. `n_features`: m.
     """
 
     kernel: Polynomial
@@ -245,10 +245,10 @@ class TensorSketch:
         """Check that the kernel has a gamma."""
         _check_gamma(self.kernel)
 
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
+    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
         dtype = float_type(dtype)
-        return _whole(self._fill(columns, dtype), self.n_features, dtype, 1.0)
+        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, 1.0)
 
     def _draw(self, columns: int) -> list[scipy.sparse.csr_array]:
         """Draw the CountSketches of u, one per degree, each of shape (m, columns + 1)."""
@@ -324,7 +324,7 @@ class SubspaceEmbedding:
             return columns if self.size is None else min(columns, self.size)
         return self.n_features if self.size is None else self.size
 
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
+    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes E, (n, width), for rows X, (n, columns), dense or CSR.
 
         It works on blocks whose features stay in cache, and is thread-safe.
@@ -334,15 +334,15 @@ class SubspaceEmbedding:
             if width == columns:
                 return lambda X: dense_copy(X, dtype)
             buckets = _Buckets(count_sketch(columns, width, self._rng(columns)), np.ones(columns), dtype)
-            return _whole(buckets.fill, width, dtype, 1.0)
+            return _scaled_features(buckets.fill, width, dtype, 1.0)
         m = -(-self.n_features // width) * width
         fill, scale = self._features(columns, m, dtype)
         if self.size is None:
-            return _whole(fill, m, dtype, scale)
+            return _scaled_features(fill, m, dtype, scale)
         signs = None
         if not isinstance(self.kernel, RBF | Laplacian):
             signs = self._rng(columns).choice(np.array([-1, 1], dtype), m)
-        return _summed(fill, signs, (m, width), dtype, scale)
+        return _scaled_sums(fill, signs, (m, width), dtype, scale)
 
     def _features(self, columns: int, m: int, dtype: np.dtype[Any]) -> tuple[Fill, float]:
         """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
@@ -388,13 +388,13 @@ class _Buckets:
             out[:, places[d]] += factors[d]
 
 
-def _cut(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
+def _row_slices(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
     """Cut rows into blocks whose features fit the cache; CSR rows into larger ones."""
     return row_blocks(X.shape[0]) if scipy.sparse.issparse(X) else cached_blocks(X.shape[0], m, dtype)
 
 
-def _whole(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> OfRows:
-    """Return a function that computes scale A, of shape (n, m)."""
+def _scaled_features(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> RowFunction:
+    """Return a function that computes `scale` times the features from `fill`, of shape (n, m)."""
 
     def features(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
@@ -405,14 +405,16 @@ def _whole(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> OfRows:
             if scale != 1:
                 A[rows] *= scale
 
-        each(compute, _cut(X, m, dtype))
+        for_each(compute, _row_slices(X, m, dtype))
         return A
 
     return features
 
 
-def _summed(fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype: np.dtype[Any], scale: float) -> OfRows:
-    """Return a function that computes scaled sums, (n, t), of t groups of m signed features."""
+def _scaled_sums(
+    fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype: np.dtype[Any], scale: float
+) -> RowFunction:
+    """Return a function that computes scaled sums (n, t) of m signed features in t groups."""
     m, t = shape
     scales = np.full(m // t, scale, dtype)
 
@@ -427,7 +429,7 @@ def _summed(fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype:
                 A *= signs
             np.matmul(A.reshape(-1, m // t), scales, out=E[rows].reshape(-1))
 
-        each(compute, _cut(X, m, dtype))
+        for_each(compute, _row_slices(X, m, dtype))
         return E
 
     return sums

@@ -1,4 +1,4 @@
-"""Block Lanczos for a remote matrix, as a coroutine that yields blocks and receives products."""
+"""Block Lanczos for a matrix that clients hold, as a coroutine that yields blocks and receives products."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ROUNDING = 1024
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Coroutine that yields blocks, receives their products, and returns eigenpairs."""
 
-Seen: TypeAlias = Sequence[tuple[FloatArray, FloatArray]]
+KnownProducts: TypeAlias = Sequence[tuple[FloatArray, FloatArray]]
 """Blocks (n, b) already yielded by a search, each with its product (n, b)."""
 
 
@@ -28,7 +28,7 @@ class Unconverged(Eigenpairs):
     """Eigenpairs of a search that reached `max_steps` before the requested accuracy."""
 
 
-def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: Seen = ()) -> Search:
+def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: KnownProducts = ()) -> Search:
     """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
 
     Yields an orthonormal block Q of shape (n, b) and must be sent A Q, of the same shape. Each step then does one
@@ -184,7 +184,9 @@ class _BeforeGap:
         return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
-def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: Seen = ()) -> Search:
+def _search(
+    start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: KnownProducts = ()
+) -> Search:
     """Extend a Krylov basis, a block per product, until the rule is satisfied; return the wanted pairs."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = GrowingColumns(n), GrowingColumns(n)
@@ -210,7 +212,7 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
             values, S = values[: wanted + 1], S[:, : wanted + 1]
             invariant, last = Q.shape[1] == 0, step >= max_steps
             # In most steps the residuals' part outside the basis is too large already: no need to form the vectors.
-            if invariant or last or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
+            if invariant or last or rule.good(values, _residuals_outside_basis(Q, AQ, S, scale), n, wanted, scale):
                 V = basis.combine(S)
                 good = invariant or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale)
                 if good or last:
@@ -238,7 +240,7 @@ def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values[::-1], vectors[:, ::-1]
 
 
-def _outside(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
+def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
     """Return lower bounds on the residuals, up to rounding: their part outside the basis.
 
     Of the products only the last block's, ``AQ``, leave the basis, into the next block, ``Q``.
@@ -258,7 +260,7 @@ def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArr
     for floor in (_ROUNDING * EPS * np.sqrt(len(X)) * scale, 0.5):
         if basis.count:
             X = X - basis.combine(basis.dot(X))
-        Q, lengths = _pivoted(X)
+        Q, lengths = _pivoted_qr(X)
         # In the second pass the columns are orthonormal up to the rounding of short ones: a column that loses half
         # its length then was rounding only.
         independent = min(len(X) - basis.count, int(np.count_nonzero(lengths > floor)))
@@ -268,7 +270,7 @@ def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArr
     return X
 
 
-def _pivoted(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _pivoted_qr(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Q of a pivoted QR decomposition, and the absolute diagonal of R."""
     if X.shape[1] > 1:
         Q, R, _ = scipy.linalg.qr(X, mode="economic", pivoting=True, check_finite=False)
@@ -283,10 +285,8 @@ def _check_count(start: FloatArray, k: int, max_steps: int) -> None:
     if start.ndim == 2 and not 1 <= k <= n:
         raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
     if max_steps < 1 or max_steps * start.shape[-1] < k:
-        raise InputError(
-            f"max_steps = {max_steps} is not allowed; blocks of {start.shape[-1]} need at least "
-            f"{-(-k // start.shape[-1])} for {k}"
-        )
+        least = -(-k // start.shape[-1])
+        raise InputError(f"max_steps = {max_steps}, but must be at least {least}, for {k} pairs from this start")
 
 
 def _checked_start(start: FloatArray, tol: float, max_steps: int) -> int:

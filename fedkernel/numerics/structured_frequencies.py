@@ -1,4 +1,4 @@
-"""Structured frequencies, whose products with rows are Hadamard transforms without a stored matrix."""
+"""Structured random frequencies, whose products with rows are Hadamard transforms without a stored matrix."""
 
 import functools
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse
 
 from fedkernel.ground import FloatArray, Rows
-from fedkernel.numerics.frequencies import padded
+from fedkernel.numerics.frequencies import padded_length
 from fedkernel.numerics.pairwise import cached_blocks
 
 _ROWS = 8
@@ -30,8 +30,7 @@ class StructuredFrequencies:
     of (w^T z)^4, for z of length r, is then r^4 (3 - 8 / p^2) at worst, for z with one entry: of cos(w^T z) this takes
     about r^4 exp(-r^2 / 2) / (3 p^2), which is largest at r = 2: 0.72 / p^2.
 
-    - `signs` (blocks, 3, p): diagonals of D3, D2 and D1.
-    - `factors` (count,): lengths, without the Hadamard matrices' own.
+    `signs` (blocks, 3, p): diagonals of D3, D2 and D1. `factors` (count,): lengths, without the Hadamard matrices' own.
     """
 
     signs: FloatArray
@@ -40,7 +39,7 @@ class StructuredFrequencies:
     @classmethod
     def draw(cls, columns: int, count: int, deviation: float, rng: np.random.Generator) -> Self:
         """Draw frequencies whose entries are about normal with this standard deviation."""
-        p = padded(columns)
+        p = padded_length(columns)
         signs = rng.integers(0, 2, (-(-count // p), 3, p), dtype=np.int8).astype(np.float64)
         signs *= 2
         signs -= 1
@@ -48,9 +47,9 @@ class StructuredFrequencies:
         return cls(signs, factors)
 
     @staticmethod
-    def takes(columns: int, count: int) -> int:
+    def memory_floats(columns: int, count: int) -> int:
         """Return the number of floats in memory for the frequencies and a block's transforms."""
-        p = padded(columns)
+        p = padded_length(columns)
         return 3 * p * -(-count // p) + count + 3 * _ROWS * p
 
     def astype(self, dtype: npt.DTypeLike) -> Self:

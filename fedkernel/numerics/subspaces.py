@@ -1,4 +1,4 @@
-"""Bases of subspaces: their signs, completion and distance."""
+"""Orthonormal bases of subspaces: computation, signs, completion and distance."""
 
 from functools import cache
 
@@ -39,13 +39,13 @@ def economic_qr(V: FloatArray, *, overwrite: bool = False) -> tuple[FloatArray, 
     if not k:
         return np.empty((n, 0)), np.empty((0, 0))
     reflectors, scales, _, _ = dgeqrf(V, lwork=64 * k, overwrite_a=overwrite)
-    R = np.where(_upper(k), reflectors[:k], 0.0)
+    R = np.where(_upper_triangle(k), reflectors[:k], 0.0)
     Q, _, _ = dorgqr(reflectors, scales, lwork=64 * k, overwrite_a=1)
     return Q, R
 
 
 @cache
-def _upper(k: int) -> npt.NDArray[np.bool_]:
+def _upper_triangle(k: int) -> npt.NDArray[np.bool_]:
     return np.tri(k, dtype=bool).T
 
 

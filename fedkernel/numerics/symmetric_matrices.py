@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedkernel.ground import FloatArray, InputError, each
+from fedkernel.ground import FloatArray, InputError, for_each
 
 _BLOCK = 256
 _BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
@@ -19,7 +19,7 @@ def mirrored(K: FloatArray) -> FloatArray:
         np.copyto(corner, corner.T, where=_BELOW[: len(corner), : len(corner)])
         K[last:, first:last] = K[first:last, last:].T
 
-    each(mirror, range(0, len(K), _BLOCK))
+    for_each(mirror, range(0, len(K), _BLOCK))
     return K
 
 
@@ -41,5 +41,5 @@ def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> Fl
             raise InputError(f"a block of shape {block.shape} is not that of rows {first} to {rows.stop} of {n}")
         K[rows, columns] = block
 
-    each(compute, range(0, n, _BLOCK), most=max(1, n // (4 * _BLOCK)))
+    for_each(compute, range(0, n, _BLOCK), most=max(1, n // (4 * _BLOCK)))
     return mirrored(K)

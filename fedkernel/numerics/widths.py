@@ -1,4 +1,4 @@
-"""Rules for kernel widths, the default of kernels without a number.
+"""Rules that set the width of kernels without a number, computed on rows in one place.
 
 | rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
@@ -185,12 +185,12 @@ WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
 """Rules by name, for rows in one place; a Laplacian has a "mean" of its own."""
 
 
-def rule_of(kernel: Kernel) -> str:
+def rule_name(kernel: Kernel) -> str:
     """Return the name of a kernel's unsettled rule; a Laplacian's "mean" is "mean difference"."""
     return "mean difference" if kernel.rule == "mean" and isinstance(kernel, Laplacian) else str(kernel.rule)
 
 
-def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
+def width_from_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
     """Return the sigma or gamma of a kernel type from a rule's number and a factor."""
     table = {name: value * factor if name == "sigma" else value / factor**2 for name, value in width.items()}
     if kind == "rbf" or "gamma" in table:
@@ -199,9 +199,9 @@ def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, f
     return {"gamma": 1.0 / table["sigma"] if kind == "laplacian" else 0.5 / table["sigma"] ** 2}
 
 
-def with_number(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
+def with_rule_value(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
     """Return a kernel with its rule replaced by the number from the rule's sigma or gamma."""
-    table = of_rule(str(getattr(kernel, "type", "")), width, float(getattr(kernel, "factor", 1.0)))
+    table = width_from_rule(str(getattr(kernel, "type", "")), width, float(getattr(kernel, "factor", 1.0)))
     gamma = table["gamma"] if "gamma" in table else 0.5 / table["sigma"] / table["sigma"]
     if not 0 < gamma < math.inf:
         raise InputError(f"{kernel!r} gives gamma = {gamma:g}, which is not a positive number")
@@ -220,19 +220,19 @@ def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | 
     ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
     if ruled.rule is None:
         return kernel if isinstance(kernel, Kernel) else dict(kernel)
-    difference = rule_of(ruled) != ruled.rule
+    difference = rule_name(ruled) != ruled.rule
     width = {"sigma": _pooled_difference(X)} if difference else WIDTHS[ruled.rule](X)
     if isinstance(kernel, Kernel):
-        return with_number(kernel, width)
+        return with_rule_value(kernel, width)
     own = {name: value for name, value in kernel.items() if name not in ("width", "factor")}
-    return own | of_rule(str(own["type"]), width, kernel.get("factor", 1.0))
+    return own | width_from_rule(str(own["type"]), width, kernel.get("factor", 1.0))
 
 
-NARROW, WIDE = 0.01, 0.99
+NARROW_MEAN, WIDE_MEAN = 0.01, 0.99
 """Limits of a kernel's mean value between different rows: below, none are alike; above, all are."""
 
 
-def saturates(kernel: Kernel | None) -> bool:
+def is_bounded(kernel: Kernel | None) -> bool:
     """Return whether a kernel's values are bounded, so that its width can fit no data.
 
     Values of linear, polynomial and arc-cosine kernels grow with the rows, and lose nothing for rows in one direction.
@@ -270,12 +270,16 @@ def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
     return mean_value(float(w @ K @ w), float(w.sum()), float(w.sum()))
 
 
-def width_finding(kernel: Kernel, mean: float | None) -> str | None:
+def width_warning(kernel: Kernel, mean: float | None) -> str | None:
     """Return a warning about a kernel's width from its mean value between different rows, or None."""
-    if mean is None or not saturates(kernel) or (mean <= WIDE and (mean >= NARROW or isinstance(kernel, Sigmoid))):
+    if (
+        mean is None
+        or not is_bounded(kernel)
+        or (mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)))
+    ):
         return None
     too_wide = "hardly differ", "wide", "larger"
-    alike, wrong, mend = too_wide if mean > WIDE else ("have nothing in common", "narrow", "smaller")
+    alike, wrong, mend = too_wide if mean > WIDE_MEAN else ("have nothing in common", "narrow", "smaller")
     width = 'width = "scale"' if isinstance(kernel, Sigmoid) else 'width = "mean" or "median"'
     values = f"its values between different rows are about {max(mean, 0.0):.2g} in the mean"
     return (

@@ -1,16 +1,16 @@
-"""Sealed letters between clients, with their keys and the graph of neighbours."""
+"""Sealed letters between clients, with the agreement on keys and the graph of neighbours."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.peers.agreed_keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
+    from fedkernel.peers.agreed_keys import PublishKeys, TakeKeys, agree_keys, key_agreement_forecast, keys_plan
     from fedkernel.peers.client_mailbox import Mailbox
-    from fedkernel.peers.graph import Graph, Neighbours, Topology, centre, distances, neighbours, spanning_tree
+    from fedkernel.peers.graph import Graph, Neighbours, Topology, central_node, distances, neighbours, spanning_tree
     from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sealed_in, sort_mail
     from fedkernel.peers.peer_client import PeerClient
-    from fedkernel.peers.run_key_file import KeptKeys, forget_keys
+    from fedkernel.peers.run_key_file import RunKeyFile, remove_key_files
     from fedkernel.peers.sealing import KeyPair, read_pins
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""Agreement on keys for letters, and the keys in each client's memory."""
+"""Agreement of neighbouring clients on keys for their letters, and the keys in a client's memory."""
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.ground import ProtocolError, called
+from fedkernel.ground import ProtocolError, client_label
 from fedkernel.peers.graph import Neighbours
 from fedkernel.peers.letters import Bytes
-from fedkernel.peers.run_key_file import KeptKeys
-from fedkernel.peers.sealing import KEY, SEALING, KeyPair, Published, fingerprint, letter_keys
+from fedkernel.peers.run_key_file import RunKeyFile
+from fedkernel.peers.sealing import KEY_BYTES, SEALING_BYTES, KeyPair, PublishedKeys, fingerprint, letter_keys
 from fedkernel.protocol import Forecast, Plan, Protocol, Receipt, Reply, Request, Shape, State, once, to_each
 
 Numbers = npt.NDArray[np.int64]
@@ -29,11 +29,11 @@ class PublicKeys(Reply):
 
 
 class PublishKeys(Request[PublicKeys]):
-    """Request for the site's public keys, and to discard keys shared before."""
+    """Request for a site's public keys; the site discards keys shared before."""
 
     def known_dimensions(self) -> dict[str, int]:
-        """Add the length of a key."""
-        return super().known_dimensions() | {"key": KEY}
+        """Return the sizes that the request fixes for its reply, with the length of a key."""
+        return super().known_dimensions() | {"key": KEY_BYTES}
 
 
 class TakeKeys(Request[Receipt]):
@@ -66,13 +66,13 @@ def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
     return [fingerprint(identity.tobytes()) for identity in identities]
 
 
-def key_agreement(neighbours: Neighbours) -> Forecast:
-    """Return the forecast of `agree_keys`; keys are not floats."""
+def key_agreement_forecast(neighbours: Neighbours) -> Forecast:
+    """Return the forecast of `agree_keys`, two rounds without floats."""
     return Forecast(2 if any(neighbours) else 0)
 
 
 def keys_plan(neighbours: Neighbours) -> Plan:
-    """Return the plan of `agree_keys`."""
+    """Return the plan of `agree_keys`, for a strategy's own plan."""
     return (once(PublishKeys), once(TakeKeys, {"p_m": max(map(len, neighbours))})) if any(neighbours) else ()
 
 
@@ -107,8 +107,8 @@ WRITTEN, READ = 0, 1
 """Columns of `SharedKeys`."""
 
 
-def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | None = None) -> PublicKeys:
-    """Make a key pair for this run, and another if the site has no identity; discard shared keys.
+def make_keys(memory: ClientMemory, identity: KeyPair | None, kept: RunKeyFile | None = None) -> PublicKeys:
+    """Make a site's key pair for this run, and a second one if it has no identity; discard shared keys.
 
     A restarted process takes the pairs from its file of keys instead.
     """
@@ -129,42 +129,42 @@ def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | Non
 
 
 def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
-    """Compute the keys shared with each peer.
+    """Compute the keys that the site shares with each peer, and save them in its memory.
 
     Raises ProtocolError if no own keys were made for this run, or if the peers or their keys are invalid.
     """
     if not OwnEphemeral.known(memory):
         # Each pair of keys is used once: with it again, letters would repeat numbers and keys.
-        raise ProtocolError("keys of peers came, but its own were not asked for before")
+        raise ProtocolError("keys of peers came, but the site's own were not requested before")
     order = np.argsort(ask.peers)
     peers: list[int] = ask.peers[order].tolist()
     if len(set(peers)) < len(peers) or not all(0 <= peer < 2**32 and peer != client for peer in peers):
-        raise ProtocolError(f"the peers {peers} are not numbers of other clients, each of them once")
+        raise ProtocolError(f"peers = {peers}, but must be numbers of other clients, each once")
     ephemeral = KeyPair(OwnEphemeral.load(memory).private.tobytes())
     own = identity or KeyPair(OwnIdentity.load(memory).private.tobytes())
-    keys = np.zeros((len(peers), 2, SEALING), np.uint8)
+    keys = np.zeros((len(peers), 2, SEALING_BYTES), np.uint8)
     for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
-        shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
+        shown = PublishedKeys(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
         keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
     OwnEphemeral.forget(memory)  # without it and the key file, nobody can open this run's letters later
     SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
 
 
 def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
-    """Raise ProtocolError if a peer's key differs from its pin, or has none; no pins accept all.
+    """Raise ProtocolError if a peer's key differs from its pin or has no pin; without pins all are accepted.
 
     `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
     """
     for place in np.argsort(ask.peers) if pins else ():
         peer, identity = int(ask.peers[place]), ask.identities[place]
-        who = called(peer, names[peer] if 0 <= peer < len(names) else None)
+        who = client_label(peer, names[peer] if 0 <= peer < len(names) else None)
         if peer not in pins:
             raise ProtocolError(f"{who} is not among the peers that this site has pinned")
         if (digest := fingerprint(identity.tobytes())) != pins[peer]:
             raise ProtocolError(
-                f"the key of {who} has fingerprint {digest}, but {pins[peer]} is pinned, as where pins are of another "
-                "deployment or older than the key, or where somebody stands in between; what its operator is told by "
-                "`fedkernel identity` is to be pinned"
+                f"the key of {who} has fingerprint {digest}, but {pins[peer]} is pinned: the pin may be of another "
+                "deployment or older than the key, or somebody may stand in between; pin the fingerprint that its "
+                "operator gets from `fedkernel identity`"
             )
 
 

@@ -1,4 +1,4 @@
-"""Mailbox of a client, which seals, opens and checks letters.
+"""Mailbox of a client: sealing, opening and checking of its letters.
 
 A letter written in one round is delivered in the next, or not at all; in one round a client writes at most one to each
 peer. A client reads wherever letters are due, without a test for them: the coordinator could hide them, so
@@ -36,7 +36,7 @@ from fedkernel.protocol import Reply, Request
 
 
 class Mailbox:
-    """A client's letters in one round: those received, and those that leave with the reply.
+    """Mailbox of a client for one round: letters that the request delivers, and letters that leave with the reply.
 
     `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys` with the counts of written and read
     letters; a request that fails leaves it unchanged. `check_consent`: called with a letter's description and its
@@ -51,7 +51,7 @@ class Mailbox:
         run: str,
         round_number: int,
         memory: ClientMemory,
-        check_consent: Callable[[str, int], object] = lambda what, rows: None,
+        check_consent: Callable[[str, int], object] = lambda letter, rows: None,
     ) -> None:
         self._where = where
         self._client = client
@@ -65,8 +65,8 @@ class Mailbox:
         self._contents: list[bytes] = []
 
     @property
-    def opened(self) -> bytes:
-        """Hash of the contents of the letters read, for the site's gate; empty if none was read."""
+    def letters_digest(self) -> bytes:
+        """Hash of the contents of the letters read so far, for the site's gate; empty if none was read."""
         digest = b""
         for content in self._contents:
             sha256 = hashlib.sha256(digest)
@@ -76,7 +76,7 @@ class Mailbox:
 
     @cached_property
     def _shared(self) -> SharedKeys:
-        """Shared keys; their counts are this round's until `send` saves them."""
+        """Keys shared with the peers; their counts are this round's until `send` saves them."""
         shared = SharedKeys.load(self._memory)
         return replace(shared, counts=shared.counts.copy())
 
@@ -93,7 +93,7 @@ class Mailbox:
         """
         place = self._place(peer)
         if peer in self._written:
-            raise self.error(f"a second letter to client {peer} in one round; put all into one")
+            raise self.error(f"a second letter to client {peer} in one round; allowed: one letter per round")
         self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
         header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
         self._shared.counts[place, WRITTEN] += 1
@@ -108,7 +108,7 @@ class Mailbox:
             self.write(peer, letter)
 
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
-        """Return the reply with this round's letters.
+        """Return the reply with this round's letters added.
 
         Raises ProtocolError if it cannot carry letters, or if received ones were not read: the next ones would be taken
         for these.
@@ -116,7 +116,7 @@ class Mailbox:
         if sealed_in(ask) and not self._read:
             raise self.error(f"letters came with {type(ask).__name__}, but were not read")
         if self._written and not isinstance(reply, CarriesLetters):
-            raise self.error(f"letters were written, but a {type(reply).__name__} carries none")
+            raise self.error(f"letters were written, but a {type(reply).__name__} cannot carry any")
         if self._written or (self._read and self.neighbours):
             # Before anything leaves, so that no two sent letters have the same number.
             self._shared.save(self._memory)
@@ -144,12 +144,12 @@ class Mailbox:
         for sealed in ask.sealed:
             sender = sealed.header.sender
             if sender not in expected:
-                raise self.refusal(sender, "none is expected from it")
+                raise self.refusal(sender, "no letter is expected from it")
             if sender in letter_of:
-                raise self.refusal(sender, "another came with it")
+                raise self.refusal(sender, "a second one came with it")
             letter_of[sender] = sealed
         if missing := [peer for peer in expected if peer not in letter_of]:
-            raise LetterError(f"{self._where}: no letter came from client {missing[0]}, from which one is expected")
+            raise LetterError(f"{self._where}: the expected letter from client {missing[0]} is missing")
         if isinstance(ask, Request):
             sizes = ask.known_dimensions() | sizes
         letters = []
@@ -164,13 +164,13 @@ class Mailbox:
             self._shared.counts[self._place(sender), READ] += 1
         return letters
 
-    def error(self, what: str) -> ProtocolError:
-        """Return an error with pair, round and client."""
-        return ProtocolError(f"{self._where}: {what}")
+    def error(self, text: str) -> ProtocolError:
+        """Return an error whose text begins with pair, round and client."""
+        return ProtocolError(f"{self._where}: {text}")
 
-    def refusal(self, sender: int, why: str) -> LetterError:
-        """Return an error with the reason why a peer's letter is refused."""
-        return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
+    def refusal(self, sender: int, reason: str) -> LetterError:
+        """Return the error for a refused letter of a peer, with the reason."""
+        return LetterError(f"{self._where}: the letter of client {sender} is refused: {reason}")
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)
@@ -180,12 +180,10 @@ class Mailbox:
         if header.sequence < due:
             raise ProtocolError(f"its letter {header.sequence}, of round {header.round}, was read before")
         if header.sequence > due:
-            held = "was dropped or held back" + ("" if due else ", or this site was started again without its keys")
-            raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due and {held}")
+            missing = "was dropped or held back" + ("" if due else ", or this site was restarted without its keys")
+            raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due: that one {missing}")
         if header.round != self._round - 1:
-            raise ProtocolError(
-                f"it was written in round {header.round}, but letters of round {self._round - 1} are due"
-            )
+            raise ProtocolError(f"it is of round {header.round}, but letters of round {self._round - 1} are due")
         content = unseal(self._shared.keys[place, READ].tobytes(), self.run, sealed.letter)
         self._contents.append(content)
         return letter_from_bytes(kind, content)

@@ -86,13 +86,13 @@ def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
     graph.
     """
     if n < 1:
-        raise InputError(f"a graph of {n} nodes was asked for, but it must have at least 1")
+        raise InputError(f"n = {n}, but a graph must have at least 1 node")
     graph = _read(str(spec.path), n) if spec.kind == "file" else _make(spec, n)
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     if not nx.is_connected(graph):
         parts = nx.number_connected_components(graph)
-        raise InputError(f"{_called(spec)} with {n} nodes is not connected but falls into {parts} parts")
+        raise InputError(f"{_graph_name(spec)} with {n} nodes is not connected but falls into {parts} parts")
     return [tuple(sorted(graph.neighbors(node))) for node in range(n)]
 
 
@@ -121,15 +121,15 @@ def spanning_tree(
 
 
 def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
-    """Return the numbers of edges between each two of n nodes, of shape (n, n)."""
+    """Return the numbers of edges on the shortest paths between all pairs of n nodes, (n, n)."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     lengths = dict(nx.all_pairs_shortest_path_length(_graph(adjacent)))
     return np.array([[lengths[node][other] for other in range(len(adjacent))] for node in range(len(adjacent))])
 
 
-def centre(adjacent: Neighbours) -> int:
-    """Return the first node of least eccentricity."""
+def central_node(adjacent: Neighbours) -> int:
+    """Return the first node whose farthest other node is nearest (least eccentricity)."""
     return int(distances(adjacent).max(axis=1).argmin())
 
 
@@ -139,7 +139,7 @@ def _graph(adjacent: Neighbours) -> Any:
     return nx.Graph({node: list(others) for node, others in enumerate(adjacent)})
 
 
-def _called(spec: Topology) -> str:
+def _graph_name(spec: Topology) -> str:
     return {"file": f"the graph in {spec.path}", "random-geometric": f"the graph of radius {spec.radius}"}.get(
         spec.kind, f"the graph {spec.kind!r}"
     )
@@ -178,7 +178,7 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
 
 
 def _read(path: str, n: int) -> Any:
-    """Read a graph from a file, with a check that its nodes are 0 to n - 1."""
+    """Read a graph from a file, and check that its nodes are 0 to n - 1."""
     import networkx as nx  # noqa: PLC0415 - no other command waits for it
 
     try:
@@ -186,11 +186,10 @@ def _read(path: str, n: int) -> Any:
     except FileNotFoundError:
         raise InputError(f"there is no graph file {path}") from None
     except (nx.NetworkXException, *_DAMAGED) as error:
-        raise InputError(
-            f"{path} is damaged or is no graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
-        ) from None
+        kind = f"graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
+        raise InputError(f"{path} is damaged or is no {kind}") from None
     if graph.is_directed():
-        raise InputError(f"the graph in {path} is directed, but letters go both ways along an edge")
+        raise InputError(f"the graph in {path} is directed, but must be undirected: letters go both ways along an edge")
     if nx.number_of_selfloops(graph):
         node = min(node for node, _ in nx.selfloop_edges(graph))
         raise InputError(f"the graph in {path} has an edge from node {node} to itself")

@@ -1,4 +1,4 @@
-"""Letters between clients, and the messages that carry them, sealed, through the coordinator.
+"""Letters from client to client, and the messages that carry them, sealed, through the coordinator.
 
 A pair declares its letters like its messages::
 
@@ -9,8 +9,8 @@ Replies that post letters and requests that deliver them inherit `CarriesLetters
 letters of one round's replies into the next round's requests.
 
 A letter's format is fixed: its length (uint32), the clear header (16 bytes), the tag (16), then encrypted: a code of
-its class (4), the sizes of the axes (`AXES` times 4), the float64 entries. So it has 8 bytes per float and `OVERHEAD`:
-anybody can compute the number of floats in a sealed letter, but not their shape.
+its class (4), the sizes of the axes (`MOST_AXES` times 4), the float64 entries. So it has 8 bytes per float and
+`OVERHEAD`: anybody can compute the number of floats in a sealed letter, but not their shape.
 """
 
 import itertools
@@ -26,26 +26,26 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.ground import ProtocolError, explain
-from fedkernel.peers.sealing import HEADER, TAG, Header
+from fedkernel.peers.sealing import HEADER_BYTES, TAG_BYTES, Header
 from fedkernel.protocol import Message, MessageT, Protocol, Reply, ReplyT, Request, Shape, to_each
 
 Bytes = npt.NDArray[np.uint8]
 
-AXES = 10
+MOST_AXES = 10
 """Most axes of a letter's arrays, all together."""
 
 _LENGTH = struct.Struct("<I")
-_SIZES = struct.Struct(f"<{AXES}I")
+_SIZES = struct.Struct(f"<{MOST_AXES}I")
 _KIND = struct.Struct("<I")
-_NOTHING = 2**32 - 1
+_UNSET = 2**32 - 1
 """Placeholder for the sizes of an array that is not set."""
 
-OVERHEAD = _LENGTH.size + HEADER + _KIND.size + _SIZES.size + TAG
+OVERHEAD = _LENGTH.size + HEADER_BYTES + _KIND.size + _SIZES.size + TAG_BYTES
 """Bytes of a letter without its floats."""
 
 
 class Letter(Message):
-    """Base of letters from client to client: float64 arrays and nothing else.
+    """Base class of letters from client to client, made of float64 arrays alone.
 
     The docstring of every subclass says what it reveals to its receiver.
     """
@@ -57,8 +57,8 @@ class Letter(Message):
         if set(shapes) != set(cls.model_fields) or any(shape.dtype != np.float64 for shape in shapes.values()):
             raise TypeError(f"{cls.__name__}: the fields of a letter must be float64 arrays with a Shape")
         axes = [len(shape.dimensions) for shape in shapes.values()]
-        if sum(axes) > AXES or 0 in axes:
-            raise TypeError(f"{cls.__name__}: the arrays of a letter have 1 to {AXES} axes, all together")
+        if sum(axes) > MOST_AXES or 0 in axes:
+            raise TypeError(f"{cls.__name__}: the arrays of a letter have 1 to {MOST_AXES} axes, all together")
 
 
 LetterT = TypeVar("LetterT", bound=Letter)
@@ -74,8 +74,8 @@ def letter_to_bytes(letter: Letter) -> bytes:
     arrays = letter.arrays()
     sizes: list[int] = []
     for name, shape in letter.shapes().items():
-        sizes += arrays[name].shape if name in arrays else [_NOTHING] * len(shape.dimensions)
-    sizes += [0] * (AXES - len(sizes))
+        sizes += arrays[name].shape if name in arrays else [_UNSET] * len(shape.dimensions)
+    sizes += [0] * (MOST_AXES - len(sizes))
     entries = [np.ascontiguousarray(array, "<f8").data for array in arrays.values()]
     return b"".join([_kind(type(letter)), _SIZES.pack(*sizes), *entries])
 
@@ -88,14 +88,12 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
     sizes, shapes, first = _SIZES.unpack_from(content, _KIND.size), {}, 0
     for name, declared in kind.shapes().items():
         last = first + len(declared.dimensions)
-        if _NOTHING not in (shape := sizes[first:last]):
+        if _UNSET not in (shape := sizes[first:last]):
             shapes[name] = shape
         first = last
     floats = sum(prod(shape) for shape in shapes.values())
     if len(content) != start + 8 * floats:
-        raise ProtocolError(
-            f"as a {kind.__name__} it should have {floats} floats, but has {len(content) - start} bytes"
-        )
+        raise ProtocolError(f"as a {kind.__name__} it needs {floats} floats, but has {len(content) - start} bytes")
     # one copy of all, since the entries are not aligned within the content
     entries, first, fields = np.frombuffer(content, "<f8", floats, start).astype(np.float64), 0, {}
     for name, shape in shapes.items():
@@ -103,7 +101,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
         try:
             fields[name] = entries[first:last].reshape(shape)
         except ValueError:  # too large a size beside one of 0
-            raise ProtocolError(f"as a {kind.__name__} it has a shape {shape}, which no array can have") from None
+            raise ProtocolError(f"as a {kind.__name__} it has an invalid array shape {shape}") from None
         first = last
     try:
         return kind.model_validate(fields)
@@ -112,7 +110,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
 
 
 class Sealed(NamedTuple):
-    """Sealed letter in transit, with its readable header.
+    """Sealed letter in transit: readable header and bytes.
 
     `letter`: its bytes, header included, as a view of the message.
     """
@@ -122,12 +120,12 @@ class Sealed(NamedTuple):
 
     @property
     def floats(self) -> int:
-        """Number of floats."""
+        """Number of floats in the letter."""
         return (self.size - OVERHEAD) // 8
 
     @property
     def size(self) -> int:
-        """Bytes on the wire."""
+        """Number of bytes in the message."""
         return _LENGTH.size + len(self.letter)
 
 
@@ -155,7 +153,7 @@ def unpack(packed: Bytes | None) -> Iterator[Sealed]:
 
 
 class CarriesLetters(Message):
-    """Base of replies that post letters and of requests that deliver them.
+    """Base class of replies that post letters, and of requests that deliver them.
 
     `letters`: uint8 array of sealed letters from `pack`, or None. A client's reply gets them from its mailbox, a
     request from `Mail`.
@@ -165,11 +163,11 @@ class CarriesLetters(Message):
 
     @cached_property
     def sealed(self) -> tuple[Sealed, ...]:
-        """The letters with their readable headers."""
+        """Sealed letters with their readable headers."""
         return tuple(unpack(self.letters))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, perhaps with other letters, without the cached `sealed`."""
+        """Return a copy of the message, perhaps with other letters, without the cached `sealed`."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop("sealed", None)
         return copy
@@ -198,12 +196,12 @@ class Letters(CarriesLetters, Reply):
 
 
 def sealed_in(message: Message) -> Sequence[Sealed]:
-    """Return a message's letters, empty for one that cannot carry any."""
+    """Return the sealed letters in a message, none if it cannot carry any."""
     return message.sealed if isinstance(message, CarriesLetters) else ()
 
 
 def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
-    """Return the letters by receiver, for the field ``letters`` of its next request.
+    """Return the letters in replies by receiver, packed for the field ``letters`` of its next request.
 
     A receiver without letters is missing: ``sort_mail(replies).get(client)`` fits the field in any case.
     """
@@ -215,7 +213,7 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 
 
 class Mail:
-    """Letters in transit within a protocol: each round delivers the last one's and collects new ones.
+    """Letters in transit within a protocol: each of its rounds delivers the last round's letters and collects new ones.
 
     `clients`: their number. A letter is lost if the next of these rounds does not address its receiver, or with a
     request that carries none.

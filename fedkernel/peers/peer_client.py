@@ -1,4 +1,4 @@
-"""Base class of clients that write letters to each other.
+"""Base class of clients that exchange encrypted letters with neighbouring clients through the coordinator.
 
 A pair whose clients are peers derives its client from `PeerClient` and runs `agree_keys` first. While answering, the
 client uses ``self.mail``::
@@ -16,21 +16,21 @@ from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
 from fedkernel.ground import ProtocolError
-from fedkernel.peers.agreed_keys import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
+from fedkernel.peers.agreed_keys import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_keys, make_shared_keys
 from fedkernel.peers.client_mailbox import Mailbox
-from fedkernel.peers.run_key_file import KeptKeys
+from fedkernel.peers.run_key_file import RunKeyFile
 from fedkernel.peers.sealing import KeyPair, check_pins
 from fedkernel.protocol import Answers, KernelClient, Receipt, Reply, Request, Scalar
 
 
 class PeerClient(KernelClient):
-    """Base of clients that write to each other; also answers the two requests of the key agreement.
+    """Base class of clients that write letters to each other; also answers the requests of the key agreement.
 
     - `identity`: the site's long-term key pair; None: one is made for the run.
     - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other
       keys.
     - `names`: the sites', in the order of the clients' numbers, for errors; empty: they have none.
-    - `kept`: file of the run's keys for a restarted process; None: no file.
+    - `key_file`: file of the run's keys for a restarted process; None: no file.
     - `mail`: letters of the pending round; a reply with letters inherits `CarriesLetters`.
     """
 
@@ -45,20 +45,20 @@ class PeerClient(KernelClient):
         identity: KeyPair | None = None,
         pins: Mapping[int, str] | None = None,
         names: Sequence[str] = (),
-        kept: KeptKeys | None = None,
+        key_file: RunKeyFile | None = None,
         **others: Any,
     ) -> None:
         super().__init__(X, **others)
         self.identity = identity
         self.pins = check_pins(pins or {})
-        self.names, self.kept = names, kept
+        self.names, self.key_file = names, key_file
 
     def publish_keys(self, ask: PublishKeys) -> PublicKeys:
-        """Return the site's identity and a key for this run."""
-        return publish(self.memory, self.identity, self.kept)
+        """Return the site's public identity and a public key for this run."""
+        return make_keys(self.memory, self.identity, self.key_file)
 
     def take_keys(self, ask: TakeKeys) -> Receipt:
-        """Agree on keys with the neighbours, after a check of their pins."""
+        """Compute the keys shared with the neighbours, after a check of their pins."""
         try:
             check_pinned(ask, self.pins, self.names)
             make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)
@@ -71,7 +71,7 @@ class PeerClient(KernelClient):
     ) -> Reply:
         where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
         if not isinstance(number := config.get("round"), int):
-            raise ProtocolError(f"{where}: the round must be told, since letters are bound to it")
+            raise ProtocolError(f"{where}: round is required, since letters are bound to it")
         run = str(config.get("run", ""))
         consent = self._check_consent
         self.mail = Mailbox(

@@ -1,4 +1,4 @@
-"""Sealed file of a site's keys for the current run, for a restarted process.
+"""Sealed file of a site's letter keys for the current run, so that a restarted process can go on.
 
 A restarted site is sent all of the run's requests again. Its peers' letters are sealed for the keys that it had made,
 so with other keys it could not open them, nor restore its memory. The file is removed as the run ends, as another
@@ -20,18 +20,18 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedkernel.ground import OwnFileError, write_whole
-from fedkernel.peers.sealing import KEY, SEALING, KeyPair
+from fedkernel.ground import OwnFileError, write_atomic
+from fedkernel.peers.sealing import KEY_BYTES, SEALING_BYTES, KeyPair
 
-FOLDER = "letter-keys"
+KEY_FOLDER = "letter-keys"
 """Subfolder of a site's folder, with a file for the current run."""
 
 _FORM = b"fedkernel kept keys 1"
 
 
 @dataclass(frozen=True)
-class KeptKeys:
-    """File of one run's keys.
+class RunKeyFile:
+    """Sealed file of a site's letter keys for one run.
 
     `folder`: the site's. `run`: the run's id, 64 hexadecimal digits. `secret`: the site's own, from which the file's
     key is derived.
@@ -42,8 +42,8 @@ class KeptKeys:
     secret: bytes = field(repr=False)
 
     def begin(self, *, restarted: bool) -> None:
-        """Remove the keys of other runs, and this run's unless the process was `restarted`."""
-        forget_keys(self.folder, self.run if restarted else "")
+        """Remove the key files of other runs, and this run's unless the process was `restarted`."""
+        remove_key_files(self.folder, self.run if restarted else "")
 
     def keep(self, pairs: Sequence[KeyPair]) -> None:
         """Write key pairs to disk before the public keys leave; OwnFileError if that fails."""
@@ -56,13 +56,13 @@ class KeptKeys:
             os.fsync(file.fileno())
 
         try:
-            write_whole(path, write, 0o600)
+            write_atomic(path, write, 0o600)
         except OSError as error:
-            outline = "the site cannot keep its keys for letters"
+            outline = "the site cannot store its letter keys"
             raise OwnFileError(outline, f"{path} cannot be written: {error.strerror}") from None
 
     def load(self) -> list[KeyPair]:
-        """Return the stored key pairs; empty without a file.
+        """Return the key pairs stored in the file; empty without a file.
 
         Raises OwnFileError if the secret does not open the file: then another site wrote it.
         """
@@ -72,25 +72,25 @@ class KeptKeys:
             return []
         except (InvalidTag, ValueError):
             raise OwnFileError(
-                "the site was restarted, and cannot open the keys for letters that it has kept of this run, as with "
-                "another identity than it had; its log says how to begin without them",
-                f"{self._path} was sealed with another identity, or is damaged; allowed: the identity with which the "
-                "run began, or no such file, and the run begins again at all sites",
+                "the restarted site cannot decrypt its stored letter keys; its identity may have changed. See its log "
+                "to restart without them",
+                f"{self._path} was sealed with a different identity, or is damaged; allowed: the identity with which "
+                "the run began, or no such file, and the run begins again at all sites",
             ) from None
-        return [KeyPair(opened[place : place + KEY]) for place in range(0, len(opened), KEY)]
+        return [KeyPair(opened[place : place + KEY_BYTES]) for place in range(0, len(opened), KEY_BYTES)]
 
     @property
     def _path(self) -> Path:
-        return self.folder / FOLDER / self.run
+        return self.folder / KEY_FOLDER / self.run
 
     @property
     def _cipher(self) -> AESSIV:
-        derived = HKDF(algorithm=SHA256(), length=SEALING, salt=None, info=_FORM + self.run.encode())
+        derived = HKDF(algorithm=SHA256(), length=SEALING_BYTES, salt=None, info=_FORM + self.run.encode())
         return AESSIV(derived.derive(self.secret))
 
 
-def forget_keys(folder: Path, but: str = "") -> None:
-    """Remove the keys of runs from a site's folder, except one run's."""
-    for path in (folder / FOLDER).glob("*"):
+def remove_key_files(folder: Path, but: str = "") -> None:
+    """Remove the key files of runs from a site's folder, except one run's."""
+    for path in (folder / KEY_FOLDER).glob("*"):
         if path.name != but:
             path.unlink(missing_ok=True)

@@ -40,16 +40,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fedkernel.ground import InputError, ProtocolError, parse_toml, read_secret
 
-KEY, SEALING, TAG = 32, 64, 16
+KEY_BYTES, SEALING_BYTES, TAG_BYTES = 32, 64, 16
 """Bytes of an X25519 key, of a letter's AES-SIV key, and of its authentication tag."""
 
 _FORM = b"fedkernel letters 2: KK 25519 AES-256-SIV SHA256"
@@ -70,8 +65,8 @@ class KeyPair:
 
     def __post_init__(self) -> None:
         """Check the key's length."""
-        if len(self.private) != KEY:
-            raise InputError(f"a private X25519 key has {KEY} bytes, not {len(self.private)}")
+        if len(self.private) != KEY_BYTES:
+            raise InputError(f"a private X25519 key has {KEY_BYTES} bytes, not {len(self.private)}")
 
     @classmethod
     def new(cls) -> "KeyPair":
@@ -88,7 +83,7 @@ class KeyPair:
         except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
             raise InputError(f"{path} is no X25519 key as PEM without a password ({type(error).__name__})") from None
         if not isinstance(key, X25519PrivateKey):
-            raise InputError(f"{path} holds another key than X25519")
+            raise InputError(f"{path} holds a key of a different kind than X25519")
         return cls(key.private_bytes_raw())
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -116,7 +111,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
-    """Return the pinned fingerprints by client; InputError names an invalid one."""
+    """Return the pinned fingerprints by client; InputError if one is malformed."""
     for client, pin in pins.items():
         if not _FINGERPRINT.fullmatch(pin):
             raise InputError(f"the pin of client {client} is {pin!r}, but a fingerprint is 32 digits from 0-9a-f")
@@ -138,42 +133,42 @@ def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
         raise InputError(f'{path} must have lines name = "fingerprint" ({type(error).__name__})') from None
 
 
-class Keys(NamedTuple):
-    """Keys that two clients share: one for the letters that the client writes, one for those it reads."""
+class LetterKeys(NamedTuple):
+    """Keys that a client shares with a peer: one for the letters it writes, one for those it reads."""
 
     writing: bytes
     reading: bytes
 
 
-class Published(NamedTuple):
-    """Public data of a client: its number and two public keys."""
+class PublishedKeys(NamedTuple):
+    """Published keys of a client: its number and two public keys."""
 
     client: int
     identity: bytes
     ephemeral: bytes
 
 
-def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
+def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: PublishedKeys) -> LetterKeys:
     """Compute a client's keys with a peer; the peer computes the same two in reverse.
 
     Raises ProtocolError if the peer's public keys are invalid.
     """
-    own = Published(client, identity.public, ephemeral.public)
+    own = PublishedKeys(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
     crossed = [(ephemeral, peer.identity), (identity, peer.ephemeral)]  # es and se, as the first sees them
     es, se = crossed if own is first else reversed(crossed)
     chain = sha256(_FORM).digest()
     try:
         for pair, public in (es, (identity, peer.identity), (ephemeral, peer.ephemeral), se):
-            chain = _expanded(chain, _exchange(pair, public), KEY)
+            chain = _expanded(chain, _exchange(pair, public), KEY_BYTES)
     except ValueError:
-        raise ProtocolError(f"what came as the keys of client {peer.client} are no X25519 public keys") from None
+        raise ProtocolError(f"the keys of client {peer.client} are no X25519 public keys") from None
     # every part has a fixed length except the run, which comes last
     parts = [struct.pack("<I", party.client) + party.identity + party.ephemeral for party in (first, second)]
     agreed = sha256(_FORM + b"".join(parts) + run.encode()).digest()
-    keys = _expanded(chain, agreed, 2 * SEALING)
-    forward, backward = keys[:SEALING], keys[SEALING:]
-    return Keys(forward, backward) if own is first else Keys(backward, forward)
+    keys = _expanded(chain, agreed, 2 * SEALING_BYTES)
+    forward, backward = keys[:SEALING_BYTES], keys[SEALING_BYTES:]
+    return LetterKeys(forward, backward) if own is first else LetterKeys(backward, forward)
 
 
 def _expanded(chain: bytes, secret: bytes, length: int) -> bytes:
@@ -203,22 +198,22 @@ class Header(NamedTuple):
 
 
 _HEADER = struct.Struct("<4I")
-HEADER = _HEADER.size
+HEADER_BYTES = _HEADER.size
 
 
 def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
-    """Return header, tag and encrypted content; equal content under an equal header has equal bytes."""
+    """Encrypt a letter's content, and return it after header and tag, as bytes."""
     clear = header.pack()
     return clear + AESSIV(key).encrypt(content, [clear, run.encode()])
 
 
 def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
-    """Return the content of a letter.
+    """Return the decrypted content of a letter.
 
     Raises ProtocolError unless letter and header are as sealed in this run under this key.
     """
-    clear = letter[:HEADER]
+    clear = letter[:HEADER_BYTES]
     try:
-        return AESSIV(key).decrypt(letter[HEADER:], [clear, run.encode()])
+        return AESSIV(key).decrypt(letter[HEADER_BYTES:], [clear, run.encode()])
     except (InvalidTag, ValueError):  # ValueError: it is too short
-        raise ProtocolError("it was altered, or sealed with other keys or in another run") from None
+        raise ProtocolError("it was altered, or sealed with other keys or in a different run") from None

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from fedkernel.data import Prepare
-from fedkernel.ground import Divided, FloatArray
+from fedkernel.ground import Division, FloatArray
 from fedkernel.preparing.client import PrepareClient
 from fedkernel.preparing.preparation_rounds import prepare_tables
 from fedkernel.preparing.raw_table import TableToPrepare
 from fedkernel.protocol import Member, Protocol, Run
 
 
-def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Divided) -> list[FloatArray]:
+def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
     """Return the prepared tables of all clients of a run, each of shape (n_m, columns).
 
     Differences between sites are not reported: the run itself reports them. Raises InputError: as of `prepare_tables`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedkernel.data import Preparation, Prepare, RawTable, is_text
-from fedkernel.ground import FloatArray, InputError, OwnFileError, TellableError
+from fedkernel.ground import FloatArray, InputError, OwnFileError, ShareableError
 from fedkernel.preparing.messages import (
     EDGES,
     Cells,
@@ -28,7 +28,7 @@ from fedkernel.preparing.messages import (
 )
 from fedkernel.preparing.scaling import QUARTILES, fitted
 from fedkernel.preparing.site_differences import as_seen_from, differences
-from fedkernel.protocol import LARGEST, KernelClient, State
+from fedkernel.protocol import MAX_NUMBER, KernelClient, State
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class PrepareClient(KernelClient):
 
     def find_extremes(self, ask: FindExtremes) -> Extremes:
         """Find the least and the greatest value of each column."""
-        numbers, limit = self._numbers(ask.names), LARGEST
+        numbers, limit = self._numbers(ask.names), MAX_NUMBER
         missing = np.isnan(numbers)
         least = np.where(missing, limit, numbers).min(axis=0)
         return Extremes(least=least, greatest=np.where(missing, -limit, numbers).max(axis=0))
@@ -122,9 +122,9 @@ class PrepareClient(KernelClient):
         """Prepare the table as the request says."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
-            raise TellableError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
+            raise ShareableError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
         if len(ask.scale) != len(numeric):
-            raise TellableError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
+            raise ShareableError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
         with self._for_the_log():
             return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
 
@@ -151,21 +151,21 @@ class PrepareClient(KernelClient):
         with np.errstate(over="ignore"):
             X, positions = preparation.apply(self.X)
         if not np.isfinite(X).all():
-            raise InputError(f"{self.X.what} has numbers that are too large once it is centred and scaled")
+            raise InputError(f"{self.X.title} has numbers that are too large once it is centred and scaled")
         if X.shape[1] == 0:
-            raise InputError(f"{self.X.what} has no columns once it is prepared; allowed: at least one")
+            raise InputError(f"{self.X.title} has no columns once it is prepared; allowed: at least one")
         self.preparation = preparation
         return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise TellableError unless thresholds divide, for each quantile, one bin between two of the earlier ones.
+        """Raise ShareableError unless thresholds divide, for each quantile, one bin between two of the earlier ones.
 
         Otherwise a coordinator's thresholds could find every value of a small site's columns.
         """
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
         if not medians and not quartiles:
-            raise TellableError(
+            raise ShareableError(
                 f"client {self.client} was asked to count below {thresholds.shape[1]} thresholds of each column, which "
                 "no quantile of the run needs (guard: quantiles)"
             )
@@ -177,7 +177,7 @@ class PrepareClient(KernelClient):
             low, high = edges[..., :1], edges[..., -1:]
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
-            raise TellableError(
+            raise ShareableError(
                 f"client {self.client} was asked to count below thresholds that do not divide a bin of those before; "
                 "allowed: one bin for each quantile, more finely from round to round (guard: quantiles)"
             )
@@ -185,15 +185,15 @@ class PrepareClient(KernelClient):
 
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:
         """Return the columns of numbers in the agreed order."""
-        self._check_names(names, self.prepare.numeric(self.X.names))
+        self._check_names(names, self.prepare.numeric_names(self.X.names))
         ordered: RawTable = self.X.select([*names, *self.prepare.categories])
         with self._for_the_log():
-            numbers = self.prepare.numbers(ordered)
+            numbers = self.prepare.numeric_columns(ordered)
         if self.guards is not None:
             least = max(self.guards.cell_rows, self.min_rows)
             for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
                 if 0 < count < least:
-                    raise TellableError(
+                    raise ShareableError(
                         f"client {self.client} has fewer than {least} values in column {name!r}, whose "
                         "sum would be about these; allowed: none or more of them, or to leave the column out (guard: "
                         "cells)"
@@ -201,10 +201,10 @@ class PrepareClient(KernelClient):
         return numbers
 
     def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-        """Raise TellableError unless these are the table's own columns, in any order; return those of numbers."""
+        """Raise ShareableError unless these are the table's own columns, in any order; return those of numbers."""
         if len(names) != len(own) or set(names) != set(own):
-            raise TellableError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.what}")
-        return self.prepare.numeric(names)
+            raise ShareableError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.title}")
+        return self.prepare.numeric_names(names)
 
 
 def _counts(numbers: FloatArray) -> FloatArray:

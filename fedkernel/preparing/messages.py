@@ -13,7 +13,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.ground import FloatArray
-from fedkernel.protocol import ENTRY, LARGEST, SEMIDEFINITE, Count, Reply, Request, Shape, Size, Summed, Within
+from fedkernel.protocol import MAX_ENTRY, MAX_NUMBER, SEMIDEFINITE, Count, Reply, Request, Shape, Size, Summed, Within
 
 Places = npt.NDArray[np.int32]
 
@@ -32,7 +32,7 @@ class Cells(Summed):
     """
 
     counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
-    sums: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
+    sums: Annotated[FloatArray, Shape("p", empty=True), Within(-MAX_ENTRY, MAX_ENTRY)]
 
 
 class CountCells(Request[Cells]):
@@ -66,8 +66,8 @@ class Squares(Summed):
     mean. `deviations`, `squares` (p,).
     """
 
-    deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
-    squares: Annotated[FloatArray, Shape("p", empty=True), Within(0.0, ENTRY**2)]
+    deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-MAX_ENTRY, MAX_ENTRY)]
+    squares: Annotated[FloatArray, Shape("p", empty=True), Within(0.0, MAX_ENTRY**2)]
 
 
 class SumSquares(Request[Squares]):
@@ -182,7 +182,7 @@ class FindExtremes(Request[Extremes]):
     def check_reply(self, reply: Extremes) -> None:
         """Check also that no least value is above the greatest."""
         super().check_reply(reply)
-        no_value = (reply.least == LARGEST) & (reply.greatest == -LARGEST)
+        no_value = (reply.least == MAX_NUMBER) & (reply.greatest == -MAX_NUMBER)
         if (over := (reply.least > reply.greatest) & ~no_value).any():
             place = int(over.argmax())
             least, greatest = reply.least[place], reply.greatest[place]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare
-from fedkernel.ground import EPS, Divided, FloatArray, InputError
+from fedkernel.ground import EPS, Division, FloatArray, InputError
 from fedkernel.preparing.messages import (
     BINS,
     EDGES,
@@ -36,7 +36,7 @@ from fedkernel.preparing.site_differences import Finding, findings
 from fedkernel.protocol import (
     FLOAT,
     Forecast,
-    Meaning,
+    ForecastMeaning,
     Member,
     Plan,
     Protocol,
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     findings: Sequence[Finding] = ()
 
 
-def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[Outcome]:
+def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[Outcome]:
     """Prepare all sites' tables: by sums over the sites if they hold rows, each alone if they hold columns.
 
     Raises InputError: a column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not
@@ -79,7 +79,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
     if partition == "vertical":
         return (yield from _each_its_own(run, prepare))
     names = run.members[0].names
-    numeric = prepare.numeric(names)
+    numeric = prepare.numeric_names(names)
     columns, rows = len(numeric), run.rows
     fill, scaling = np.zeros(columns), unscaled(columns)
     flags: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
 
 
 def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
-    if prepare.missing == "drop" and (without := [member.called for member in run.members if not member.ids]):
+    if prepare.missing == "drop" and (without := [member.label for member in run.members if not member.ids]):
         raise InputError(
             f'prepare.missing = "drop", but {without[0]} has no ids, by which the other sites would know which rows to '
             'drop, too; allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
@@ -219,7 +219,7 @@ def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
 # --- before a run
 
 
-def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
+def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     """Return the plan of preparing, see `prepare_tables`; without columns of numbers, fewer requests come."""
     if partition == "vertical":
         return (once(PrepareOwn),)
@@ -244,7 +244,7 @@ class Foreseen(NamedTuple):
     members: list[Member]
 
 
-def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> Foreseen:
+def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> Foreseen:
     """Forecast the preparing of such raw tables."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
@@ -266,7 +266,7 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
             open_ended = open_ended or used
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
-    meaning: Meaning = "at most" if open_ended else "exact"
+    meaning: ForecastMeaning = "at most" if open_ended else "exact"
     return Foreseen(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
 
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedkernel.data import Prepare, RawTable, is_frame, raw_table, rows_in_order
-from fedkernel.ground import Divided, InputError
+from fedkernel.ground import Division, InputError
 from fedkernel.preparing.raw_table import TableToPrepare
 
 
 def tables_to_prepare(
     shards: Sequence[Any],
     prepare: Prepare,
-    partition: Divided,
+    partition: Division,
     new_shards: Sequence[Any] | None = None,
     *,
     id_: str | None = None,
@@ -22,7 +22,7 @@ def tables_to_prepare(
     - `new_shards`: rows that came after training, of each client.
     - `id_`: the column of all shards, or index of that name, with the rows' ids; it is no column of the table.
 
-    Raises InputError: a table of another kind, or a fault for `frames.without_names` or `TableToPrepare`.
+    Raises InputError: a table of another kind, or a fault for `frames.aligned_arrays` or `TableToPrepare`.
     """
     if not len(shards):
         raise InputError("shards is empty, but at least one client is needed")
@@ -43,5 +43,5 @@ def tables_to_prepare(
 
 def _checked(raw: RawTable) -> RawTable:
     if not raw.columns or not raw.rows:
-        raise InputError(f"{raw.what} has no {'rows' if raw.columns else 'columns'}; allowed: at least one")
+        raise InputError(f"{raw.title} has no {'rows' if raw.columns else 'columns'}; allowed: at least one")
     return raw

@@ -26,9 +26,9 @@ class TableToPrepare:
         for table in (raw, new):
             if table is not None:
                 _check_finite(table)
-        whole = prepare.whole_rows(raw)
+        whole = prepare.usable_rows(raw)
         if not whole.any():
-            raise InputError(f"{raw.what} has no row without an empty cell; allowed: at least one")
+            raise InputError(f"{raw.title} has no row without an empty cell; allowed: at least one")
         self.prepare, self.new = prepare, new
         self.kept: AnyArray | None = None if whole.all() else np.flatnonzero(whole)
         self.raw = raw if self.kept is None else raw.take(self.kept)
@@ -40,9 +40,9 @@ class TableToPrepare:
         return self.raw.shape
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         """Name of the table in error texts."""
-        return self.raw.what
+        return self.raw.title
 
     def rows(self, positions: AnyArray | None) -> RawTable:
         """Return the raw rows at these positions among the usable ones; all with None."""
@@ -63,7 +63,7 @@ class TableToPrepare:
         X, positions = from_text(preparation).apply(self.new)
         if len(positions) < self.new.rows:
             raise InputError(
-                f"{self.new.what} has {self.new.rows - len(positions)} rows with empty cells; allowed: none"
+                f"{self.new.title} has {self.new.rows - len(positions)} rows with empty cells; allowed: none"
             )
         return X
 
@@ -82,6 +82,6 @@ def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
         if not is_text(column) and (infinite := np.isinf(column)).any():
             raise InputError(
-                f"{raw.what}: {raw.row(int(np.argmax(infinite)))}, column {name!r} is not finite; allowed: "
+                f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r} is not finite; allowed: "
                 "finite numbers and empty cells"
             )

@@ -78,7 +78,7 @@ def unscaled(columns: int) -> Scaling:
 
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
     """Fit a preparation to one table; InputError: a column to be filled without a value, or from `Prepare.numbers`."""
-    numbers, names = prepare.numbers(raw), prepare.numeric(raw.names)
+    numbers, names = prepare.numeric_columns(raw), prepare.numeric_names(raw.names)
     columns = numbers.shape[1]
     present = np.isfinite(numbers)
     counts = present.sum(axis=0).astype(np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, stdtr
 
-from fedkernel.ground import EPS, FloatArray, shown
+from fedkernel.ground import EPS, FloatArray, printable
 from fedkernel.preparing.messages import CompareColumns, Differences
 from fedkernel.protocol import Member
 
@@ -136,7 +136,7 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
             reply.columns.tolist(), reply.means.tolist(), reply.spreads.tolist(), reply.gains.tolist(), strict=True
         ):
             if gain >= BY_FAR * largest[place]:
-                ratio, text = sentence(shown(names[place]), member.called, mean, spread)
+                ratio, text = sentence(printable(names[place]), member.label, mean, spread)
                 named.append(Finding(names[place], member.client, ratio, text))
     return named
 

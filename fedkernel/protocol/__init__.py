@@ -6,11 +6,11 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.client_state import PASSING, State
+    from fedkernel.protocol.client_state import CACHE_PREFIX, State
     from fedkernel.protocol.constraints import (
-        BESIDE,
-        COORDINATE,
-        ENTRY,
+        MAX_COORDINATE,
+        MAX_ENTRY,
+        MAX_ENTRY_RATIO,
         ROUNDING,
         SEMIDEFINITE,
         Eigenvalues,
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
-    from fedkernel.protocol.disclosure_ratio import MORE, TABLE_SHARE, most_numbers, rounded_up, share_text
+    from fedkernel.protocol.disclosure_ratio import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, rounded_up, share_text
     from fedkernel.protocol.forecast import (
         FLOAT,
         Forecast,
-        Meaning,
+        ForecastMeaning,
         forecast_share,
-        largest,
+        largest_forecast,
         leading_bytes,
         pooled_floats,
-        whole_table,
+        whole_table_text,
     )
     from fedkernel.protocol.guards import Guards, known_requests
-    from fedkernel.protocol.lanczos_rounds import distributed
+    from fedkernel.protocol.lanczos_rounds import distributed_lanczos
     from fedkernel.protocol.messages import (
-        LARGEST,
-        VERSION,
+        MAX_NUMBER,
+        WIRE_VERSION,
         CarriesRows,
         ConfigValue,
         Count,
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from fedkernel.protocol.plan import (
         AT_MOST,
         AtMost,
-        Place,
         Plan,
         PlannedRequest,
+        PlanPosition,
         Step,
         advance,
         any_width,
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
         check_plan,
         instead,
         is_seeded,
-        most_of,
         once,
+        planned_limit,
         repeated,
         reveals,
     )

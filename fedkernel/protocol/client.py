@@ -1,4 +1,4 @@
-"""Base class of clients: a site's code that answers requests about its own data."""
+"""Base class of clients, the code at a site that answers requests about the site's own data."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -14,13 +14,13 @@ from fedkernel.ground import (
     OwnFileError,
     ProtocolError,
     RefusedError,
-    TellableError,
+    ShareableError,
     explain,
     generator,
     row_blocks,
     shortened,
 )
-from fedkernel.protocol.constraints import ENTRY
+from fedkernel.protocol.constraints import MAX_ENTRY
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
 
@@ -30,7 +30,7 @@ DerivedT = TypeVar("DerivedT")
 
 
 class KernelClient(NumPyClient):
-    """Base of all clients: decodes a request, calls the method that its class selects, and encodes the reply.
+    """Base class of all clients: decodes a request, calls the method for its class, and encodes the reply.
 
     A subclass lists its requests, ``answers = (SomeRequest, ...)``, and has one method for each, its own or inherited:
     ``def anything(self, ask: SomeRequest) -> SomeReply``. The argument's annotation is the dispatch, also for an
@@ -126,7 +126,7 @@ class KernelClient(NumPyClient):
         listed = vars(cls).get("answers")
         if listed is None:
             if methods:
-                raise TypeError(f"{cls.__name__} does not say what it answers: {_advice(methods.values())}")
+                raise TypeError(f"{cls.__name__} has no list of its requests: {_advice(methods.values())}")
             listed = ()
         if not isinstance(listed, tuple):
             raise TypeError(f"{cls.__name__}: answers must be a tuple: {_advice([listed])}")
@@ -141,14 +141,12 @@ class KernelClient(NumPyClient):
             both = f"{doubled[0]} and {answered[methods[doubled[0]]]} both answer {methods[doubled[0]].__name__}"
             raise TypeError(f"{cls.__name__}: {both}, but one method must")
         if unknown := [request.__name__ for request in listed if request.__name__ not in cls.handlers]:
-            raise TypeError(
-                f"{cls.__name__}: answers lists {unknown[0]}, but no method answers it: "
-                f"def anything(self, ask: {unknown[0]}) -> ..."
-            )
+            method = f"def anything(self, ask: {unknown[0]}) -> ..."
+            raise TypeError(f"{cls.__name__}: answers lists {unknown[0]}, but no method answers it: {method}")
 
     @staticmethod
     def table(X: Any, what: str) -> Any:
-        """Check a site's rows, and return them in the form this client works with: a dense matrix.
+        """Check a site's rows, and return them in the client's form: a dense matrix.
 
         A client that reads its rows block by block returns a `Table` instead (`fedkernel.data.as_table`), which may be
         sparse or on disk. This class uses only the result's `shape`; `table` must accept its own result.
@@ -156,7 +154,7 @@ class KernelClient(NumPyClient):
         return check_matrix(X, what)
 
     def once(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
-        """Return a value computed from the table alone, from the process's cache if it has been computed before.
+        """Return a value that depends on the table alone, from the process's cache if computed before.
 
         The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
         """
@@ -166,45 +164,41 @@ class KernelClient(NumPyClient):
         return value
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the generator of this run, this client and one purpose, in the same state at every call."""
+        """Return the client's random generator for this run and one purpose, in the same state at every call."""
         return generator(purpose, self.seed, self.client)
 
     def labels_of(self, run: str) -> Array:
-        """Return the clusters (n_m,) that the site kept of its rows in an earlier run."""
+        """Return the site's clusters (n_m,) of its rows from an earlier run, which it has kept."""
         if self._earlier is None:
-            raise TellableError(f"client {self.client} compares its clusters with those of no other run")
+            raise ShareableError(f"client {self.client} has no clusters of an earlier run to compare with")
         return self._earlier(run)
 
     def _checked_labels(self, y: Array | None) -> Array:
         name, rows = type(self).__name__, self.X.shape[0]
         if y is None:
-            raise TellableError(
-                f"client {self.client} has no labels, which {name} needs; allowed: fit(y = [...]), data with labels, "
-                "and at a site join --label"
-            )
+            allowed = "fit(y = [...]), data with labels, and at a site join --label"
+            raise ShareableError(f"client {self.client} has no labels, which {name} needs; allowed: {allowed}")
         if np.shape(y) != (rows,):
-            raise TellableError(
-                f"y of client {self.client} has shape {np.shape(y)}; allowed: a label for each row, ({rows},)"
-            )
+            raise ShareableError(f"y of client {self.client} has shape {np.shape(y)}; allowed: ({rows},), one per row")
         return np.asarray(y)
 
-    def _check_consent(self, what: object, rows: int) -> None:
-        """Raise TellableError if rows would leave unchanged without the site's consent."""
+    def _check_consent(self, message: object, rows: int) -> None:
+        """Raise ShareableError if rows would leave unchanged without the site's consent."""
         if rows and not self.may_share_rows:
-            raise TellableError(
-                f"{what} would show {rows} of the {self.X.shape[0]} rows of client {self.client} as they are; allowed "
-                "only where the site says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
+            raise ShareableError(
+                f"{message} would send {rows} of the {self.X.shape[0]} rows of client {self.client} unchanged; allowed "
+                "only with join --share-rows at the site or, for simulated sites, share_rows of the strategy"
             )
 
     def _check_memory(self, request: Request[Any]) -> None:
         """Raise RefusedError if a request surely exceeds the memory limit, before anything is allocated for it."""
-        if self.most_memory is not None and (takes := 8 * request.takes(*self.X.shape)) > self.most_memory:
+        if self.most_memory is not None and (takes := 8 * request.memory_floats(*self.X.shape)) > self.most_memory:
             rule = "limits.run.memory"
             text = f"{type(request).__name__} takes {takes:,} bytes at this table, but {self.most_memory:,} are allowed"
             raise RefusedError(rule, f"{text} ({rule})")
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Return the client's number and its table's sizes for the coordinator, and nothing else."""
+        """Return the client's number and its table's sizes to the coordinator, and nothing else."""
         rows, columns = self.X.shape
         new = 0 if self.new is None else self.new.shape[0]
         return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new}
@@ -216,7 +210,7 @@ class KernelClient(NumPyClient):
         return answer(request)
 
     def _entries(self) -> int:
-        """Return the number of entries of the table, of a sparse one those that are stored."""
+        """Return the number of the table's entries, of a sparse one the stored entries."""
         table, (rows, columns) = self.X, self.X.shape
         if not (isinstance(table, Table) and table.sparse):
             return int(rows * columns)
@@ -227,7 +221,7 @@ class KernelClient(NumPyClient):
         return max(1, self.once("stored entries", stored))
 
     def _has_larger(self, bound: float) -> bool:
-        """Return whether a number of the table is beyond a bound."""
+        """Return whether a number in the table exceeds a bound in magnitude."""
         blocks = row_blocks(self.X.shape[0])
         rows = (self.X.block(part.start, part.stop) if isinstance(self.X, Table) else self.X[part] for part in blocks)
         return any(float(abs(block).max()) > bound for block in rows)
@@ -242,7 +236,7 @@ class KernelClient(NumPyClient):
 
         `parameters`: the request's arrays, as `encode` orders them. `config`: its scalars; ``round`` (optional) is
         named in errors, ``wire`` (optional) is the arrays' precision. Raises ProtocolError if the request is unknown or
-        malformed, or if the reply would not fit it; TellableError if the request does not fit the site's data.
+        malformed, or if the reply would not fit it; ShareableError if the request does not fit the site's data.
         """
         name = config.get("message")
         if not isinstance(name, str) or name not in self.handlers:
@@ -261,10 +255,10 @@ class KernelClient(NumPyClient):
             reply = self._respond(answer, request, config)
         except pydantic.ValidationError as error:
             outline = f"{self._where(config)}: the reply to {name} would be malformed"
-            if self._has_larger(ENTRY):
-                raise TellableError(
-                    f"{self._where(config)}: the table has numbers beyond {ENTRY:g}, of which the reply to {name} may "
-                    "be too large; allowed: smaller ones, as in a larger unit"
+            if self._has_larger(MAX_ENTRY):
+                raise ShareableError(
+                    f"{self._where(config)}: the table has numbers beyond {MAX_ENTRY:g}, so the reply to {name} may be "
+                    "too large; allowed: smaller ones, as in a larger unit"
                 ) from None
             raise ProtocolError(f"{outline}: {explain(error, quote=False)}") from None
         if not isinstance(reply, request.reply_type):
@@ -273,7 +267,7 @@ class KernelClient(NumPyClient):
         try:
             request.check_reply(reply)
         except ValueError as error:
-            outline = f"{self._where(config)}: the reply to {name} would not be what was asked"
+            outline = f"{self._where(config)}: the reply to {name} would not fit the request"
             if self.guards is None:
                 raise ProtocolError(f"{outline}: {error}") from None
             raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply

@@ -1,4 +1,4 @@
-"""Base class of a client's memory between requests, as named arrays."""
+"""Base class of a client's state between requests: named arrays in its memory."""
 
 import re
 from collections.abc import Mapping, MutableMapping
@@ -8,50 +8,51 @@ from typing import ClassVar, Self
 
 from fedkernel.ground import AnyArray, ProtocolError
 
-PASSING = "passing "
-"""Name prefix of arrays that are lost with the process; moved, such an array is empty, of shape (0,)."""
+CACHE_PREFIX = "passing "
+"""Name prefix of cached arrays, which are lost with the process and sent as empty ones, of shape (0,)."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Arrays that a client keeps from one request to a later one.
+    """Base class of a client's state: arrays that it keeps from one request to a later one.
 
     A subclass is a dataclass with a field for each array. In the memory they are named by class and field,
     ``Iterate.alpha``; a field that is None is absent. `load` reads all of a state's arrays, so split them by use.
     """
 
-    passing: ClassVar[bool] = False
-    """The arrays are a cache alone: no engine moves or stores them (`PASSING`)."""
+    is_cache: ClassVar[bool] = False
+    """True if the arrays are only a cache, which no engine moves or stores (`CACHE_PREFIX`)."""
 
     @classmethod
     @cache
-    def _called(cls) -> Mapping[str, str]:
-        """Return the arrays' names in the memory, by field."""
-        return {field.name: f"{PASSING if cls.passing else ''}{cls.__name__}.{field.name}" for field in fields(cls)}
+    def _array_names(cls) -> Mapping[str, str]:
+        """Return the names of the state's arrays in the memory, by field."""
+        prefix = f"{CACHE_PREFIX if cls.is_cache else ''}{cls.__name__}"
+        return {field.name: f"{prefix}.{field.name}" for field in fields(cls)}
 
     @classmethod
     def known(cls, memory: Mapping[str, AnyArray]) -> bool:
-        """Return whether the memory holds such a state."""
-        return any(name in memory for name in cls._called().values())
+        """Return whether the memory holds a state of this class."""
+        return any(name in memory for name in cls._array_names().values())
 
     @classmethod
     def load(cls, memory: Mapping[str, AnyArray]) -> Self:
-        """Return the state saved last, or raise a ProtocolError about the missing earlier request."""
+        """Return the state saved last; ProtocolError if none was, since an earlier request is missing."""
         if not cls.known(memory):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
-            raise ProtocolError(f"it has no {words} yet: a request that must come before this one did not")
-        return cls(**{field: memory[name] for field, name in cls._called().items() if name in memory})
+            raise ProtocolError(f"it has no {words} yet: the request that must come before this one is missing")
+        return cls(**{field: memory[name] for field, name in cls._array_names().items() if name in memory})
 
     @classmethod
     def forget(cls, memory: MutableMapping[str, AnyArray]) -> None:
         """Delete the saved state from the memory, if there is one."""
-        for name in cls._called().values():
+        for name in cls._array_names().values():
             if name in memory:
                 del memory[name]  # `pop` would read the array
 
     def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
         """Save the arrays in the memory, in place of those of an earlier state; unchanged arrays are not written."""
-        for field, name in self._called().items():
+        for field, name in self._array_names().items():
             array, before = getattr(self, field), memory.get(name)
             if array is None and before is not None:
                 del memory[name]

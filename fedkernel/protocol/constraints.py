@@ -1,4 +1,4 @@
-"""Rules that a message's numbers obey whatever the data are.
+"""Rules that the arrays of a message obey for any data, checked by sender and receiver.
 
 They are declared beside the shapes::
 
@@ -23,30 +23,29 @@ from fedkernel.ground import FloatArray
 from fedkernel.numerics import RBF, Kernel, unpack_symmetric
 
 ORTHONORMAL = 1e-8
-"""Largest difference of an entry of V^T V from that of the identity."""
+"""Largest difference between an entry of V^T V and that of the identity, for orthonormal V."""
 
 ROUNDING = 1e-9
 """Relative rounding error of sums and products, as a share of their terms."""
 
-SINGLE = 1e-6
-"""The same for numbers that travelled as float32, which rounds each by 6e-8 of itself."""
+FLOAT32_ROUNDING = 1e-6
+"""Relative rounding error of sums and products of numbers sent as float32, each rounded by 6e-8 of itself."""
 
 SEMIDEFINITE = 1e-6
 """Largest negative eigenvalue allowed, as a share of the trace: products of float32 are rounded by 1e-7 each."""
 
-
-ENTRY = 1e30
+MAX_ENTRY = 1e30
 """Largest entry of a table, or sum of entries; numbers that other sites compute from these fit a message."""
 
-BESIDE = 1e8
+MAX_ENTRY_RATIO = 1e8
 """Largest ratio of a site's entries to all others', for kernels of distances: beyond it rounding loses the others'."""
 
-COORDINATE = 1e70
+MAX_COORDINATE = 1e70
 """Largest coordinate, since other sites add up the squares."""
 
 
 def surely_within(values: npt.NDArray[Any], bound: float) -> bool:
-    """Check a bound on an array of floats in a single pass; False may also mean unknown.
+    """Return whether all entries of a float array are surely within a bound; False may also mean unknown.
 
     It is True if the squares add up to less than half of the bound's square; NaN and overflow give False.
     """
@@ -54,7 +53,7 @@ def surely_within(values: npt.NDArray[Any], bound: float) -> bool:
 
 
 class Rule(abc.ABC):
-    """Base of rules for an array that is finite and has the declared shape and type."""
+    """Base class of rules for a message's array, beyond its shape, type and finiteness."""
 
     @abc.abstractmethod
     def check(self, array: npt.NDArray[Any]) -> None:
@@ -73,7 +72,7 @@ class Orthonormal(Rule):
 
     def rounded(self) -> "Orthonormal":
         """Return the rule with the tolerance for products of numbers rounded to float32."""
-        return Orthonormal(SINGLE)
+        return Orthonormal(FLOAT32_ROUNDING)
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError unless the columns are orthonormal."""
@@ -98,7 +97,7 @@ class Eigenvalues(Rule):
 
 @dataclass(frozen=True)
 class Within(Rule):
-    """Rule of numbers between a least and a greatest one; `whole`: counts."""
+    """Rule of numbers from a least to a greatest one; `whole`: only whole numbers, such as counts."""
 
     least: float = 0.0
     greatest: float = np.inf
@@ -106,8 +105,8 @@ class Within(Rule):
 
     def rounded(self) -> "Within":
         """Return the rule with bounds widened by the rounding to float32."""
-        least, greatest = self.least - SINGLE * abs(self.least), self.greatest + SINGLE * abs(self.greatest)
-        return replace(self, least=least, greatest=greatest)
+        below, above = FLOAT32_ROUNDING * abs(self.least), FLOAT32_ROUNDING * abs(self.greatest)
+        return replace(self, least=self.least - below, greatest=self.greatest + above)
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError if a number is out of bounds, or not whole where it must be."""
@@ -142,18 +141,18 @@ class PackedSemidefinite(Rule):
 
 
 def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
-    """Return whether a row with a large entry makes rounding destroy other rows' kernel values.
+    """Return whether a row with a large entry makes rounding destroy the kernel values of other rows.
 
-    `largest`: the row's entry. `others`: the other rows' largest. Distances are lost if it is `BESIDE` times larger.
-    That is harmless up to a square times gamma of `BESIDE`: rounding moves no exponent by more than some 1e-8 then.
+    `largest`: the row's entry. `others`: the other rows' largest. Distances are lost if it is `MAX_ENTRY_RATIO` times
+    larger. That is harmless up to a square times gamma of that ratio: rounding then moves exponents by 1e-8 at most.
     """
     if not isinstance(kernel, RBF) or kernel.gamma is None:
         return False
-    return largest > BESIDE * others > 0 and kernel.gamma * largest * largest > BESIDE
+    return largest > MAX_ENTRY_RATIO * others > 0 and kernel.gamma * largest * largest > MAX_ENTRY_RATIO
 
 
 def check_share(captured: FloatArray, total: float, rounding: float = ROUNDING) -> None:
-    """Raise ValueError if parts, or their sum, are not from 0 to a total, within this share of rounding."""
+    """Raise ValueError unless captured parts, and their sum, are from 0 to a total, but for rounding."""
     slack = rounding * max(total, 0.0)
     if total < 0 or captured.min(initial=0.0) < -slack or captured.sum() > total + slack:
         raise ValueError(f"captured must be from 0 to total = {total:.6g}, not {captured.sum():.6g} in all")

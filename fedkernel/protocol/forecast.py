@@ -9,8 +9,8 @@ from fedkernel.numerics import lanczos_width
 FLOAT = 8
 """Bytes of a float."""
 
-Meaning = Literal["exact", "at most", "about"]
-MEANINGS: tuple[Meaning, ...] = ("exact", "at most", "about")
+ForecastMeaning = Literal["exact", "at most", "about"]
+MEANINGS: tuple[ForecastMeaning, ...] = ("exact", "at most", "about")
 """Meanings of a forecast's numbers: exact, an upper bound if runs may end early or send less, typical."""
 
 
@@ -28,7 +28,7 @@ class Forecast:
     floats_up: int = 0
     floats_down: int = 0
     memory: int = 0
-    meaning: Meaning = "exact"
+    meaning: ForecastMeaning = "exact"
 
     def __add__(self, other: "Forecast") -> "Forecast":
         return Forecast(
@@ -41,19 +41,19 @@ class Forecast:
 
 
 def pooled_floats(cohort: Sequence[Any], divided: str) -> int:
-    """Return N d, the floats of the pooled table; `divided` is a strategy's `partition`."""
+    """Return N d, the number of floats in all clients' tables; `divided` is a strategy's `partition`."""
     rows: list[int] = [own.rows for own in cohort]
     columns: list[int] = [own.columns for own in cohort]
     return rows[0] * sum(columns) if divided == "vertical" else sum(rows) * columns[0]
 
 
-def whole_table(*floats: int) -> str:
-    """Format the number of floats of one or several whole tables, for comparison with a run's floats."""
+def whole_table_text(*floats: int) -> str:
+    """Format the numbers of floats of whole tables, for comparison with a run's floats."""
     return f"the whole table is N d = {' to '.join(f'{own:,}' for own in sorted({min(floats), max(floats)}))}"
 
 
 def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
-    """Return the mean number of floats that leave a site, per entry of the smallest table.
+    """Return the disclosure ratio of a forecast: mean floats that leave a site per entry of the smallest table.
 
     Letters to all peers of a site count as if one reader had them.
     """
@@ -61,8 +61,8 @@ def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
     return forecast.floats_up / len(cohort) / max(1, entries)
 
 
-def largest(forecasts: Sequence[Forecast]) -> Forecast:
-    """Return the largest forecast of several, number by number, as an upper bound if they differ."""
+def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
+    """Return the largest of several forecasts, number by number, as an upper bound if they differ."""
     most = Forecast(
         max(forecast.rounds for forecast in forecasts),
         max(forecast.floats_up for forecast in forecasts),
@@ -74,7 +74,7 @@ def largest(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def leading_bytes(size: int, pairs: int) -> int:
-    """Return an upper bound of the bytes that finding leading eigenpairs takes, the matrix included.
+    """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included.
 
     Lanczos has its basis, the products with that and a restart's arrays of both. LAPACK has a copy of the matrix; its
     divide and conquer, if all pairs are wanted, four.

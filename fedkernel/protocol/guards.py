@@ -1,9 +1,9 @@
-"""Checks that a site makes on every request, independent of plan and policy.
+"""Guards: checks that a site makes on every request, whatever its plan and policy say.
 
-They refuse requests that are well formed and yet not a method's: vectors that pick a row out, widths at which a kernel
-sees one row only, coresets of nearly all rows, a repeated question with other parameters. A guard refuses and alters
-nothing, so a run that passes has the numbers of one without guards. Guards read the request class's declarations:
-`Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
+They refuse requests that are well formed, but that no method sends: vectors that single out a row, widths at which
+a kernel sees one row only, coresets of nearly all rows, a repeated request with other parameters. A guard refuses
+and alters nothing, so a run that passes has the numbers of one without guards. Guards read the declarations of the
+request's class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 The client's memory holds the totals of a run. They begin anew with the next run; the site's operator limits the number
 of runs. A restarted run must repeat its requests (`fedkernel.site.restart_guard`).
@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, TellableError, row_blocks, value_object
+from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, ShareableError, row_blocks, value_object
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
 from fedkernel.protocol.client_state import State
-from fedkernel.protocol.disclosure_ratio import MORE, TABLE_SHARE, most_numbers, share_text
+from fedkernel.protocol.disclosure_ratio import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
 from fedkernel.protocol.messages import Request
-from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
+from fedkernel.protocol.plan import Plan, PlannedRequest, planned_limit
 
-OFF = 1e-6
-"""Tolerance for lengths, products and leverages of vectors."""
+TOLERANCE = 1e-6
+"""Tolerance for lengths, inner products and leverages of probe vectors."""
 
 _ROUNDING = 8.0
 """Rounding of unit vectors of n entries, in multiples of EPS sqrt(n)."""
@@ -43,7 +43,7 @@ standardised columns, 62 on wine and 111 on breast cancer as they are; sqrt(d) /
 
 @dataclass(frozen=True)
 class Probed(State):
-    """Orthonormal basis (n, m) of all vectors that weighed the rows, `core` (see `widened`), and their draw (1,)."""
+    """State of the probe guard: orthonormal basis (n, m) of all probe vectors, `core` (`widen_span`), draw (1,)."""
 
     basis: FloatArray
     core: FloatArray
@@ -57,8 +57,8 @@ class WidthRange(State):
     gammas: FloatArray
 
 
-class Foreseen(NamedTuple):
-    """Predicted refusal of a plan by a guard, named by its field in `Guards`; not `certain` if from bounds."""
+class PredictedRefusal(NamedTuple):
+    """Predicted refusal of a plan by a guard, a field of `Guards`; not `certain` if bounds alone predict it."""
 
     guard: str
     text: str
@@ -67,50 +67,36 @@ class Foreseen(NamedTuple):
 
 @value_object()
 class Guards:
-    """Thresholds of the checks that a site makes on every request; see the module.
+    """Guards of a site: thresholds of the checks that it makes on every request.
 
-    Parameters
-    ----------
-    table_share : float
-        Numbers that may leave the site in a run for each entry of its table, to any one reader: the coordinator, or a
-        peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the rows are
-        equations for them: with as many as entries, known features or a few known rows give the others
-        (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
-        proven: half as many leave room for other knowledge. Several runs on one table add up.
-    probed_share : float
-        Largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
-    leverage : float
-        Largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a combination of the
-        replies is about that row alone; at l, if rows are alike, the best guess of it is off by sqrt(1 - l) of its
-        length, 0.5 by default. Single vectors would show nothing: those of a Hadamard matrix are as flat as can be, and
-        span all rows.
+    - `table_share`: numbers that may leave the site in a run per entry of its table, to any one reader: the
+      coordinator, or a peer with its letters. Of a sparse table the stored entries count. Numbers that follow from the
+      rows are equations for them: with as many as entries, known features or a few known rows give the others
+      (docs/privacy.md); sums of all sites, which come site by site, count for each of them. Below that nothing is
+      proven: half as many leave room for other knowledge. Several runs on one table add up.
+    - `probed_share`: largest dimension, as a share of the rows, of all vectors together that weigh the rows in a run.
+    - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a
+      combination of the replies is about that row alone; at l, if rows are alike, the best guess of it is off by
+      sqrt(1 - l) of its length, 0.5 by default. Single vectors would show nothing: those of a Hadamard matrix are as
+      flat as can be, and span all rows. Honest runs reach (``python benchmarks/leverages.py``), if 4 clients share the
+      columns of 178, 569 and 1797 rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64
+      on breast cancer, .02, .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then
+      .25, .83 and, since a pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on
+      raw breast cancer), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK
+      k-means has .04 to .43 on digits, .30 to .93 on standardised breast cancer, 1.0 on raw. If outliers exceed the
+      limit, the method itself would show them, and the run is refused.
+    - `coreset_share`: largest share of the rows that may be sampled into a coreset.
+    - `lone_rows`: largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum
+      shows its row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows,
+      products over all rows leave instead; strategies ask for these by the size "exact".
+    - `group_rows`: fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in
+      any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+    - `cell_rows`: smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are
+      prepared, a column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
 
-        Honest runs reach (``python benchmarks/leverages.py``), if 4 clients share the columns of 178, 569 and 1797
-        rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64 on breast cancer, .02,
-        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, since a
-        pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on breast cancer as it
-        is), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK k-means has .04 to
-        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. If outliers exceed the limit, the method
-        itself would show them, and the run is refused.
-    coreset_share : float
-        Largest share of the rows that may be sampled into a coreset.
-    lone_rows : float
-        Largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum shows its
-        row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows, products
-        over all rows leave in their place; strategies ask for these by the size "exact".
-    group_rows : int
-        Fewest rows that each local centre of a coreset stands for. A sampled point's weight is a row's in any case:
-        with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
-    cell_rows : int
-        Smallest step of the sizes of clusters that leave the site; fewer rows count as none. If tables are prepared, a
-        column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
-
-    Notes
-    -----
-    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats. Each
-    request reads and writes all of that: for one of 40 single vectors 0.2 ms of 128 rows (1 KB), 0.3 ms of 1000, 170 ms
-    of 100,000 (``python benchmarks/leverages.py``). The widths take one pass over the rows, at a run's first request
-    with a kernel.
+    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and n m floats of memory, which each
+    request reads and writes: for one of 40 single vectors 0.2 ms with 128 rows (1 KB), 0.3 ms with 1000, 170 ms with
+    100,000. The widths take one pass over the rows, at a run's first request with a kernel.
     """
 
     table_share: Annotated[float, Field(gt=0, strict=True)] = TABLE_SHARE
@@ -122,17 +108,17 @@ class Guards:
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
-        """Raise TellableError if the guards refuse a request on rows X (n, d); update the run's totals in `memory`."""
+        """Raise ShareableError if a guard refuses a request on rows X (n, d); update the run's totals in `memory`."""
         name = type(request).__name__
         if request.once:
             if f"answered.{name}" in memory:
-                raise TellableError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
+                raise ShareableError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
-            raise TellableError(fault)
+            raise ShareableError(fault)
         if request.sampled is not None:  # by any of a client's requests
             if "answered.sampled" in memory:
-                raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
+                raise ShareableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
             memory["answered.sampled"] = np.ones(1)
         for where, kernel, is_embedded in _kernels(request):
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
@@ -143,43 +129,40 @@ class Guards:
     def check_probes(
         self, name: str, vectors: FloatArray, memory: MutableMapping[str, AnyArray], draw: int = 0
     ) -> None:
-        """Raise TellableError if vectors, together with earlier ones, would isolate a single row.
+        """Raise ShareableError if vectors, together with earlier ones, would isolate a single row.
 
         `vectors` (n, b) or (n,). A block's columns must be orthonormal, as methods send them. A single vector, which
         may be a site's part of a longer one, must be no longer than 1.
         """
-        if vectors.ndim == 2 and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > OFF:
-            raise TellableError(
-                f"the columns of {name} are not orthonormal, since products are off by {off:.3g}; allowed: by at most "
-                f"{OFF:g} (guard: probes)"
-            )
-        if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + OFF:
-            raise TellableError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
+        if (
+            vectors.ndim == 2
+            and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > TOLERANCE
+        ):
+            error = f"products are off by {off:.3g}, but must be by at most {TOLERANCE:g}"
+            raise ShareableError(f"the columns of {name} are not orthonormal: {error} (guard: probes)")
+        if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + TOLERANCE:
+            raise ShareableError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
         n = len(vectors)
         nothing = Probed(np.empty((n, 0)), np.empty((0, 0)), np.array([draw]))
         state = Probed.load(memory) if Probed.known(memory) else nothing
         if draw < (last := int(state.draw[0])):
-            raise TellableError(
-                f"{name} is of draw {draw}, but draw {last} came before; allowed: upwards (guard: probes)"
-            )
-        state = widened(state if draw == last else nothing, vectors)
+            raise ShareableError(f"{name} has draw = {draw}, but must have at least {last} by now (guard: probes)")
+        state = widen_span(state if draw == last else nothing, vectors)
         most, dimension = int(self.probed_share * n), state.basis.shape[1]
         if dimension > most:
-            raise TellableError(
-                f"{name} and what the {n} rows were multiplied with before span {dimension} dimensions; allowed: at "
-                f"most {most} (guard: probes)"
-            )
-        if (leverage := float(np.square(state.basis).sum(axis=1).max(initial=0.0))) > self.leverage + OFF:
-            raise TellableError(
-                f"{name} tells a row from the others: with what was multiplied before, a vector has "
-                f"{leverage:.3g} of its squared length there; allowed: at most {self.leverage:g} (guard: probes)"
+            text = f"{name} and the vectors before, which weigh the {n} rows, span {dimension} dimensions"
+            raise ShareableError(f"{text}; allowed: at most {most} (guard: probes)")
+        if (leverage := float(np.square(state.basis).sum(axis=1).max(initial=0.0))) > self.leverage + TOLERANCE:
+            raise ShareableError(
+                f"{name} singles out a row: with the vectors before, a combination has {leverage:.3g} of its squared "
+                f"length there; allowed: at most {self.leverage:g} (guard: probes)"
             )
         state.save(memory)
 
     def check_left(
         self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
     ) -> None:
-        """Raise TellableError if a reply makes a run's total of sent numbers too large for a table of that size.
+        """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
         - `name`: the request's.
         - `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
@@ -191,52 +174,49 @@ class Guards:
                 continue
             key = "left" if reader is None else f"left.{reader}"
             left = number + (int(memory[key][0]) if key in memory else 0)
-            if left > most_numbers(entries, self.table_share):
+            if left > allowed_numbers(entries, self.table_share):
                 to = "" if reader is None else f" to client {reader}"
-                raise TellableError(
+                raise ShareableError(
                     f"with the reply to {name}, {left:,} numbers would have left{to}, {share_text(left / entries)} for "
-                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g} ({MORE}) "
+                    f"each of the {entries:,} entries of the table; allowed: {self.table_share:g} ({LIMIT_ADVICE}) "
                     "(guard: table)"
                 )
             memory[key] = np.array([left])
 
     def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
-        """Raise TellableError if a local centre stands for too few rows; `rows` are the centres' numbers of rows."""
+        """Raise ShareableError if a local centre stands for too few rows; `rows` are the centres' numbers of rows."""
         if (least := int(rows[rows > 0].min())) < self.group_rows:
-            raise TellableError(
-                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as of fewer "
+            raise ShareableError(
+                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as with fewer "
                 "clusters (n_clusters, max_clusters) (guard: groups)"
             )
 
-    def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
-        """Yield the refusals of a plan that follow, surely or possibly, from the number of rows.
+    def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
+        """Yield the refusals of a plan that the number of rows makes certain or possible.
 
         `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.
         """
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
             for guard, fault in self._size_faults(kind, planned.fields, rows):
-                yield Foreseen(guard, fault, True)
+                yield PredictedRefusal(guard, fault, True)
             bounds: dict[str, int] = {}
-            for name, largest in (
-                (kind.sampled, math.inf),
-                (kind.sketched, rows // 2),
-            ):  # with more sums, products leave
+            for name, largest in ((kind.sampled, math.inf), (kind.sketched, rows // 2)):  # with more sums, products
                 if name is not None and isinstance(planned.fields.get(name), Mapping):
-                    bounds[name] = int(min(most_of(planned.fields, name) or 0, largest))
+                    bounds[name] = int(min(planned_limit(planned.fields, name) or 0, largest))
             for guard, fault in self._size_faults(kind, bounds, rows):
-                yield Foreseen(guard, f"the plan has at most: {fault}", False)
+                yield PredictedRefusal(guard, f"the plan has at most: {fault}", False)
         if (span := _span(plan, kinds)) > (most := int(self.probed_share * rows)):
             wide = f"up to {span}" if math.isfinite(span) else "any number of"
             fault = f"vectors that the {rows} rows are multiplied with span {wide} dimensions"
-            yield Foreseen("probed_share", f"{fault}; allowed: at most {most} (guard: probes)", False)
+            yield PredictedRefusal("probed_share", f"{fault}; allowed: at most {most} (guard: probes)", False)
 
     def most_sampled(self, rows: int) -> int:
         """Return the largest number of a site's rows that may be sampled into a coreset."""
         return int(self.coreset_share * rows)
 
     def _size_faults(self, kind: type[Request[Any]], fields: Mapping[str, Any], rows: int) -> Iterator[tuple[str, str]]:
-        """Yield, by guard, the faults of a request that asks too much of a site with so many rows."""
+        """Yield, by guard, the faults of a request that samples or sketches too much of a site's rows."""
         setting = f" ({kind.setting})" if kind.setting else ""
         samples, sums = (fields.get(name) if name is not None else None for name in (kind.sampled, kind.sketched))
         if isinstance(samples, int) and samples > (most := self.most_sampled(rows)):
@@ -254,7 +234,7 @@ class Guards:
     def _check_width(
         self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
     ) -> None:
-        """Check a width; only random features have a least gamma, since kernel values at a small one reveal no more."""
+        """Raise ShareableError if a kernel's gamma is too large or, for random features, too small for the rows."""
         if not WidthRange.known(memory):
             WidthRange(np.array(width_range(X))).save(memory)
         low, high = WidthRange.load(memory).gammas
@@ -263,9 +243,8 @@ class Guards:
         own = 1.0 / X.shape[1] / kernel.factor**2  # of width = "columns"
         gamma, least = float(kernel.gamma or own), low if is_embedded else 0.0
         if not least <= gamma <= high:
-            raise TellableError(
-                f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.1g} to {high:.1g} (guard: widths)"
-            )
+            allowed = f"from {least:.1g} to {high:.1g}"
+            raise ShareableError(f"{name}.gamma = {gamma:.3g}, but the site's rows allow {allowed} (guard: widths)")
 
 
 def known_requests(
@@ -278,7 +257,7 @@ def known_requests(
 
 
 def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
-    """Return the largest dimension that a plan's probe vectors of one draw may span."""
+    """Return the largest dimension that the probe vectors of a plan may span in one draw."""
     spans: dict[str, float] = {}
     for step in plan:
         for kind, planned in known_requests((step,), kinds):
@@ -292,8 +271,8 @@ def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
     return max(spans.values(), default=0)
 
 
-def widened(probed: Probed, vectors: FloatArray) -> Probed:
-    """Add vectors (n, b) or (n,) to the span of earlier ones.
+def widen_span(probed: Probed, vectors: FloatArray) -> Probed:
+    """Return the state with probe vectors (n, b) or (n,) added to the span of earlier ones.
 
     In the basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
     columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped, never scaled up: but for rounding,
@@ -334,7 +313,7 @@ def width_range(X: Any) -> tuple[float, float]:
 
 
 def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian, bool]]:
-    """Yield the kernels with a width in a request: their path, and True for kernels of random features."""
+    """Yield the kernels with a width in a request: path, kernel, and True for kernels of random features."""
     for name in type(request).model_fields:
         value = getattr(request, name)
         is_embedded = not isinstance(value, Kernel)

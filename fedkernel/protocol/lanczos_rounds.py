@@ -1,4 +1,4 @@
-"""Distributed Lanczos algorithm as a sub-protocol: an eigenvalue search with matrix products by the clients."""
+"""Distributed Lanczos algorithm: an eigenvalue search whose matrix products are rounds of the clients."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,10 @@ from fedkernel.numerics import Eigenpairs, Search
 from fedkernel.protocol.run_types import Protocol
 
 
-def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:
-    """Run an eigenvalue search with matrix products by the clients: the distributed Lanczos algorithm.
+def distributed_lanczos(
+    search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]
+) -> Protocol[Eigenpairs]:
+    """Run an eigenvalue search with matrix products by the clients, as a sub-protocol of rounds.
 
     Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
     Networks, IEEE Transactions on Signal Processing 63 (2014).

@@ -1,4 +1,4 @@
-"""Base classes of typed requests and replies, and their wire form as arrays and scalars.
+"""Base classes of requests and replies, with typed fields, and their wire form as arrays and scalars.
 
 A client's messages are classes; their array fields carry symbolic shapes::
 
@@ -26,13 +26,13 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.data import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.data import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
 from fedkernel.ground import (
     InputError,
     Precision,
     ProtocolError,
     Rows,
-    TellableError,
+    ShareableError,
     all_finite,
     explain,
     one_line,
@@ -40,9 +40,9 @@ from fedkernel.ground import (
     shortened,
     sum_in_order,
 )
-from fedkernel.protocol.constraints import ROUNDING, SINGLE, Rule, Within, surely_within
+from fedkernel.protocol.constraints import FLOAT32_ROUNDING, ROUNDING, Rule, Within, surely_within
 
-VERSION = 5
+WIRE_VERSION = 5
 """Version of the wire form, the same at both ends."""
 
 Scalar = bool | bytes | float | int | str
@@ -51,8 +51,7 @@ Scalar = bool | bytes | float | int | str
 ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 """Types that Flower's ConfigRecord holds."""
 
-
-LARGEST = 1e150
+MAX_NUMBER = 1e150
 """Largest number allowed in an array: squares of larger ones, or their sums, are infinite."""
 
 _ROUNDING = "(rounding)"
@@ -103,13 +102,13 @@ class Shape:
             raise self._refusal(f", not {value.dtype} {value.shape}")
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
-        if self.dtype.kind == "f" and not surely_within(value, LARGEST):
+        if self.dtype.kind == "f" and not surely_within(value, MAX_NUMBER):
             # two passes only: NaN is both the least and the largest
             least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
-            if not -LARGEST <= least <= largest <= LARGEST:
+            if not -MAX_NUMBER <= least <= largest <= MAX_NUMBER:
                 if count := np.count_nonzero(~np.isfinite(value)):
                     raise self._refusal(f", but {count} of its entries are not finite")
-                raise self._refusal(f" with entries of up to {LARGEST:g}, but there are larger ones")
+                raise self._refusal(f" with entries of up to {MAX_NUMBER:g}, but there are larger ones")
         elif self.dtype.kind == "c" and not all_finite(value):
             raise self._refusal(f", but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
         return value if self.dimensions else float(value[0])
@@ -120,16 +119,16 @@ class Shape:
 
 
 class Message(pydantic.BaseModel):
-    """Base of requests and replies: immutable, without unknown fields, and with arrays of matching shapes."""
+    """Base class of requests and replies: immutable, without unknown fields, with arrays of matching shapes."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
     exact: ClassVar[bool] = False
-    """Arrays are float64 on every wire, since other clients compute with the same bits or the values count."""
+    """True if arrays are float64 on every wire, since other clients need the same bits or values are counts."""
 
     @property
     def rounding(self) -> float:
-        """Relative rounding error that sums of its numbers may have, larger for numbers sent as float32."""
+        """Relative rounding error of sums of the message's numbers, larger for numbers sent as float32."""
         rounding: float = self.__dict__.get(_ROUNDING, ROUNDING)  # a private attribute would cost 2 us per message
         return rounding
 
@@ -172,7 +171,7 @@ class Message(pydantic.BaseModel):
         return self._sizes(dict(known))
 
     def _sizes(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Add the sizes of the arrays' dimensions to others; ValueError at the first that differs."""
+        """Add the sizes of the arrays' dimensions to known sizes; ValueError at the first that differs."""
         shapes = _shapes_of(type(self))
         for field, array in self.arrays().items():
             # a number's axis has no name
@@ -182,7 +181,7 @@ class Message(pydantic.BaseModel):
         return sizes
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, perhaps with other arrays, without the cached sizes."""
+        """Return a copy of the message, perhaps with other arrays, without the cached sizes."""
         copy = super().model_copy(update=update, deep=deep)
         copy.__dict__.pop(_SIZES, None)
         return copy
@@ -212,7 +211,7 @@ class Message(pydantic.BaseModel):
         self.dimensions()
         narrowed: frozenset[str] = info.context or frozenset()
         if narrowed:
-            self.__dict__[_ROUNDING] = SINGLE
+            self.__dict__[_ROUNDING] = FLOAT32_ROUNDING
         if not (rules := _rules_of(type(self))):
             return self
         for name, array in self.arrays().items():
@@ -226,7 +225,7 @@ class Message(pydantic.BaseModel):
 
 @cache
 def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
-    """Return the shapes that a class declares, cached, since every message is checked by them several times."""
+    """Return the shapes that a message class declares by field, cached, since messages are checked often."""
     shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in kind.model_fields.items()}
     return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
@@ -248,7 +247,7 @@ def _narrowed_of(kind: type[Message]) -> frozenset[str]:
 
 
 class CarriesRows(Message):
-    """Base of messages with rows of a table, dense or sparse, exact on every wire; `of` makes their fields.
+    """Base class of messages with rows of a table, dense or sparse, float64 on every wire; `of` makes their fields.
 
     `width`: d, columns of the table. `dense` (c, d). `values`, `indices`, `starts`: the entries of sparse rows, their
     columns, and the position where each row starts.
@@ -277,7 +276,7 @@ class CarriesRows(Message):
     def rows(self) -> Rows:
         """The rows, of shape (c, d)."""
         arrays = self.arrays()
-        return rows_from_arrays({name: arrays[name] for name in PARTS if name in arrays}, self.width)
+        return rows_from_arrays({name: arrays[name] for name in ROW_ARRAYS if name in arrays}, self.width)
 
     @pydantic.model_validator(mode="after")
     def _rows_are_whole(self) -> "CarriesRows":
@@ -286,7 +285,7 @@ class CarriesRows(Message):
 
 
 class Reply(Message):
-    """Base of all that leaves a site; the docstring of every subclass says what it reveals."""
+    """Base class of replies, all that leaves a site; a subclass's docstring states what the reply reveals."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -299,7 +298,7 @@ class Reply(Message):
 
 
 class Summed(Reply):
-    """Base of replies that are only added up over the clients: with `to_sum` a protocol gets their sum alone."""
+    """Base class of replies that are only added up over the clients, for protocols that use `to_sum`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -307,9 +306,9 @@ class Summed(Reply):
         shapes = cls.shapes()
         for name in cls.model_fields:
             if name not in shapes or shapes[name].dtype != np.float64:
-                raise TypeError(f"{cls.__name__}.{name} does not add up; allowed: Annotated[FloatArray, Shape(...)]")
+                raise TypeError(f"{cls.__name__}.{name} cannot be summed; allowed: Annotated[FloatArray, Shape(...)]")
             if own := [dimension for dimension in shapes[name].dimensions if dimension.endswith("_m")]:
-                raise TypeError(f"{cls.__name__}.{name}: {own[0]} may differ between clients, whose sum then is none")
+                raise TypeError(f"{cls.__name__}.{name}: {own[0]} may differ between clients, so it cannot be summed")
 
     @classmethod
     def sum_of(cls, replies: Sequence[Self]) -> Self:
@@ -324,7 +323,7 @@ SummedT = TypeVar("SummedT", bound=Summed)
 
 
 class Request(Message, Generic[ReplyT]):
-    """Base of requests to a site, generic in the type of the reply."""
+    """Base class of requests to a site, generic in the class of the reply."""
 
     reply_type: ClassVar[type[Reply]] = Reply
 
@@ -336,27 +335,28 @@ class Request(Message, Generic[ReplyT]):
     """
 
     once: ClassVar[bool] = False
-    """The request comes at most once in a run."""
+    """True if the request may come once only in a run."""
 
     sampled: ClassVar[str | None] = None
-    """Field with the number of rows whose coordinates are to leave."""
+    """Name of the field with the number of rows whose coordinates leave the site."""
 
     sketched: ClassVar[str | None] = None
-    """Field with the number of sums that the rows are sketched into."""
+    """Name of the field with the number of sums that the rows are sketched into."""
 
     posts: ClassVar[tuple[type[Message], ...]] = ()
     """Letter classes that the client may write to its peers with the answer."""
 
     seeded: ClassVar[bool] = False
-    """The answer depends on numbers that the site draws from the run's seed."""
+    """True if the reply depends on numbers that the site draws from the run's seed."""
+
     setting: ClassVar[str] = ""
     """Name of the strategy's parameter that sets `sampled` or `sketched`."""
 
     largest: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
-    def takes(self, rows: int, columns: int) -> int:
-        """Return the least number of floats that answering takes, beside the request and a table of that size.
+    def memory_floats(self, rows: int, columns: int) -> int:
+        """Return the least memory, in floats, for answering, in addition to the request and a table of that size.
 
         A site allocates them at once; a request with fields that set this number overrides it. Arrays that follow from
         the table alone, such as its kernel matrix, are not counted.
@@ -378,7 +378,7 @@ class Request(Message, Generic[ReplyT]):
             cls.reply_type = replies[0]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the dimension sizes that this request settles for its reply; subclasses may add to them."""
+        """Return the sizes of dimensions that the request fixes for its reply; subclasses may add some."""
         return {name: size for name, size in self.dimensions().items() if not name.endswith("_m")}
 
     def check_reply(self, reply: ReplyT) -> None:
@@ -394,29 +394,29 @@ class Request(Message, Generic[ReplyT]):
 
 
 class Receipt(Reply):
-    """Confirmation that the request was carried out: reveals nothing."""
+    """Confirmation that the request was carried out; reveals nothing."""
 
 
 MessageT = TypeVar("MessageT", bound=Message)
 
-TOLD = 500
-"""Largest number of characters of an error about a refused message."""
+MOST_ERROR_CHARACTERS = 500
+"""Largest number of characters of an error text about a refused message."""
 
 
 def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
     """Convert a message into the positional arrays and flat scalars that a NumPyClient carries.
 
-    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it. Raises TellableError if an array
-    is too large or too small for that.
+    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it. Raises ShareableError if an
+    array is too large or too small for that.
     """
     arrays, shapes = message.arrays(), _shapes_of(type(message))
     has_scalars = len(shapes) < len(type(message).model_fields)
     if wire == "float32":
         narrowed = message.narrowed()
-        arrays = {name: _narrow(message, name, array) if name in narrowed else array for name, array in arrays.items()}
+        arrays |= {name: _to_float32(message, name, arrays[name]) for name in arrays if name in narrowed}
     scalars: dict[str, Scalar] = {
         "message": type(message).__name__,
-        "version": VERSION,
+        "version": WIRE_VERSION,
         "arrays": ",".join(arrays),
         "fields": message.model_dump_json(exclude=set(shapes)) if has_scalars else "{}",
     }
@@ -431,22 +431,22 @@ def wire_of(header: Mapping[str, Any]) -> Precision:
     return wire  # type: ignore[no-any-return]
 
 
-def _narrow(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert an array to float32; TellableError if it is beyond the range, or so small that digits would be lost."""
+def _to_float32(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert an array to float32; ShareableError if it is beyond the range, or so small that digits would be lost."""
     largest, limits = float(np.abs(array).max(initial=0.0)), np.finfo(np.float32)
     least = float(limits.tiny / limits.eps)
     if largest > float(limits.max) or 0 < largest < least:
-        raise TellableError(
-            f"{type(message).__name__}: {name} is too {'large' if largest > 1 else 'small'} to travel as float32, of "
-            f'which its largest entry must be from {least:.0e} to {float(limits.max):.0e}; allowed: wire = "float64"'
+        raise ShareableError(
+            f"{type(message).__name__}: {name} is too {'large' if largest > 1 else 'small'} to be sent as float32: its "
+            f'largest entry must be from {least:.0e} to {float(limits.max):.0e}; allowed: wire = "float64"'
         )
     return array.astype(np.float32)
 
 
-def _widened(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert an array that travelled as float32 back to float64."""
+def _to_float64(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert an array that was sent as float32 back to float64."""
     if array.dtype != np.float32:
-        raise ProtocolError(f"{kind.__name__}: {name} must travel as float32, as the run says, not as {array.dtype}")
+        raise ProtocolError(f"{kind.__name__}: {name} must be sent as float32 in this run, not as {array.dtype}")
     return array.astype(np.float64)
 
 
@@ -456,13 +456,13 @@ def decode(
     scalars: Mapping[str, Any],
     wire: Precision = "float64",
 ) -> MessageT:
-    """Rebuild a message of the given kind from its encoded form, and check everything about it.
+    """Rebuild a message of a given class from its encoded form, with all checks.
 
     Raises ProtocolError: one sentence on the first fault: version, kind, missing, extra or malformed field.
     """
     version = scalars.get("version")
-    if version != VERSION:
-        raise ProtocolError(f"the message has wire version {_quoted(version)}, but this end speaks {VERSION}")
+    if version != WIRE_VERSION:
+        raise ProtocolError(f"the message has wire version {_quoted(version)}, but this version reads {WIRE_VERSION}")
     if scalars.get("message") != kind.__name__:
         raise ProtocolError(f"expected {kind.__name__}, but the message is {_quoted(scalars.get('message'))}")
     announced, text = scalars.get("arrays", ""), scalars.get("fields", "")
@@ -470,7 +470,7 @@ def decode(
         raise ProtocolError(f"{kind.__name__}: arrays and fields must be texts")
     names = [name for name in announced.split(",") if name]
     if len(names) != len(arrays):
-        raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
+        raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but has {len(arrays)}")
     shapes = _shapes_of(kind)
     if len(set(names)) != len(names):
         raise ProtocolError(f"{kind.__name__} names an array twice: {shortened(', '.join(names))}")
@@ -479,17 +479,17 @@ def decode(
     try:
         fields = read_table(text)
         if both := [name for name in shapes if fields.get(name) is not None]:
-            raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but stands among the scalars")
+            raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but was sent among the scalars")
         values = dict(zip(names, arrays, strict=True))
         if wire == "float64":
             return kind.model_validate({**fields, **values})
         narrowed = kind.narrowed()
-        wide = {name: _widened(kind, name, array) for name, array in values.items() if name in narrowed}
+        wide = {name: _to_float64(kind, name, array) for name, array in values.items() if name in narrowed}
         return kind.model_validate({**fields, **values, **wide}, context=narrowed)
     except pydantic.ValidationError as error:
-        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(explain(error)), TOLD)}") from None
+        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(explain(error)), MOST_ERROR_CHARACTERS)}") from None
     except InputError as error:
-        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(str(error)), TOLD)}") from None
+        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(str(error)), MOST_ERROR_CHARACTERS)}") from None
 
 
 def _quoted(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Plan of a run: the requests to each client, their order, number and parameters.
+"""Plan of a run: the requests to each client, with their order, number and parameters.
 
 It is plain data: a strategy writes it, and an approving site checks requests against it without the strategy's code.
 """
@@ -28,7 +28,7 @@ class AtMost:
 
 
 class PlannedRequest(pydantic.BaseModel):
-    """Request of a plan.
+    """Planned request: its class, its fixed or bounded parameters, and the facts that its reply reveals.
 
     - `request`, `reply`: their classes.
     - `fields`: fixed parameters, as JSON; of an inner table only the entries there are fixed. A table ``{"at most":
@@ -54,7 +54,7 @@ class PlannedRequest(pydantic.BaseModel):
 
 
 class Step(pydantic.BaseModel):
-    """Requests that come together, repeatedly, before the run goes on to its next step.
+    """Step of a plan: requests that come together, perhaps repeatedly, before the next step.
 
     `times`: largest number for each client. `instead_of`: number of steps after this one that it replaces.
     """
@@ -76,7 +76,7 @@ def ask(
     posts: Sequence[type[Message]] | None = None,
     **fields: Any,
 ) -> PlannedRequest:
-    """Build the planned request of a request class.
+    """Build the planned request for a request class, with its fixed or bounded parameters.
 
     - `sizes`: the largest sizes of named dimensions of its arrays.
     - `posts`: letter classes written with these fields; by default all of the request class.
@@ -109,8 +109,8 @@ def ask(
     )
 
 
-def most_of(fields: Mapping[str, Any], path: str) -> int | None:
-    """Return a planned request's integer, or its bound, by a path like ``features.n_features``; None: it is open."""
+def planned_limit(fields: Mapping[str, Any], path: str) -> int | None:
+    """Return the value or bound of a planned integer by its path, like ``features.n_features``; None if open."""
     value: Any = fields
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -119,22 +119,22 @@ def most_of(fields: Mapping[str, Any], path: str) -> int | None:
 
 
 def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **more: Any) -> Step:
-    """Build the step of one request that comes once, from the arguments of `ask`."""
+    """Build the step of a single request that comes once, from the arguments of `ask`."""
     return Step(requests=(ask(kind, sizes, **more),))
 
 
 def repeated(times: int, *requests: PlannedRequest) -> Step:
-    """Build the step of requests that come at most so often."""
+    """Build the step of requests that each come at most `times` times."""
     return Step(requests=requests, times=times)
 
 
 def instead(step: Step, others: Plan) -> Plan:
-    """Build the plan of a step or, in its place, of others: the data decide, and never both come."""
+    """Build the plan of a step or, instead, of other steps: the data decide which of the two comes."""
     return (step.model_copy(update={"instead_of": len(others)}), *others)
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return the JSON of a kernel, or of an object with a field ``kernel``, with an unset width left open.
+    """Return the JSON of a kernel, or of an object with a kernel, without a width that the data or a rule set.
 
     `make` builds the object from the kernel, with some width if the data or a rule are to set it.
     """
@@ -158,7 +158,7 @@ def _open_widths(table: Any) -> Any:
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
-    """Return a message's docstring from the word "Reveals" on, or all of it; it ends before an Attributes section."""
+    """Return the facts that a message reveals: its docstring from the word "Reveals" on, or all of it."""
     text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
     for word in ("Reveals", "reveals"):
         if word in text:
@@ -167,13 +167,13 @@ def reveals(message: type[pydantic.BaseModel]) -> str:
 
 
 def is_seeded(plan: Plan | None) -> bool:
-    """Return whether answers depend on numbers that sites draw from the run's seed; without a plan, they may."""
+    """Return whether replies depend on numbers that sites draw from the run's seed; True without a plan."""
     return plan is None or any(planned.seeded for step in plan for planned in step.requests)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Position of a client in a plan.
+class PlanPosition:
+    """Position of a client in a plan: the step reached, and the requests that came in it.
 
     `step`: the last step with a request; -1: none yet. `times`: number of times that each of its requests came.
     """
@@ -184,13 +184,13 @@ class Place:
 
 def advance(
     plan: Plan,
-    place: Place,
+    place: PlanPosition,
     request: str,
     fields: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int]],
     *,
     seeds: tuple[int, int] | None = None,
-) -> Place:
+) -> PlanPosition:
     """Return the client's position in a plan after a request.
 
     - `place`: the position before.
@@ -207,13 +207,13 @@ def advance(
             continue
         times = dict(place.times) if number == place.step else {}
         if times.get(request, 0) >= plan[number].times:
-            exhausted = f"{request} came {times[request]} times, as often as the plan has it"
+            exhausted = f"{request} came {times[request]} times, as often as the plan allows"
         elif difference := _difference(planned, fields, shapes, seeds):
             different = different or difference
         else:
-            return Place(number, times | {request: times.get(request, 0) + 1})
+            return PlanPosition(number, times | {request: times.get(request, 0) + 1})
     past = any(planned.request == request for step in plan[:gone] for planned in step.requests)
-    late = "comes too late: the run is past that step of the plan"
+    late = "comes too late: the run has passed that step of the plan"
     why = "; then ".join(filter(None, (exhausted, different)))
     raise InputError(why or f"{request} {late if past else 'is not in the plan'}")
 
@@ -232,18 +232,14 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
         own, parameters = ask(kind), kind.model_fields.keys() - kind.shapes().keys()
         for name in ("reply", "arrays", "summed", "seeded"):
             if getattr(planned, name) != getattr(own, name):
-                raise InputError(
-                    f"the plan says of {planned.request}: {name} = {getattr(planned, name)}, but it is "
-                    f"{getattr(own, name)}"
-                )
+                differing = f"{name} = {getattr(planned, name)}, but its class has {getattr(own, name)}"
+                raise InputError(f"the plan has {planned.request} with {differing}")
         if unknown := sorted(planned.posts.keys() - own.posts.keys()):
-            raise InputError(f"the plan says that {unknown[0]} is posted with {planned.request}, which it has not")
+            raise InputError(f"the plan lists letter {unknown[0]} for {planned.request}, but that class has none")
         if own.posts and not planned.posts:
-            raise InputError(
-                f"the plan says that {planned.request} posts no letters, but it posts {', '.join(own.posts)}"
-            )
+            raise InputError(f"the plan lists no letters for {planned.request}, but it posts {', '.join(own.posts)}")
         if strange := sorted(planned.fields.keys() - parameters):
-            raise InputError(f"the plan has {planned.request} with {strange[0]}, which is no parameter of it")
+            raise InputError(f"the plan lists parameter {strange[0]} for {planned.request}, but that class has none")
 
 
 def _difference(
@@ -252,30 +248,31 @@ def _difference(
     shapes: Mapping[str, Sequence[int]],
     seeds: tuple[int, int] | None,
 ) -> str:
-    """Return the difference between a request and the planned one, or an empty text."""
-    for path, value_planned, value in _pairs("", planned.fields, fields):
+    """Return the first difference between a request and the planned one as a clause, or an empty text."""
+    for path, value_planned, value in _fixed_fields("", planned.fields, fields):
         is_seed = seeds is not None and path.rpartition(".")[2] == "seed" and value_planned == seeds[0]
         settled = seeds[1] if is_seed and seeds else value_planned
         if isinstance(settled, Mapping) and settled.keys() == {AT_MOST}:
             if not isinstance(value, int | float) or not value <= settled[AT_MOST]:
-                return f"{planned.request} has {path} = {value!r}, but the plan at most {settled[AT_MOST]:g}"
+                return f"{planned.request} has {path} = {value!r}, but the plan allows at most {settled[AT_MOST]:g}"
         elif settled != value:
-            return f"{planned.request} has {path} = {value!r}, but the plan {settled!r}"
+            return f"{planned.request} has {path} = {value!r}, but the plan has {settled!r}"
     for name, largest in planned.sizes.items():
         shape = shapes.get(name, ())
         if any(most is not None and size > most for size, most in zip(shape, largest, strict=False)):
             bound = " x ".join("any" if most is None else str(most) for most in largest)
-            return f"{planned.request} has {name} of shape {' x '.join(map(str, shape))}, but the plan at most {bound}"
+            size = " x ".join(map(str, shape))
+            return f"{planned.request} has {name} of shape {size}, but the plan allows at most {bound}"
     return ""
 
 
-def _pairs(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
+def _fixed_fields(path: str, planned: Mapping[str, Any], fields: Mapping[str, Any]) -> Sequence[tuple[str, Any, Any]]:
     """Return the planned and the actual value of each fixed parameter, by dotted name."""
     pairs: list[tuple[str, Any, Any]] = []
     for name, value in planned.items():
         where, there = f"{path}{name}", fields.get(name)
         if isinstance(value, Mapping) and value.keys() != {AT_MOST} and isinstance(there, Mapping):
-            pairs += _pairs(f"{where}.", value, there)
+            pairs += _fixed_fields(f"{where}.", value, there)
         else:
             pairs.append((where, value, there))
     return pairs

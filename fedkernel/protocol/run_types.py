@@ -1,4 +1,4 @@
-"""Types of a protocol: a generator function of a run that yields rounds and is sent the replies."""
+"""Types of protocols: generator functions of a run that yield rounds and receive the clients' replies."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedkernel.ground import Precision, called, generator
-from fedkernel.protocol.constraints import SINGLE
+from fedkernel.ground import Precision, client_label, generator
+from fedkernel.protocol.constraints import FLOAT32_ROUNDING
 from fedkernel.protocol.messages import Reply, ReplyT, Request, Summed, SummedT
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Member:
-    """Client of a run, as it introduced itself.
+    """Client of a run, with the sizes and names that it introduced itself with.
 
     - `rows`: with a vertical partition and ids, the rows that all sites have.
     - `site`: the name of its site.
@@ -44,14 +44,14 @@ class Member:
         return self.rows * (self.columns if self.raw_columns is None else self.raw_columns)
 
     @property
-    def called(self) -> str:
-        """Name of the client in texts."""
-        return called(self.client, self.site)
+    def label(self) -> str:
+        """Number of the client, and name of its site if known, for texts."""
+        return client_label(self.client, self.site)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Input of a protocol: the clients as they were when the run began, the seed and the wire's precision.
+    """Input of a protocol: the run's clients, its seed and the precision of arrays in messages.
 
     `members`: in the order of the clients' numbers, which are 0 and up without gaps. `wire`: precision of arrays there.
     """
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def clients(self) -> range:
-        """The clients' numbers."""
+        """Numbers of the clients."""
         return range(len(self.members))
 
     @property
@@ -76,17 +76,17 @@ class Run:
         return self.members[0].columns
 
     def tolerance(self, tol: float) -> float:
-        """Return a relative tolerance, raised to the wire's rounding if that is larger."""
-        return tol if self.wire == "float64" else max(tol, SINGLE)
+        """Return a relative tolerance, at least the rounding of arrays sent as float32."""
+        return tol if self.wire == "float64" else max(tol, FLOAT32_ROUNDING)
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the coordinator's generator for one purpose, in the same state at every call."""
+        """Return the coordinator's random generator for one purpose, in the same state at every call."""
         return generator(purpose, self.seed)
 
 
 @dataclass(frozen=True)
 class Round:
-    """Step of a protocol: one request for every client, or one for each of some clients.
+    """Round of a protocol: one request for every client, or one for each of some clients.
 
     `values`: figures for the run's history, such as a residual. `summed`: the protocol gets the replies' sum alone.
     """
@@ -97,11 +97,11 @@ class Round:
 
     def __post_init__(self) -> None:
         if not isinstance(self.requests, Request | Mapping):
-            raise TypeError(f"a round asks {self.requests!r}; allowed: a request, such as to_all(SumColumns())")
+            raise TypeError(f"a round has requests = {self.requests!r}; allowed: a request, as in to_all(SumColumns())")
 
     @property
     def phase(self) -> str:
-        """Name of the step: the class of its first request."""
+        """Name of the round: the class of its first request."""
         return type(self._first).__name__
 
     @property
@@ -114,7 +114,7 @@ class Round:
         return self.requests if isinstance(self.requests, Request) else next(iter(self.requests.values()))
 
     def of_client(self, client: int) -> Request[Any] | None:
-        """Return the request to this client, or None."""
+        """Return the round's request to a client, or None."""
         return self.requests if isinstance(self.requests, Request) else self.requests.get(client)
 
 
@@ -123,19 +123,19 @@ Protocol = Generator[Round, Any, T]
 
 
 def to_all(request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
-    """Send every client the same request; the replies come in the order of the clients."""
+    """Send every client the same request, and return the replies in the order of the clients."""
     replies: list[ReplyT] = yield Round(request, values)
     return replies
 
 
 def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
-    """Send each of some clients its own request; the replies come in the order of the clients."""
+    """Send each of some clients its own request, and return the replies in the order of the clients."""
     replies: list[ReplyT] = yield Round(dict(sorted(requests.items())), values)
     return replies
 
 
 def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
-    """Send a request to every client, or each of some its own, and get the sum of the replies alone.
+    """Send a request to every client, or each of some its own, and return only the sum of the replies.
 
     A client's own reply is seen by the check of its form only: not by the protocol, the history or the log.
     """

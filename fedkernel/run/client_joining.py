@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.ground import Divided, InputError, ProtocolError, QuorumError, and_more, one_line, some, words
+from fedkernel.ground import Division, InputError, ProtocolError, QuorumError, and_more, listed, one_line, quoted
 from fedkernel.protocol import Member, ReplyT, Request
 from fedkernel.run.flower_grids import MessageGrid
 from fedkernel.run.journal import Journal
@@ -53,7 +53,7 @@ def reason_of(reply: Message) -> str:
     if not reply.has_error():
         return "" if reply.has_content() else "its reply has nothing in it"
     reason = reply.error.reason or f"error {reply.error.code}"
-    return one_line(reason) if _is_carriers(reply) else words(reason)
+    return one_line(reason) if _is_carriers(reply) else quoted(reason)
 
 
 def _is_carriers(reply: Message) -> bool:
@@ -66,7 +66,7 @@ def join(
     settings: RunSettings,
     pair: str,
     account: Account,
-    partition: Divided,
+    partition: Division,
     *,
     journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
@@ -122,7 +122,7 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
     some_agree = len(apart) < len(members)
     expected_first = sorted(members, key=lambda member: some_agree and member.node_id in apart)
     try:
-        check_same_columns({member.called: member.names for member in expected_first}, in_any_order=in_any_order)
+        check_same_columns({member.label: member.names for member in expected_first}, in_any_order=in_any_order)
     except InputError as error:
         raise error.at(apart, mendable=True) from None
 
@@ -131,13 +131,13 @@ def _draw_seed(
     wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
 ) -> int:
     """Draw the run's seed jointly by the sites' shares (`fedkernel.wire.seed_agreement`)."""
-    if without := [member.called for member in members if introductions[member.client].commitment is None]:
+    if without := [member.label for member in members if introductions[member.client].commitment is None]:
         raise ProtocolError(
             f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
         )
     started = time.perf_counter()
     commitments = tuple(str(introductions[member.client].commitment) for member in members)
-    who, costs = {member.node_id: member.called for member in members}, Ledger()
+    who, costs = {member.node_id: member.label for member in members}, Ledger()
 
     def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
@@ -148,7 +148,7 @@ def _draw_seed(
     shares = tuple(reply.share for reply in ask(ShowShare(commitments=commitments), "share"))
     for member, share, bound in zip(members, shares, commitments, strict=True):
         if commitment(share) != bound:
-            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.called} showed another share than it drew")
+            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.label} showed another share than it drew")
     ask(TakeShares(shares=shares), "seed")
     seed = joint_seed(shares)
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
@@ -161,11 +161,11 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
 
     Sites without ids are taken to hold the same rows in the same order.
     """
-    without = [member.called for member in members if not member.ids]
+    without = [member.label for member in members if not member.ids]
     if len(without) == len(members):
         return list(members)
     if without:
-        knows = next(member.called for member in members if member.ids)
+        knows = next(member.label for member in members if member.ids)
         raise InputError(
             f"{without[0]}{and_more(len(without) - 1)} has no ids, but {knows} has; allowed: ids at all sites or none"
         ).at(unlike({member.node_id: member.ids for member in members}), mendable=True)
@@ -173,7 +173,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     nodes, costs = {member.node_id: member for member in members}, Ledger()
 
     def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
-        who = {node: member.called for node, member in nodes.items()}
+        who = {node: member.label for node, member in nodes.items()}
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
         for node, (_, content) in replies.items():
             costs.add(wire.entry("align", nodes[node].client, down, content))
@@ -181,23 +181,23 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
 
     rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
     hashed = ask(HashIds(), "ids")
-    checks = {member.node_id: hashed[member.called].key_check.tobytes() for member in members}
+    checks = {member.node_id: hashed[member.label].key_check.tobytes() for member in members}
     for member in members:
-        if hashed[member.called].hashes.shape[0] != (has := getattr(member, rows)):
-            count = len(hashed[member.called].hashes)
-            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {has} rows").at(
+        if hashed[member.label].hashes.shape[0] != (has := getattr(member, rows)):
+            count = len(hashed[member.label].hashes)
+            raise ProtocolError(f"{wire.pair}, aligning: {member.label} sent {count} ids of {has} rows").at(
                 [member.node_id]
             )
-        if not np.array_equal(hashed[member.called].key_check, hashed[members[0].called].key_check):
+        if not np.array_equal(hashed[member.label].key_check, hashed[members[0].label].key_check):
             raise InputError(
-                f"{member.called} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
+                f"{member.label} has another id-key than {members[0].label}; allowed: the same at all sites, or none"
             ).at(unlike(checks), mendable=True)
     hashes = {who: reply.hashes for who, reply in hashed.items()}
     try:
         common = common_rows(hashes, wire.settings.missing, wire.settings.run)
     except InputError as error:
         alone = stranger_of(hashes)
-        raise error.at([member.node_id for member in members if member.called == alone], mendable=True) from None
+        raise error.at([member.node_id for member in members if member.label == alone], mendable=True) from None
     ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
     figures |= {"rows": float(len(common)), "order": order_of(common)}
@@ -281,7 +281,7 @@ def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
             absent = grid.absent() if isinstance(grid, MessageGrid) else []
-            who = f"; without: {some([node_called(grid, node) for node in absent])}" if absent else ""
+            who = f"; without: {listed([node_called(grid, node) for node in absent])}" if absent else ""
             raise QuorumError(f"{len(nodes)} of {least} clients were connected after {patience:g} s{who}").at(absent)
         time.sleep(POLL)
     return nodes

@@ -12,7 +12,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.data import Preparation
-from fedkernel.ground import Divided, ProtocolError, QuorumError, and_more, blas_threads, steps_within
+from fedkernel.ground import Division, ProtocolError, QuorumError, and_more, blas_threads, limit_steps
 from fedkernel.peers import CarriesLetters, sealed_in
 from fedkernel.protocol import Member, Protocol, Reply, Request, Round, Run
 from fedkernel.run.client_joining import reason_of
@@ -54,7 +54,7 @@ class Execution:
 
     name: str
     pair: str
-    partition: Divided
+    partition: Division
     losses: Losses
     grid: Grid
     settings: RunSettings
@@ -66,7 +66,7 @@ class Execution:
 
     def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
         """Start a protocol; its steps use the settings' number of threads."""
-        return Conversation(self, steps_within(self.settings.threads, protocol))
+        return Conversation(self, limit_steps(self.settings.threads, protocol))
 
     def finish(self, protocol: Protocol[T]) -> T:
         """Run a protocol to its end and return its result."""
@@ -92,7 +92,7 @@ class Conversation(Generic[T]):
         self._execution, self._account = execution, execution.account
         self._protocol = protocol
         self._cohort = list(execution.run.members)
-        self._called = {member.client: member.called for member in self._cohort}
+        self._called = {member.client: member.label for member in self._cohort}
         self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
         self._round_number = self._account.ledger.rounds
         self._pending: Round
@@ -340,7 +340,7 @@ class Conversation(Generic[T]):
                     raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")
 
 
-def _table_sizes(member: Member, partition: Divided) -> dict[str, int]:
+def _table_sizes(member: Member, partition: Division) -> dict[str, int]:
     """Return the known sizes of a client's tables by dimension name, for checks of its replies."""
     shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
     return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from flwr.app import Message, RecordDict
 
-from fedkernel.ground import InputError, owner_only, synchronise
+from fedkernel.ground import InputError, open_for_owner, sync_folder
 from fedkernel.wire import answer_hash, content_digest, flower_internals
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Journal:
     # --- reading
 
     def _opened(self) -> FileIO:
-        file = FileIO(self.path, "a+", opener=owner_only)
+        file = FileIO(self.path, "a+", opener=open_for_owner)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -264,7 +264,7 @@ class Journal:
             self._write({**self._header, "beginning": self.beginning}, [])
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
-        synchronise(self.path.parent)  # or a power cut may lose the whole file
+        sync_folder(self.path.parent)  # or a power cut may lose the whole file
         self._first = self._end
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedkernel.ground import HOME, installed_version
+from fedkernel.ground import PACKAGES_FOLDER, installed_version
 from fedkernel.wire import Job, RunSpec
 
 FORMAT = 3
@@ -63,7 +63,7 @@ def _versions() -> dict[str, str]:
 @cache
 def _own_code() -> str:
     sha256 = hashlib.sha256()
-    for path in (path for package in OURS for path in sorted((HOME / package).rglob("*.py"))):
+    for path in (path for package in OURS for path in sorted((PACKAGES_FOLDER / package).rglob("*.py"))):
         sha256.update(path.read_bytes())
     return sha256.hexdigest()
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Preparation
-from fedkernel.ground import DiskList, InputError, Precision, brief, open_npz, write_whole
+from fedkernel.ground import DiskList, InputError, Precision, open_npz, short_repr, write_atomic
 from fedkernel.models import FittedModel, Model
 from fedkernel.numerics import WeightedPoints
 from fedkernel.run.ledger import Ledger
@@ -50,7 +50,7 @@ class Result(Generic[M]):
     findings: list[str] = field(default_factory=list)
     wire: Precision = "float64"
 
-    __repr__ = brief
+    __repr__ = short_repr
 
     @property
     def fitted(self) -> FittedModel:
@@ -73,8 +73,8 @@ class Result(Generic[M]):
         self.fitted.save(folder / "model.npz")
         if whole and (points := getattr(self.model, "coreset_", None)) is not None:
             arrays = points._asdict()
-            write_whole(folder / POINTS, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
-        known = self.model.beside() if isinstance(self.model, Model) else {}
+            write_atomic(folder / POINTS, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
+        known = self.model.result_fields() if isinstance(self.model, Model) else {}
         account = {
             "ledger": self.ledger.to_table(),
             "history": list(self.history),
@@ -84,7 +84,7 @@ class Result(Generic[M]):
             **({"model": known} if known else {}),
         } | ({} if self.wire == "float64" else {"wire": self.wire})
         text = json.dumps(account).encode()
-        write_whole(folder / "result.json", lambda file: file.write(text))
+        write_atomic(folder / "result.json", lambda file: file.write(text))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Result[Any]":
@@ -98,7 +98,7 @@ class Result(Generic[M]):
         fitted = FittedModel.load(folder / "model.npz")
         model: Any = fitted.model
         if isinstance(model, Model):
-            model = model.with_beside(account.get("model", {}))
+            model = model.with_result_fields(account.get("model", {}))
         if (folder / POINTS).exists():
             with open_npz(folder / POINTS) as file:
                 model = replace(model, coreset_=WeightedPoints(**dict(file)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 from pydantic.dataclasses import dataclass
 
-from fedkernel.ground import SMALL, TIMES, EngineError, write_whole
+from fedkernel.ground import UNPACKED_BYTES, UNPACKED_RATIO, EngineError, write_atomic
 
 PREFIX = "fedkernel-parcel "
 FILES = ("model.npz", "points.npz", "result.json")
@@ -48,7 +48,7 @@ def into_folder(parcel: Parcel, folder: Path) -> None:
                 content = base64.b64decode(parcel.files[name])
             except ValueError:
                 raise EngineError(f"the log of run {parcel.run!r} has a {name} that is damaged") from None
-            write_whole(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+            write_atomic(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
 
 
 def tell(parcel: Parcel) -> None:
@@ -66,7 +66,7 @@ def read(line: str) -> Parcel | None:
     try:
         packed = base64.b64decode(line.removeprefix(PREFIX), validate=False)
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(packed, max(SMALL, TIMES * len(packed)))
+        text = unpacking.decompress(packed, max(UNPACKED_BYTES, UNPACKED_RATIO * len(packed)))
         if not unpacking.eof:
             raise EngineError("the log of the run has a result that is cut off or would take too much memory")
         return PARCELS.validate_json(text)

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedkernel.data import readable
-from fedkernel.ground import FedkernelError, InputError, find, write_whole
+from fedkernel.data import file_errors
+from fedkernel.ground import FedkernelError, InputError, load_class, write_atomic
 from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
 from fedkernel.run.failed_run import is_of_a_run, text_of
@@ -60,7 +60,7 @@ def server_app() -> ServerApp:
         job = Job.from_json(str(context.run_config["job"]))
         for run in job.runs:
             try:
-                kind: type[Strategy] = find(run.strategy, Strategy, "pairs", "strategy")
+                kind: type[Strategy] = load_class(run.strategy, Strategy, "pairs", "strategy")
                 import_kernels(run.parameters)
                 strategy = kind(**run.parameters)
                 with _journal_of(job, run, strategy, grid) as (resumable, journal):
@@ -84,7 +84,7 @@ def _leave(error: Exception, run: str, job: Job) -> None:
     if job.mark is not None:
         tell(Parcel(run, error=failure))
     elif job.out is not None:
-        write_whole(Path(job.out) / run / ERROR, lambda file: file.write(json.dumps(failure).encode()))
+        write_atomic(Path(job.out) / run / ERROR, lambda file: file.write(json.dumps(failure).encode()))
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _carried_out(
 def _earlier_model(job: Job, run: RunSpec) -> Any:
     """Load the model that a run projects onto, after a check of its hash against the study."""
     path = Path(job.models[run.id])
-    with readable(path, "the model of an earlier run"):
+    with file_errors(path, "the model of an earlier run"):
         content = path.read_bytes()
     if run.project is None or hashlib.sha256(content).hexdigest() != run.project.model:
         raise InputError(f"{path} is not the model that run {run.id!r} says (project.model)")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedkernel.ground import InputError, find, names, own_names
+from fedkernel.ground import InputError, load_class, own_short_names, short_names
 from fedkernel.numerics import Kernel
 from fedkernel.protocol import KernelClient
 from fedkernel.wire import RunSpec
@@ -15,7 +15,7 @@ def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
     """
     willing: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):
-        kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
+        kind = load_class(name, object, "kernels" if name in short_names("kernels") else "clients", "allow")
         if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
             raise InputError(f"allow = {name!r} is no client and no kernel")
         if issubclass(kind, KernelClient) and willing.setdefault(kind.__name__, kind) is not kind:
@@ -25,6 +25,6 @@ def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
 
 def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
     """Return the sorted addresses of fedkernel's own clients that the runs name."""
-    ours = own_names("clients")
+    ours = own_short_names("clients")
     wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
     return sorted(wholes & set(ours.values()))

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from fedkernel.ground import InputError, OwnFileError, RefusedError, owner_only, read_secret
+from fedkernel.ground import InputError, OwnFileError, RefusedError, open_for_owner, read_secret
 from fedkernel.protocol import Guards
 from fedkernel.site.policy import Approval, Policy
 from fedkernel.wire import SHORT, Job
@@ -44,7 +44,7 @@ def approve(folder: Path, sha256: str, table_share: float | None = None) -> None
     share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
     folder.mkdir(0o700, parents=True, exist_ok=True)
     line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}{share}\n"
-    with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
+    with open(folder / APPROVED, "a", encoding="ascii", opener=open_for_owner) as file:
         file.write(line)
 
 

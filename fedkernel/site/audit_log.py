@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from flwr.app import RecordDict
 
-from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, owner_only, write_whole
+from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, open_for_owner, write_atomic
 from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
@@ -148,7 +148,7 @@ def record(
                     requests.note(standing.taken - 1, asking, answer.letters)
                 if flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
-                    write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
+                    write_atomic(path, lambda stored: _store(stored, identity, arrays), 0o600)
             line |= {"standing": standing.model_dump(mode="json"), "previous": previous}
             _append(file, _line_of({"number": number, **line}))
     except RefusedError:
@@ -188,7 +188,7 @@ def _folder(node: Mapping[str, Any]) -> Path:
 def _opened(folder: Path) -> Iterator[FileIO]:
     """Open a folder's outbox for reading and appending, under an exclusive lock."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
+    with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
         yield file
 
@@ -290,7 +290,7 @@ def _append(file: FileIO, line: bytes) -> None:
 def check_record(folder: Path) -> None:
     """Raise InputError if the outbox in a folder, which may be missing, cannot be appended to."""
     try:
-        with open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
+        with open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
             _end_of(file)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / OUTBOX}: {error}") from None

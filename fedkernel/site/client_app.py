@@ -22,11 +22,11 @@ from fedkernel.ground import (
     OwnFileError,
     ProtocolError,
     RefusedError,
-    TellableError,
+    ShareableError,
     blas_threads,
     computing_seconds,
-    shown,
-    some,
+    listed,
+    printable,
 )
 from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
@@ -99,9 +99,9 @@ class _Call:
         return seed
 
     def share(self) -> str:
-        """Return the site's share of the run's seed; TellableError if the run has no joint seed."""
+        """Return the site's share of the run's seed; ShareableError if the run has no joint seed."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
-            raise TellableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+            raise ShareableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
         return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
@@ -122,7 +122,7 @@ class _Call:
             willing = {pair: WidthClient}  # for any pair with a plan
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
-            raise TellableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
+            raise ShareableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
         return willing[pair]
 
     def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
@@ -137,7 +137,7 @@ class _Call:
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
-                raise TellableError(f"{site.called} was asked by a method before its table was prepared")
+                raise ShareableError(f"{site.called} was asked by a method before its table was prepared")
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
@@ -145,13 +145,13 @@ class _Call:
             own["derived"] = site.derived.setdefault(kind, {})
         if issubclass(kind, PeerClient):
             if site.peers_pinned and not site.has_pinned_peers:
-                others = f" (its pins are of others than {some(site.sites)}, as of another deployment)"
+                others = f" (its pins are of others than {listed(site.sites)}, as of another deployment)"
                 raise RefusedError(
                     "study.peers",
                     f"it has pinned no peer of the run{others if site.has_pins else ''}, and writes letters "
                     "to those only: join --pins, or --peers-without-pins (study.peers)",
                 )
-            own |= {"identity": site.identity, "pins": site.pins, "kept": site.kept_keys, "names": site.sites}
+            own |= {"identity": site.identity, "pins": site.pins, "key_file": site.kept_keys, "names": site.sites}
         if kind.needs_labels:
             own["y"] = site.labels_at(positions)
         if site.earlier is not None:
@@ -159,7 +159,7 @@ class _Call:
         try:
             client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
         except InputError as error:
-            if site.gate is None or isinstance(error, TellableError):
+            if site.gate is None or isinstance(error, ShareableError):
                 raise
             raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
@@ -169,9 +169,9 @@ class _Call:
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
-            raise TellableError(f"{self.site.called} has no ids, but was asked for them")
+            raise ShareableError(f"{self.site.called} has no ids, but was asked for them")
         if not self.site.id_key and not self.site.ids_without_key:
-            raise TellableError(
+            raise ShareableError(
                 f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
                 "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
             )
@@ -225,7 +225,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
-            outline = shown(outline)  # the outbox has the text as sent
+            outline = printable(outline)  # the outbox has the text as sent
             try:
                 computed = 0.0 if standing is None else time.process_time() - began
                 record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
@@ -268,8 +268,8 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     """
     if isinstance(error, OwnFileError):
         return log_details(str(error), error.outline)
-    if not own or isinstance(error, TellableError | ProtocolError):
-        log.info("refused: %s", shown(str(error)))
+    if not own or isinstance(error, ShareableError | ProtocolError):
+        log.info("refused: %s", printable(str(error)))
         return str(error).replace(site.path, "its table") if site and site.path else str(error)
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
@@ -282,7 +282,7 @@ def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
 
 
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
-    """Return the memory of a message's run once it has begun; TellableError if the table has changed."""
+    """Return the memory of a message's run once it has begun; ShareableError if the table has changed."""
     if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
         return None
     site.check_table(memory.table, run)
@@ -363,7 +363,7 @@ def _take_shares(call: _Call) -> Reply:
 
 
 def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
-    """Return the sampling limit in rows, if the method samples; TellableError if the plan surely exceeds it."""
+    """Return the sampling limit in rows, if the method samples; ShareableError if the plan surely exceeds it."""
     site, guards = call.site, call.site.guards
     if guards is None:
         return None
@@ -371,7 +371,7 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
     if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
         for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
-                raise TellableError(f"{site.called}: {foreseen.text}")
+                raise ShareableError(f"{site.called}: {foreseen.text}")
     return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
 
 
@@ -386,7 +386,7 @@ def _take_rows(call: _Call) -> Reply:
     """Restrict the run to the common rows, in their order, and reply with their number."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
-        raise TellableError(
+        raise ShareableError(
             f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run"
         )
     common = call.request(TakeRows).hashes
@@ -394,7 +394,7 @@ def _take_rows(call: _Call) -> Reply:
     if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
-        raise TellableError(
+        raise ShareableError(
             f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
             f"{least} or more (guard: alignment)"
         )
@@ -431,7 +431,7 @@ def _train(call: _Call) -> Answer:
     if client.outputs or settled:
         call.site.keep(client.outputs | _beside(call.site, memory))
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
-    letters = client.mail.opened if isinstance(client, PeerClient) and call.site.gate is not None else b""
+    letters = client.mail.letters_digest if isinstance(client, PeerClient) and call.site.gate is not None else b""
     return Answer(content, client.reply, letters)
 
 

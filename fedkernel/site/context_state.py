@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedkernel.ground import AnyArray, ProtocolError, RefusedError
-from fedkernel.protocol import PASSING
+from fedkernel.protocol import CACHE_PREFIX
 from fedkernel.wire import flower_internals
 
 
@@ -170,7 +170,7 @@ class Memory(MutableMapping[str, AnyArray]):
         return name in self._record  # the inherited method would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
-        self._record[name] = flower_internals.HeldArray(value, passing=name.startswith(PASSING))
+        self._record[name] = flower_internals.HeldArray(value, passing=name.startswith(CACHE_PREFIX))
 
     def __delitem__(self, name: str) -> None:
         del self._record[name]

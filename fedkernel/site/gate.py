@@ -10,7 +10,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.ground import InputError, RefusedError
-from fedkernel.protocol import Place, Plan, advance, once
+from fedkernel.protocol import Plan, PlanPosition, advance, once
 from fedkernel.site.policy import Leaving, Limits, Policy
 from fedkernel.site.raw_request import Asking
 from fedkernel.wire import (
@@ -76,7 +76,7 @@ class Standing(pydantic.BaseModel):
 
     total: Sums = Sums()
     run: Sums = Sums()
-    place: Place = Place()
+    place: PlanPosition = PlanPosition()
     replies: dict[str, Count] = {}
     taken: Count = 0
     commitments: str = ""

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedkernel.ground import InputError, check_folder, derived, owner_only, read_secret
-from fedkernel.peers import KeptKeys, KeyPair, read_pins
+from fedkernel.ground import InputError, derive_key, ensure_writable_folder, open_for_owner, read_secret
+from fedkernel.peers import KeyPair, RunKeyFile, read_pins
 from fedkernel.site.policy import flag
 from fedkernel.site.row_order import read_key
 from fedkernel.wire import RunSpec
@@ -51,12 +51,12 @@ def check_own_pin(keys: OwnKeys, name: str) -> None:
         )
 
 
-def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:
+def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> RunKeyFile | None:
     """Return the sealed store of a run's letter keys in the node's folder; None: not configured."""
     if not flag(node, "keep-letter-keys"):
         return None
-    sealing_key = derived(secret, "kept keys") + (identity.private if identity else b"")
-    return KeptKeys(Path(str(node["out"])).expanduser(), run, sealing_key)
+    sealing_key = derive_key(secret, "kept keys") + (identity.private if identity else b"")
+    return RunKeyFile(Path(str(node["out"])).expanduser(), run, sealing_key)
 
 
 NAME = "secret"
@@ -70,9 +70,9 @@ def own_secret(folder: Path) -> bytes:
     """Return the secret in a site's folder, created if missing; InputError if not of 32 bytes."""
     path = folder / NAME
     if not path.exists():
-        check_folder(folder, 0o700)
+        ensure_writable_folder(folder, 0o700)
         new_file = folder / f".{NAME}.{secrets.token_hex(8)}"
-        with open(new_file, "xb", opener=owner_only) as file:
+        with open(new_file, "xb", opener=open_for_owner) as file:
             file.write(secrets.token_bytes(SIZE))
         with suppress(FileExistsError):  # another process of the site created it
             os.link(new_file, path)

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from fedkernel.data import readable
-from fedkernel.ground import InputError, RefusedError, explain, names, parse_toml, unknown_name
+from fedkernel.data import file_errors
+from fedkernel.ground import InputError, RefusedError, explain, parse_toml, short_names, unknown_name
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import AT_MOST, Guards
 from fedkernel.site.policy_defaults import (
@@ -113,7 +113,7 @@ class StudyRules(_Table):
     @pydantic.field_validator("kernels")
     @classmethod
     def _are_kernels(cls, kernels: dict[str, KernelRules] | None) -> dict[str, KernelRules] | None:
-        known = names("kernels")
+        known = short_names("kernels")
         if strange := [name for name in kernels or {} if name not in known and ":" not in name]:
             raise ValueError(unknown_name(strange[0], list(known)))
         return kernels
@@ -315,7 +315,7 @@ def not_summed(reply: str) -> str:
 def read_policy(path: str | Path) -> Policy:
     """Read a policy from a TOML file; InputError, in one sentence, if it is not valid."""
     path = Path(path).expanduser()
-    with readable(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
+    with file_errors(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
         return _parsed(path, path.read_text(encoding="utf-8"))
 
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from fedkernel.ground import InputError, RefusedError, and_more
 from fedkernel.peers import CarriesLetters
 from fedkernel.protocol import (
-    MORE,
+    LIMIT_ADVICE,
     Forecast,
     Member,
     PlannedRequest,
     Request,
     check_plan,
     known_requests,
-    most_of,
+    planned_limit,
     rounded_up,
     share_text,
 )
@@ -116,7 +116,7 @@ def _size(
     for field, array in kind.shapes().items():
         bounds = zip(array.dimensions, planned.sizes.get(field, ()), strict=False)
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
-    bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
+    bounded = {name: planned_limit(planned.fields, path) for name, path in kind.largest.items()}
     known |= {name: most for name, most in bounded.items() if most is not None}
     # letters count too
     floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
@@ -284,7 +284,7 @@ def table_shares(
         exceeds = share.exceeds(limit)
         more = f", so --table-share {rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
         allowed = {True: False, False: True, None: None}[exceeds]
-        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({MORE})", allowed)
+        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({LIMIT_ADVICE})", allowed)
 
 
 def needed_share(

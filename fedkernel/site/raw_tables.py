@@ -59,5 +59,5 @@ def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> Tabl
     opened = open_tables(file)
     if opened.X.sparse:
         raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
-    new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), what=f"the new rows of {file}")
-    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), what=file), prepare, new)
+    new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), title=f"the new rows of {file}")
+    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), title=file), prepare, new)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from fedkernel.ground import MEMORY, RefusedError
+from fedkernel.ground import MACHINE_BYTES, RefusedError
 from fedkernel.site.policy_defaults import LEAST_MEMORY
 
 T = TypeVar("T")
 
 PROC = Path("/proc/self/statm")
 
-USUAL_MEMORY = MEMORY // 2
+USUAL_MEMORY = MACHINE_BYTES // 2
 """Default limit in bytes, beyond those that the process has."""
 
 _lock = threading.Lock()

@@ -7,7 +7,7 @@ are sealed anew. Honest runs repeat them to the bit, since their requests follow
 
 from pathlib import Path
 
-from fedkernel.ground import RefusedError, owner_only
+from fedkernel.ground import RefusedError, open_for_owner
 from fedkernel.site.raw_request import Asking
 
 FOLDER = "asked"
@@ -42,7 +42,7 @@ class Requests:
     def note(self, place: int, asking: Asking, letters: bytes) -> None:
         """Write the hashes of a request and its letters at their position."""
         self._path.parent.mkdir(0o700, exist_ok=True)
-        with open(self._path, "r+b" if self._path.exists() else "xb", opener=owner_only) as file:
+        with open(self._path, "r+b" if self._path.exists() else "xb", opener=open_for_owner) as file:
             file.seek(SIZE * place)
             file.write(_whole(asking, letters))
 

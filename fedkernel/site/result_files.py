@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare, SiteData, as_table
-from fedkernel.ground import AnyArray, InputError, Positions, Rows, open_npz, write_rows, write_whole
+from fedkernel.ground import AnyArray, InputError, Positions, Rows, open_npz, write_atomic, write_rows
 from fedkernel.preparing import TableToPrepare, from_text
 from fedkernel.wire import Projecting
 
@@ -40,7 +40,7 @@ def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Calla
             _set_aside([path, *([] if sheet is None else [sheet])], key)
             outputs = {**outputs, RUN: np.array(key)}
         if path is not None:
-            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
+            write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
         few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
         if sheet is not None and {"labels", "embedding"} & few.keys():
             write_rows(sheet, few, 0o600)
@@ -92,7 +92,7 @@ class RunRows:
         """Write the rows as .npz, readable for the site's owner only."""
         arrays = {name: np.array(getattr(self, name)) for name in ("order", "positions", "ids", "sha256")}
         path = _noted(folder, run)
-        write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
+        write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
 
     @classmethod
     def load(cls, folder: Path, run: str) -> "RunRows":
@@ -137,7 +137,7 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
         noted_beginning, _, fingerprint = path.read_text(encoding="utf-8").partition(" ")
         if noted_beginning == beginning:
             return fingerprint
-    write_whole(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
+    write_atomic(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
     return now
 
 

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import readable
-from fedkernel.ground import InputError, Positions, ProtocolError, TellableError, read_secret, write_whole
+from fedkernel.data import file_errors
+from fedkernel.ground import InputError, Positions, ProtocolError, ShareableError, read_secret, write_atomic
 from fedkernel.wire import SIZE, Hashes, are_hashes, as_keys, hash_ids
 
 
 def read_key(path: str) -> bytes:
     """Read the key that sites share, stripped; InputError if the file is missing or holds less than 16 bytes."""
-    with readable(path, "a file with the sites' key"):
+    with file_errors(path, "a file with the sites' key"):
         key = read_secret(Path(path).expanduser()).strip()
     if len(key) < SIZE:
         raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {SIZE}")
@@ -67,7 +67,7 @@ VALUES_APART = RowsApart("other values in {} rows", "other values in {} rows", "
 def check_rows_apart(
     folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: RowsApart = ROWS_APART
 ) -> None:
-    """Raise TellableError if rows (n, 16) differ from an earlier run's, but by fewer than `least`.
+    """Raise ShareableError if rows (n, 16) differ from an earlier run's, but by fewer than `least`.
 
     Differences over more than two runs are not checked. `rows`: from `own_rows` or
     `fedkernel.site.row_contents.row_contents`. `note`: whether to note the rows in `folder` for later runs. `wording`:
@@ -81,9 +81,9 @@ def check_rows_apart(
         before = as_keys(np.load(earlier, allow_pickle=False))
         for what, differing in ((wording.new, np.setdiff1d(keys, before)), (wording.gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
-                raise TellableError(
+                raise ShareableError(
                     f"the run would work on {what.format(len(differing))} than an earlier one, whose difference would "
                     f"be about these; allowed: the same {wording.same}, or at least {least} others (table.rows_apart)"
                 )
     if note:
-        write_whole(path, lambda file: np.save(file, rows), 0o600)
+        write_atomic(path, lambda file: np.save(file, rows), 0o600)

@@ -10,7 +10,7 @@ import numpy as np
 from fedkernel.data import (
     Dataset,
     DataSpec,
-    Opened,
+    OpenedTables,
     Partition,
     PartitionSpec,
     Prepare,
@@ -21,7 +21,7 @@ from fedkernel.data import (
     split,
     version_of,
 )
-from fedkernel.ground import InputError, find
+from fedkernel.ground import InputError, load_class
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
@@ -75,7 +75,7 @@ def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
 
 
 @lru_cache(maxsize=1)
-def _opened(file: str, version: Version) -> Opened:
+def _opened(file: str, version: Version) -> OpenedTables:
     """Open a simulated site's file; cached until it changes."""
     return open_tables(file)
 
@@ -84,9 +84,9 @@ def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
     """Import a simulated run's kernels and client, and return the client by class name."""
     import_kernels(run.parameters)
     if run.pair is None:
-        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
+        kind: type[KernelClient] = load_class(run.strategy, object, "pairs", "strategy").client
     else:
-        kind = find(run.pair, KernelClient, "clients", "pair")
+        kind = load_class(run.pair, KernelClient, "clients", "pair")
     return {kind.__name__: kind}
 
 

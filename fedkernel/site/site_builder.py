@@ -18,10 +18,10 @@ from fedkernel.ground import (
     OwnFileError,
     Positions,
     RefusedError,
-    TellableError,
-    called,
-    check_folder,
-    derived,
+    ShareableError,
+    client_label,
+    derive_key,
+    ensure_writable_folder,
 )
 from fedkernel.kernel_width import WidthClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -88,14 +88,14 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
     """Return the client's number: the node's partition, or its index among the run's sites."""
     sites, name = run.sites or [], node.get("name")
     if name is not None and sites and name not in sites:
-        raise TellableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
+        raise ShareableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
     if "partition-id" not in node:
         if name is None or not sites:
-            raise TellableError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+            raise ShareableError("this node has no partition-id; allowed without one: a name, and a run of named sites")
         return sites.index(str(name))
     number = int(node["partition-id"])
     if name is not None and sites and sites.index(str(name)) != number:
-        raise TellableError(
+        raise ShareableError(
             f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}"
         )
     return number
@@ -154,7 +154,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
-    who = called(number, name)
+    who = client_label(number, name)
     with _for_its_log(who, "read its keys"):
         keys = read_own_keys(node)
     site = Site(number, None, None, keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
@@ -164,14 +164,14 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     if "data" in node:
         return _own_site(site, node, text, run)
     if run.sites is not None:
-        raise TellableError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
+        raise ShareableError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
     return simulated_site(site, job, run, clients)
 
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
     """Return the site with its own file, and its operator's rules."""
     if "out" not in node:
-        raise TellableError(
+        raise ShareableError(
             f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
         )
     job = _job(text)
@@ -205,7 +205,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            check_folder(out, 0o700)
+            ensure_writable_folder(out, 0o700)
             check_record(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
@@ -238,8 +238,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         sites=run.sites or (),
         guards=approved_guards(policy.guards, out, study),
         pairs=pairs,
-        gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
-        noise_key=derived(secret, "noise"),  # the same for all runs, or their mean would remove the noise
+        gate=Gate(policy, run, study, site.number, derive_key(derive_key(secret, key), "share").hex(), key),
+        noise_key=derive_key(secret, "noise"),  # the same for all runs, or their mean would remove the noise
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as in error texts
         table=partial(

@@ -9,8 +9,8 @@ from typing import Any
 from flwr.app import Context
 
 from fedkernel.data import TableLike
-from fedkernel.ground import AnyArray, Positions, TellableError, called
-from fedkernel.peers import KeptKeys, KeyPair
+from fedkernel.ground import AnyArray, Positions, ShareableError, client_label
+from fedkernel.peers import KeyPair, RunKeyFile
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import Guards, KernelClient
 from fedkernel.site.gate import Gate
@@ -89,23 +89,23 @@ class Site:
     check_keep: Callable[[], object] = lambda: None
     earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
-    kept_keys: KeptKeys | None = None
+    kept_keys: RunKeyFile | None = None
     has_pins: bool = False
     sites: Sequence[str] = ()
     outline: Callable[[Exception], str] = logged
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:
-        """Raise TellableError if an answer would be from too few rows."""
+        """Raise ShareableError if an answer would be from too few rows."""
         if rows < self.min_rows:
-            raise TellableError(
+            raise ShareableError(
                 f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
             )
 
     def check_table(self, then: str, run: str) -> None:
-        """Raise TellableError if the site's files have changed since a run began."""
+        """Raise ShareableError if the site's files have changed since a run began."""
         if self.table() != then:
-            raise TellableError(
+            raise ShareableError(
                 f"{self.called} has another table than when run {run!r} began: its file has changed; allowed: the file "
                 "as it was until the run ends, or to begin the run again"
             )
@@ -125,7 +125,7 @@ class Site:
     @property
     def called(self) -> str:
         """The site's name in texts."""
-        return called(self.number, self.name)
+        return client_label(self.number, self.name)
 
 
 FindSite = Callable[[Context, Mapping[str, Any]], Site]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fedkernel.ground import RefusedError, names, own_names
+from fedkernel.ground import RefusedError, own_short_names, short_names
 from fedkernel.protocol import PlannedRequest, is_seeded
 from fedkernel.site.policy import MessageRules, Policy, not_summed
 from fedkernel.wire import RunSpec, Study
@@ -45,9 +45,9 @@ def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
 
 
 def _other_pair(policy: Policy, run: RunSpec) -> Iterator[str]:
-    ours = own_names("clients")
+    ours = own_short_names("clients")
     willing = [*ours, *ours.values()] if policy.study.pairs is None else policy.study.pairs
-    known = names("clients")
+    known = short_names("clients")
     if run.pair is not None and run.pair not in {whole for name in willing for whole in (name, known.get(name))}:
         yield f"run {run.id!r} is answered by {run.pair}, which is not allowed without --allow {run.pair}"
 

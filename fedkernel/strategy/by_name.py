@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedkernel.ground import find
+from fedkernel.ground import load_class
 from fedkernel.numerics import import_kernels
 from fedkernel.strategy.kernel_strategy import KernelStrategy
 
@@ -13,6 +13,6 @@ def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy"
 
     Raises InputError if there is no such strategy, called `what` in the text, or if it refuses the parameters.
     """
-    kind: type[KernelStrategy[Any]] = find(name, KernelStrategy, "pairs", what)
+    kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
     import_kernels(parameters)
     return kind(**parameters)

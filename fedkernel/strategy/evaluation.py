@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fedkernel.data import without_names
-from fedkernel.ground import Divided, InputError, stack_rows
+from fedkernel.data import aligned_arrays
+from fedkernel.ground import Division, InputError, stack_rows
 from fedkernel.kernel_width import ruled_kernels, with_kernels
-from fedkernel.models import check_same_kernel, over_clients, without_flattery
+from fedkernel.models import check_same_kernel, drop_misleading_figures, mean_over_clients
 from fedkernel.numerics import with_width
 from fedkernel.run import Result
 
@@ -52,12 +52,12 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(method)
     def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
         call = signature.bind(self, *arguments, **named)
-        call.arguments[shards] = without_names(call.arguments[shards], self.partition)
+        call.arguments[shards] = aligned_arrays(call.arguments[shards], self.partition)
         judged: Any = call.arguments[names[1]].model if name == "judge" else None
         check_same_kernel(judged, call.arguments.get(names[-1]))
         call.arguments[next(iter(signature.parameters))] = self.settled_on(call.arguments[shards])
         outcome: Any = method(*call.args, **call.kwargs)
-        return without_flattery(outcome, judged, centred=self.centres)  # type: ignore[no-any-return]
+        return drop_misleading_figures(outcome, judged, centred=self.centres)  # type: ignore[no-any-return]
 
     return on_arrays
 
@@ -101,7 +101,7 @@ class Judged(Generic[M]):
     - `rivals`: centralised baselines of other methods.
     """
 
-    partition: ClassVar[Divided]  # as `KernelStrategy` says
+    partition: ClassVar[Division]  # as `KernelStrategy` says
     central_fields: ClassVar[tuple[str, ...] | None] = None
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     places: ClassVar[tuple[str, ...]] = ("central", "isolated")
@@ -167,7 +167,7 @@ class Judged(Generic[M]):
 
     def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return metrics of the sites' own models, one each: means, and the worst error."""
-        return over_clients([self.judge(Result(model), shards, reference) for model in models])
+        return mean_over_clients([self.judge(Result(model), shards, reference) for model in models])
 
     def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return named errors after each step, if the model or the sites' outputs have the estimates."""

@@ -7,12 +7,12 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from flwr.serverapp import Grid
 
-from fedkernel.data import Prepare, Table, TableLike, column_names, labels_in_order, without_names
+from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_names, labels_in_order
 from fedkernel.engines import ENGINES
-from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, named
-from fedkernel.models import Model, same_kernel, without_flattery
+from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address
+from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
-from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table
+from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
 from fedkernel.protocol.disclosure_ratio import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
@@ -121,7 +121,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
 
     def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:
         """Return the clients' tables as `fit` takes them: an array for each frame, in the first one's order."""
-        return without_names(shards, self.partition, id_=id)
+        return aligned_arrays(shards, self.partition, id_=id)
 
     def as_run(self, result: Result[M]) -> Self:
         """Return the strategy with widths by rule as settled in the run of this result."""
@@ -146,9 +146,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             return self._simulated(protocol, raw, None, settings)
         new = None
         if new_shards is not None:
-            named = without_names(new_shards, self.partition, "new_shards", trained=shards)
+            named = aligned_arrays(new_shards, self.partition, "new_shards", trained=shards)
             new = check_tables(named, "new_shards", self.client.table)
-        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
+        tables = check_tables(aligned_arrays(shards, self.partition), "shards", self.client.table)
         if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
             raise InputError(
                 f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
@@ -184,14 +184,14 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         execution, settled = begin(self, grid, settings or RunSettings(), journal)
         model = execution.finish(settled.protocol(execution.run))
         measures = measure(settled, execution, model) if evaluate else Measures({})
-        without_flattery(measures, model, centred=self.centres)
+        drop_misleading_figures(measures, model, centred=self.centres)
         account, seconds = execution.account, time.perf_counter() - began
         result = Result(
             *(model, account.ledger, account.history),
             metrics=dict(measures),
             seconds=seconds,
             columns=self._columns_of(execution.run.members),
-            strategy=named(type(self)),
+            strategy=class_address(type(self)),
         )
         if self.partition == "horizontal":
             result.preparation = execution.preparation
@@ -199,7 +199,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
         result.findings += getattr(model, "findings_", ())
-        if isinstance(model, Model) and (warning := model.width_finding()) is not None:
+        if isinstance(model, Model) and (warning := model.width_warning()) is not None:
             result.findings.append(warning)
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
@@ -231,12 +231,12 @@ def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> 
     sentences, whole = [], pooled_floats(members, divided)
     if ledger.floats_up > whole:
         less = "where it may leave, sending it takes less"
-        sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table(whole)}: {less}")
+        sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table_text(whole)}: {less}")
     if ledger.rows_up:
         sent = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
         if many := {member: rows for member, rows in sent.items() if 10 * rows > member.rows}:
             most = max(many, key=lambda member: many[member] / member.rows)
-            rows = f"{most.called} sent {many[most]} of its {most.rows}"
+            rows = f"{most.label} sent {many[most]} of its {most.rows}"
             sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")
     return sentences
 
@@ -247,7 +247,7 @@ def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
     shares = {member: table_share(floats, [member]) for member in members}
     if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
         return []
-    takes = f"{share_text(share)} numbers for each entry of its table left {most.called}"
+    takes = f"{share_text(share)} numbers for each entry of its table left {most.label}"
     return [f"{takes}, from which its rows may be computed; sites allow {TABLE_SHARE:g} unless operators say more"]
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pydantic
 
-from fedkernel.ground import Divided, FloatArray, InputError
+from fedkernel.ground import Division, FloatArray, InputError
 from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Protocol, Run
 from fedkernel.strategy.evaluation import Judged
 from fedkernel.strategy.result_properties import Tags
@@ -30,7 +30,7 @@ class Method(Judged[M], ABC, Generic[M]):
     """
 
     client: ClassVar[type[KernelClient]]
-    partition: ClassVar[Divided]
+    partition: ClassVar[Division]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     loses_first: ClassVar[bool] = False
     hands_out: ClassVar[tuple[str, ...]] = ()
@@ -104,7 +104,7 @@ class Method(Judged[M], ABC, Generic[M]):
         for member in cohort[1:]:
             if getattr(member, axis) != getattr(first, axis):
                 raise InputError(
-                    f"{member.called} has {getattr(member, axis)} {axis}, but {first.called} has "
+                    f"{member.label} has {getattr(member, axis)} {axis}, but {first.label} has "
                     f"{getattr(first, axis)}: with a {self.partition} partition all must have the same {axis}"
                 )
 

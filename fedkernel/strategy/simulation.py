@@ -15,7 +15,7 @@ from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matr
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import sites_here
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import InputError, address_of
+from fedkernel.ground import InputError, checked_address
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
@@ -82,8 +82,8 @@ def through_files(
         labels = None if y is None else [labels_file(own, Path(folder) / f"labels-{n}.npy") for n, own in enumerate(y)]
         run = RunSpec(
             id="run",
-            strategy=address_of(strategy),
-            pair=address_of(strategy.client),
+            strategy=checked_address(strategy),
+            pair=checked_address(strategy.client),
             parameters=dict(parameters),
             seed=settings.seed,
             shards=files,
@@ -121,5 +121,5 @@ def as_file(table: Any, stem: Path) -> str:
         path = stem.with_suffix(".npy")
         np.save(path, table.X if isinstance(table, ArrayTable) else table, allow_pickle=False)
     else:
-        raise InputError(f"{table.what}: only this process can read it; allowed on other engines: arrays and files")
+        raise InputError(f"{table.title}: only this process can read it; allowed on other engines: arrays and files")
     return str(path)

@@ -263,7 +263,7 @@ class HeldArray(Array):
     """Flower Array backed by a NumPy array, serialised on demand only.
 
     `values`: copied and made read-only. Not copied: an array over Python bytes, and a read-only array that owns its
-    entries (`fedkernel.ground.frozen`). `passing`: serialise an empty array, of shape (0,), instead. `order`: memory
+    entries (`fedkernel.ground.read_only`). `passing`: serialise an empty array, of shape (0,), instead. `order`: memory
     order of the copy. Raises ValueError if the entries are Python objects.
     """
 

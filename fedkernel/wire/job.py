@@ -16,16 +16,16 @@ from fedkernel.ground import (
     Group,
     InputError,
     Precision,
-    TellableError,
+    ShareableError,
     explain,
     installed_version,
-    names,
-    own_names,
+    own_short_names,
     read_table,
-    short,
+    short_name,
+    short_names,
 )
 from fedkernel.numerics import kernel_tables
-from fedkernel.protocol import VERSION, Plan
+from fedkernel.protocol import WIRE_VERSION, Plan
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 
@@ -201,7 +201,7 @@ class Study(pydantic.BaseModel):
     name: str
     runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
     versions: dict[str, str] = pydantic.Field(
-        default_factory=lambda: {"fedkernel": installed_version(), "messages": str(VERSION)}
+        default_factory=lambda: {"fedkernel": installed_version(), "messages": str(WIRE_VERSION)}
     )
 
     @pydantic.model_validator(mode="after")
@@ -231,9 +231,9 @@ class Study(pydantic.BaseModel):
         return _from_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
-        """Raise TellableError unless a run is equal, as JSON, to one of the study's."""
+        """Raise ShareableError unless a run is equal, as JSON, to one of the study's."""
         if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
-            raise TellableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
+            raise ShareableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
 
 
 SHORT = 12
@@ -296,8 +296,8 @@ class Job(pydantic.BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        """Read a job; TellableError, in one sentence, if it is not valid."""
-        return _from_json(cls, text, "the job", TellableError)
+        """Read a job; ShareableError, in one sentence, if it is not valid."""
+        return _from_json(cls, text, "the job", ShareableError)
 
     @property
     def folder(self) -> Path | None:
@@ -311,7 +311,7 @@ class Job(pydantic.BaseModel):
     def work(self) -> str:
         """Summary of the job's strategies and clients, for a site's operator."""
         work = dict.fromkeys(
-            f"{short(run.strategy, 'pairs')} ({short(run.pair, 'clients') if run.pair else 'of no client named'})"
+            f"{short_name(run.strategy, 'pairs')} ({short_name(run.pair, 'clients') if run.pair else 'no client'})"
             + (", for which rows leave the site as they are" if run.shares_rows else "")
             for run in self.runs
         )
@@ -326,8 +326,8 @@ class Job(pydantic.BaseModel):
             "kernels": [table["type"] for run in self.runs for table in kernel_tables(run.parameters)],
             "datasets": [run.data.name for run in self.runs if run.data is not None],
         }
-        addresses = {names(group).get(name, name) for group, written in groups.items() for name in written}
-        addresses |= {*own_names("pairs").values(), *own_names("clients").values()}
+        addresses = {short_names(group).get(name, name) for group, written in groups.items() for name in written}
+        addresses |= {*own_short_names("pairs").values(), *own_short_names("clients").values()}
         return {address.partition(":")[0].partition(".")[0] for address in addresses if ":" in address} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
@@ -335,4 +335,4 @@ class Job(pydantic.BaseModel):
         for run in self.runs:
             if run.id == run_id:
                 return run
-        raise TellableError(f"the job has no run {run_id!r}")
+        raise ShareableError(f"the job has no run {run_id!r}")

@@ -5,7 +5,7 @@ from typing import Annotated
 import pydantic
 from pydantic import AfterValidator, FailFast, Field
 
-from fedkernel.ground import SHOWN, one_line
+from fedkernel.ground import MOST_SHOWN, one_line
 from fedkernel.protocol import Receipt, Reply, Request, Shape, Size
 from fedkernel.wire.row_id_hashes import SIZE, Hashes
 
@@ -26,7 +26,7 @@ class Introduction(Reply):
     columns: Size
     new_rows: Size
     site: Annotated[str, Field(max_length=200), AfterValidator(one_line)] | None = None
-    names: tuple[Annotated[str, Field(max_length=SHOWN)], ...] = ()
+    names: tuple[Annotated[str, Field(max_length=MOST_SHOWN)], ...] = ()
     ids: bool = False
     commitment: Digits | None = None
     sampled: Size | None = None

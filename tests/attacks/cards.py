@@ -21,7 +21,7 @@ from attacks.table import (
     Attack,
     Outcome,
 )
-from fedkernel.ground import InputError, find
+from fedkernel.ground import InputError, load_class
 from fedkernel.protocol import Member, forecast_share, share_text
 from fedkernel.strategy import KernelStrategy
 
@@ -169,7 +169,7 @@ def shares_of(pairs: Sequence[str]) -> str:
 
 
 def _share(pair: str, rows: int, columns: int, sites: int) -> str:
-    kind = find(pair, KernelStrategy, "pairs", "pair")
+    kind = load_class(pair, KernelStrategy, "pairs", "pair")
     number = "n_clusters" if "n_clusters" in inspect.signature(kind).parameters else "n_components"
     shares_rows = {"share_rows": True} if "share_rows" in inspect.signature(kind).parameters else {}
     if pair == "SpectralKMeans":

@@ -13,7 +13,7 @@ from fedkernel import RBF
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.peers import KeyPair, PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes
-from fedkernel.peers.sealing import Published, letter_keys, unseal
+from fedkernel.peers.sealing import PublishedKeys, letter_keys, unseal
 from fedkernel.run import common_rows
 from fedkernel.wire import HashIds, TakeRows, hash_ids
 
@@ -28,7 +28,7 @@ class Peer:
         identity, ephemeral = KeyPair.new(), KeyPair.new()
         keys = [np.frombuffer(pair.public, np.uint8)[None] for pair in (identity, ephemeral)]
         target.ask(TakeKeys(peers=np.array([1]), identities=keys[0], ephemerals=keys[1]))
-        shown = Published(0, own.identity.tobytes(), own.ephemeral.tobytes())
+        shown = PublishedKeys(0, own.identity.tobytes(), own.ephemeral.tobytes())
         self._key = letter_keys(target.run, 1, identity, ephemeral, shown).reading
         self._run = target.run
 

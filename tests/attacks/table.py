@@ -104,7 +104,7 @@ def _rule_of(refused: str) -> str:
     return next(rule for rule, words in OTHERS.items() if words in refused)
 
 
-OTHERS = {"consent to rows": "as they are; allowed only where the site says so", "pins": "is pinned"}
+OTHERS = {"consent to rows": "unchanged; allowed only with join --share-rows", "pins": "is pinned"}
 
 
 class Outcome(NamedTuple):

@@ -11,7 +11,7 @@ from named_sites import draw_seed
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel.ground import find
+from fedkernel.ground import load_class
 from fedkernel.kernel_width import WidthClient
 from fedkernel.protocol import is_seeded
 from fedkernel.site import Site, approve, site_of_job
@@ -184,7 +184,7 @@ class Target:
 
     def __post_init__(self) -> None:
         flower_internals.ensure_task_identity()
-        kind = find(self.strategy, KernelStrategy, "pairs", "strategy").client
+        kind = load_class(self.strategy, KernelStrategy, "pairs", "strategy").client
         self.client = kind.__name__
         node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._job = job_of(self.strategy, kind, self.mode, self.folder, self.study)

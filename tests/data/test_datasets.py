@@ -214,7 +214,7 @@ def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_ru
         ({"name": "iris", "options": {"n": 5}}, "only generated sets have any (geometric, plateau, blobs"),
         ({"name": "blobs", "options": {"size": 5}}, "Blobs: size is not a known name here (allowed: n, d, centers"),
         ({"name": "blobs", "options": {"n": 0}}, "Blobs: n = 0: input should be greater than 0"),
-        ({"name": "iris", "sparse": True, "transposed": True}, "transposed = true has no meaning with sparse = true"),
+        ({"name": "iris", "sparse": True, "transposed": True}, "transposed = true is not for sparse = true"),
         ({"name": "circles", "options": {"factor": 1}}, "factor = 1: input should be less than 1"),
         # those that do not fit the data
         ({"name": "irsi"}, "'irsi' is not known (did you mean iris"),

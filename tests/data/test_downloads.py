@@ -1,4 +1,4 @@
-"""Data sets that are downloaded: taken from scikit-learn's fetchers, and one sentence where they cannot be had."""
+"""Data sets that are downloaded: taken from scikit-learn's fetchers, and one sentence where they cannot be loaded."""
 
 from urllib.error import HTTPError, URLError
 
@@ -50,8 +50,8 @@ OFFLINE = ("'fetch:covtype' (581012 x 54, about 11 MB) must be downloaded once",
         (TimeoutError("too slow"), OFFLINE),
         (ConnectionResetError("reset"), OFFLINE),
         (HTTPError("https://x", 404, "Not Found", None, None), ("the server answered 404 Not Found",)),
-        (ValueError("No known OpenML dataset"), ("cannot be had: No known OpenML dataset",)),
-        (PermissionError(13, "Permission denied"), ("cannot be had: [Errno 13] Permission denied",)),
+        (ValueError("No known OpenML dataset"), ("cannot be loaded: No known OpenML dataset",)),
+        (PermissionError(13, "Permission denied"), ("cannot be loaded: [Errno 13] Permission denied",)),
     ],
 )
 def test_a_download_that_fails_is_one_sentence(monkeypatch, folder, error, texts):

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.checks import look_at
-from fedkernel.data.checks.findings import letters
+from fedkernel.data.checks import check_file
+from fedkernel.data.checks.findings import column_letters
 from fedkernel.ground import InputError
 
 
@@ -25,9 +25,7 @@ def checked(code, *arguments):
 
 def severities(path, **options):
     """What is found, by its beginning: severity and place."""
-    return [
-        (finding.severity, finding.what, finding.where) for finding in look_at(SiteFile(path, **options), 1).findings
-    ]
+    return [(found.severity, found.problem, found.where) for found in check_file(SiteFile(path, **options), 1).findings]
 
 
 # One call finds every mess
@@ -39,12 +37,12 @@ MESSES = {
         2,
         True,
         [
-            "fault the text is not in utf-8 rows 2, 3, 4, 5, 6, 7 and 30 more --encoding latin-1",
-            "fault 7 of 36 ids have not 5 characters rows 5, 10, 15, 20, 25, 30 and 1 more zeros were cut",
-            "doubt 7 of 36 ids look like numbers with zeros cut",
+            "fault the text is not in utf-8 rows 2, 3, 4, 5, 6, 7 and 30 more give its --encoding",
+            "fault 7 of 36 ids do not have 5 characters rows 5, 10, 15, 20, 25, 30 and 1 more zeros were cut",
+            "doubt 7 of 36 ids have less than 5 digits: were zeros cut",
             "note read with delimiter = ';' and decimal = ','",
-            "note blanks around names, which do not count column C ' colour ', column F ' ash '",
-            "note the columns stand in another order",
+            "note blanks around names, which are ignored column C ' colour ', column F ' ash '",
+            "note the columns are in a different order",
         ],
     ),
     "c": (
@@ -63,7 +61,7 @@ MESSES = {
         [
             "fault 1 row, but a site answers from 20 (table.min_rows of its policy) more rows, or join --min-rows",
             "doubt 1 row against 6 columns",
-            "fault 1 of 1 number outside what the schema allows column E 'flavanoids', row 2 another unit?",
+            "fault 1 of 1 number outside what the schema allows column E 'flavanoids', row 2 a different unit?",
         ],
     ),
 }
@@ -114,7 +112,7 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
     ids = "column A 'id', rows"
     findings = severities(path, id="id")
     expected = [
-        ("fault", "1 row with another number of values than the 13 names", "row 14"),
+        ("fault", "1 row with more or fewer values than the 13 names", "row 14"),
         ("fault", "1 column without a name", "column J ''"),
         ("fault", "2 columns of the same name", "column B 'n', column K 'n'"),
         ("fault", "1 row without an id", "column A 'id', row 7"),
@@ -122,18 +120,22 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
         ("fault", "1 id on several rows", f"{ids} 3, 6"),
         ("fault", "text", "column C 'text'"),
         ("fault", "dates", "column D 'when'"),
-        ("fault", "11 cells with another decimal mark in a column of numbers", "column E 'comma', rows 2, 3, 4, 6, 7,"),
+        (
+            "fault",
+            "11 cells with a different decimal mark in a column of numbers",
+            "column E 'comma', rows 2, 3, 4, 6,",
+        ),
         ("fault", "1 missing cell of 11", "column F 'cut', row 8"),
         ("fault", "1 cell with a sign such as < in a column of numbers", "column F 'cut', row 2"),
         ("fault", "1 cell with words in a column of numbers", "column F 'cut', row 9"),
         ("fault", "1 cell of blanks only in a column of numbers", "column F 'cut', row 13"),
-        ("fault", "11 cells with a unit or word behind in a column of numbers", "column G 'unit', rows 2, 3, 4"),
+        ("fault", "11 cells with a unit or word after the number in a column of numbers", "column G 'unit', rows 2, 3"),
         ("doubt", "all its numbers are the same", "column H 'flat'"),
         ("doubt", "columns with the same cells", "column B 'n', column I 'twin'"),
         ("doubt", "two groups of numbers, whose medians are ", "column L 'two', rows 2, 3, 4, 6, 7"),
-        ("doubt", "1 number beyond 3 distances of the quartiles; the farthest, ", "column M 'far', row 13"),
+        ("doubt", "1 number beyond 3 interquartile ranges; the farthest, ", "column M 'far', row 13"),
         ("doubt", "11 rows against 12 columns", ""),
-        ("note", "1 empty line, passed over", "row 5"),
+        ("note", "1 empty line, skipped", "row 5"),
     ]
     for severity, what, where in expected:
         assert [
@@ -155,8 +157,8 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
         ([*range(0, 900, 30), 9999, 9999], "doubt", "2 numbers of nines"),
         ([*range(-20, 10), 99], None, "nines"),
         (["1.234,5", "1.000,0", "-12.345,67"], "fault", "3 cells with one mark for thousands and another for decimals"),
-        (["1 234", "1\u202f000", "12"], "fault", "2 cells with thousands set apart"),
-        (["1,234", "2", "3"], "fault", "1 cell with thousands set apart or another decimal mark"),
+        (["1 234", "1\u202f000", "12"], "fault", "2 cells with a mark for thousands"),
+        (["1,234", "2", "3"], "fault", "1 cell with a mark for thousands or a different decimal mark"),
         ([2.0**place for place in range(20)], None, "two groups"),  # far apart, and of one kind
         ([*range(20), *range(400, 420)], None, "two groups"),  # from 0: no ratio
         ([*range(4, 11), *(18 * cell for cell in range(4, 11))], "doubt", "groups of numbers, whose medians are 18 "),
@@ -195,12 +197,12 @@ def test_a_spreadsheet_is_looked_at_too(tmp_path):
     assert severities(tmp_path / "a.xlsx", id="id") == [
         ("fault", "1 id on several rows", "column A 'id', rows 3, 5"),
         ("fault", "1 missing cell of 3", "column B 'x', row 3"),
-        ("fault", "2 cells with a unit or word behind in a column of numbers", "column C 'y', rows 2, 3"),
-        ("doubt", "3 rows against 2 columns: few for what is estimated of them", ""),
+        ("fault", "2 cells with a unit or word after the number in a column of numbers", "column C 'y', rows 2, 3"),
+        ("doubt", "3 rows against 2 columns: too few for reliable estimates", ""),
         ("note", "the first of 2 sheets is read", "sheet 'Sheet'"),
-        ("note", "1 empty line, passed over", "row 4"),
+        ("note", "1 empty line, skipped", "row 4"),
     ]
-    assert [letters(place) for place in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+    assert [column_letters(place) for place in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
     path = tmp_path / "labels.csv"
     path.write_text("x,kind\n1,a\n2,\n3,b\n4,NA\n")
     assert ("doubt", "2 rows of 4 without a label", "column B 'kind', rows 3, 5") in severities(path, label="kind")
@@ -215,7 +217,7 @@ def test_what_reading_refuses_is_a_fault(kind, tmp_path):
     write, options, _ = REFUSED[kind]
     file = SiteFile(write(tmp_path), **options)
     try:
-        findings = look_at(file, 1).findings
+        findings = check_file(file, 1).findings
     except InputError:
         return  # there is nothing to look at
     assert "fault" in [finding.severity for finding in findings]
@@ -223,7 +225,7 @@ def test_what_reading_refuses_is_a_fault(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_what_can_be_read_has_no_fault(kind, tmp_path):
-    look = look_at(NAMED[kind](tmp_path, drop=["smokes"]), 1)
+    look = check_file(NAMED[kind](tmp_path, drop=["smokes"]), 1)
     assert {finding.severity for finding in look.findings} <= {"doubt", "note"}
     assert [column.name for column in look.columns] == ["pressure", "score"]
     assert look.ids == IDS
@@ -240,7 +242,7 @@ def test_no_file_ends_it_otherwise(tmp_path_factory, rows, delimiter):
     path = tmp_path_factory.mktemp("any") / "a.csv"
     path.write_text("\n".join(map(delimiter.join, [["p", "q"], *rows])) + "\n", encoding="latin-1")
     try:
-        faults = [finding for finding in look_at(SiteFile(path), 1).findings if finding.severity == "fault"]
+        faults = [finding for finding in check_file(SiteFile(path), 1).findings if finding.severity == "fault"]
     except InputError:
         return
     if not faults:

@@ -145,8 +145,8 @@ ROWS = "frame.reset_index(drop=True) where rows belong together by their positio
     [
         (FKKMeans(2), [TOP, BOTTOM.drop(columns="b")], "shards[1] has no column 'b', which shards[0] has; allowed:"),
         (FKKMeans(2), [TOP, BOTTOM.rename(columns={"b": "x", "c": "y"})], "shards[1] has no column 'b' (and 1 more),"),
-        (FKKMeans(2), [TOP, BOTTOM.assign(e=1.0)], "shards[1] has a column 'e', which shards[0] has not; allowed: the"),
-        (FKKMeans(2), [TOP[["a", "a", "b"]], BOTTOM[["a", "b", "a"]]], "shards[0] has several columns 'a', so they"),
+        (FKKMeans(2), [TOP, BOTTOM.assign(e=1.0)], "shards[1] has a column 'e', which shards[0] lacks; allowed: the"),
+        (FKKMeans(2), [TOP[["a", "a", "b"]], BOTTOM[["a", "b", "a"]]], "shards[0] has several columns 'a' and"),
         (DKPCA(1), [LEFT, RIGHT.rename(index={"r3": "r33"})], f"labels in any order, or {ROWS}"),
         (DKPCA(1), [LEFT, RIGHT[:19]], "the index of shards[1] has 19 labels, that of shards[0] 20, and 19 are common"),
         (DKPCA(1), [LEFT, RIGHT.reset_index(drop=True)], "the index of shards[1] has 20 labels, that of shards[0] 20,"),
@@ -223,7 +223,7 @@ def test_rows_are_aligned_by_a_column_of_ids(kind):
     result = strategy.fit(frames, id="patient", reference=strategy.central(strategy.tables(frames, id="patient")))
     assert bits(result.model) == bits(expected.model)
     assert result.metrics == expected.metrics
-    with pytest.raises(InputError, match=r"shards\[0\] and shards\[1\] both have a column 'patient' of values that"):
+    with pytest.raises(InputError, match=r"shards\[0\] and shards\[1\] both have a column 'patient' with unique"):
         strategy.fit(frames)
     for number, column in enumerate(frames[1:], start=1):
         assert len(strategy.tables([column], id="patient")[0]) == 178, number
@@ -260,9 +260,9 @@ NUMBERED = [frame.reset_index(drop=True).rename_axis("row").reset_index() for fr
         ([LEFT, RIGHT], "patient", "id = 'patient', but shards[0] has no such column; there are: a, b"),
         ([NUMBERED[0], RIGHT.to_numpy()], "row", "id = 'row', but shards[1] is no frame; allowed: frames"),
         ([NUMBERED[0], NUMBERED[1][1:]], "row", "has 19 labels, that of shards[0] 20, and 19 are common to both"),
-        ([NUMBERED[0], NUMBERED[1].replace({"row": {3: 7}})], "row", "has the same label in rows 3 and 7"),
+        ([NUMBERED[0], NUMBERED[1].replace({"row": {3: 7}})], "row", "has a label twice, in rows 3 and 7"),
         ([NUMBERED[0], NUMBERED[1].replace({"row": {3: np.nan}})], "row", "row 3 (counted from 0) has no id in 'row'"),
-        ([NUMBERED[0], NUMBERED[1][::-1].reset_index(drop=True)], None, "both have a column 'row' of values that"),
+        ([NUMBERED[0], NUMBERED[1][::-1].reset_index(drop=True)], None, "both have a column 'row' with unique"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused_in_one_sentence(shards, id_, sentence):

@@ -70,7 +70,7 @@ def test_npz_files_that_are_none(folder, monkeypatch):
         "text": "text.npz is not an npz file",
         "cut": "cut.npz is damaged or is no npz file (BadZipFile)",
         "npz:absent.npz": "absent.npz is not a file",
-        "npz:absent": f"npz:absent is not there ({folder} holds cut, text, twice)",
+        "npz:absent": f"there is no npz:absent ({folder} holds cut, text, twice)",
     }.items():
         with refusing(text):
             load(name)

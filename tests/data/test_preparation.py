@@ -38,7 +38,7 @@ def test_columns_are_found_by_name_filled_scaled_and_flagged_or_rows_with_an_emp
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(prepare, names, text):
-    zeros = np.zeros(len(prepare.numeric(names)))
+    zeros = np.zeros(len(prepare.numeric_names(names)))
     with pytest.raises(InputError, match=text):
         Preparation(prepare, names, zeros, zeros, zeros + 1).apply(raw())
 
@@ -47,9 +47,9 @@ def test_what_cannot_be_used_is_refused_by_name(prepare, names, text):
     ("table", "text"),
     [
         ({"scale": "z"}, "scale = 'z'"),
-        ({"clip": {"a": [2, 1]}}, "clip = 2 to 1 of column 'a'"),
+        ({"clip": {"a": [2, 1]}}, r"clip = \[2, 1\] of column 'a'"),
         ({"categories": {"sex": ["f", "f"]}}, "has a level twice"),
-        ({"categories": {"sex": ["f", "m"]}, "log": ["sex"]}, "is one of categories"),
+        ({"categories": {"sex": ["f", "m"]}, "log": ["sex"]}, "is a category"),
         ({"indicator": True}, "indicator = true is for"),
     ],
 )

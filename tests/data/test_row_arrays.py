@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from fedkernel.data import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.data import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.just(0.0)
 tables = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 6)), elements=numbers)
@@ -21,7 +21,7 @@ def test_dense_rows_come_back_bit_for_bit_and_sparse_ones_with_what_is_not_zero(
         assert held["dense"].flags.c_contiguous
         assert rows_from_arrays(held, X.shape[1]).tobytes() == np.ascontiguousarray(given_).tobytes()
     held = rows_to_arrays(sparse.csr_array(X))
-    assert tuple(held) == PARTS[1:]
+    assert tuple(held) == ROW_ARRAYS[1:]
     assert held["values"].size == np.count_nonzero(X)
     assert held["indices"].dtype == held["starts"].dtype == np.int32
     again = rows_from_arrays(held, X.shape[1])

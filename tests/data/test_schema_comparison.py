@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema, schema_of
+from fedkernel.data.checks import Schema, check_file, compare, compare_schemas, read_schema, schema_of
 from fedkernel.engines import grpc
 from fedkernel.ground import InputError
 from fedkernel.site import read_own_data
@@ -28,8 +28,8 @@ seen = { type = "date" }
 def compared(folder, text, **options):
     (folder / "agreed.toml").write_text(AGREED)
     (folder / "a.csv").write_text(text)
-    findings = compare(look_at(SiteFile(folder / "a.csv", **options), 1), read_schema(folder / "agreed.toml"))
-    return [(finding.severity, finding.what, finding.where) for finding in findings]
+    findings = compare(check_file(SiteFile(folder / "a.csv", **options), 1), read_schema(folder / "agreed.toml"))
+    return [(finding.severity, finding.problem, finding.where) for finding in findings]
 
 
 def test_what_a_schema_says_is_held_against_a_file(tmp_path):
@@ -37,7 +37,7 @@ def test_what_a_schema_says_is_held_against_a_file(tmp_path):
     assert compared(tmp_path, same, id="id") == []
     order = "id,age,seen,glucose,sex\n1,30,2020-01-01,5.5,f\n"
     assert [(severity, what[:35]) for severity, what, _ in compared(tmp_path, order, id="id")] == [
-        ("note", "the columns stand in another order ")
+        ("note", "the columns are in a different orde")
     ]
     other = "glucose [mg/dl],age,sex,extra\n99,30.5,x,1\n108,200,f,2\n"
     assert compared(tmp_path, other) == [
@@ -45,20 +45,20 @@ def test_what_a_schema_says_is_held_against_a_file(tmp_path):
         ("fault", "the schema calls it 'glucose'", "column A 'glucose [mg/dl]'"),
         ("fault", "1 column of the schema is missing", "'seen'"),
         ("fault", "1 column that the schema does not have", "column D 'extra'"),
-        ("fault", "rows have no ids, which the schema wants", ""),
+        ("fault", "rows have no ids, but the schema requires them", ""),
         ("fault", "1 of 2 numbers outside what the schema allows", "column B 'age', row 3"),
-        ("fault", "1 number with a fraction, where the schema has whole ones", "column B 'age', row 2"),
+        ("fault", "1 number with a fraction, but the schema has whole numbers", "column B 'age', row 2"),
         ("fault", "1 cell with a level that the schema does not list", "column C 'sex', row 2"),
     ]
     kinds = "id,glucose,age,sex,seen\n1,low,30,f,5\n2,high,31,m,6\n"
     assert compared(tmp_path, kinds, id="id") == [
-        ("fault", "text, where the schema has number", "column B 'glucose'"),
-        ("fault", "number, where the schema has date", "column E 'seen'"),
+        ("fault", "text, but the schema has number", "column B 'glucose'"),
+        ("fault", "number, but the schema has date", "column E 'seen'"),
     ]
 
 
 def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_path, monkeypatch):
-    """In the order of the file, the other sites would refuse it; with another unit, the answer would be wrong."""
+    """In the order of the file, the other sites would refuse it; with a different unit, the answer would be wrong."""
     paths = write_messy_files(tmp_path)
     tables = []
 
@@ -78,8 +78,8 @@ def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_p
         done = CliRunner().invoke(app, command)
         assert done.exit_code == code, done.output
         if code:
-            cause = {"b": "7 of 36 ids have not 5 characters", "c": "32 of 33 numbers outside what the schema allows"}
-            assert f"{paths[site]} is not as {tmp_path / 'schema.toml'} says: {cause[site]}" in done.output
+            cause = {"b": "7 of 36 ids do not have 5 characters", "c": "32 of 33 numbers outside what the schema"}
+            assert f"{paths[site]} differs from {tmp_path / 'schema.toml'}: {cause[site]}" in done.output
     text = (tmp_path / "schema.toml").read_text().replace("id_length = 5", "")
     (tmp_path / "schema.toml").write_text(text)
     done = CliRunner().invoke(app, ["join", "127.0.0.1:1", "--name", "b", "--data", str(paths["b"]), *common[:-1],
@@ -98,12 +98,12 @@ def test_schemas_of_two_sites_are_compared(tmp_path):
         'glucose = { unit = "mg/dl" }\nseen = {}\n'
     )
     agreed, own = (read_schema(tmp_path / name) for name in ("agreed.toml", "own.toml"))
-    assert [(finding.severity, finding.what, finding.where) for finding in compare_schemas(own, agreed)] == [
-        ("note", "the columns stand in another order than in the schema", ""),
+    assert [(finding.severity, finding.problem, finding.where) for finding in compare_schemas(own, agreed)] == [
+        ("note", "the columns are in a different order than in the schema", ""),
         ("fault", "its unit is mg/dl, in the schema mmol/l", "'glucose'"),
-        ("fault", "its range goes beyond the schema's", "'age'"),
+        ("fault", "its range exceeds the schema's", "'age'"),
         ("fault", "1 level that the schema does not list", "'sex'"),
-        ("fault", "number, where the schema has date", "'seen'"),
+        ("fault", "number, but the schema has date", "'seen'"),
     ]
     assert list(compare_schemas(agreed, agreed)) == []
     assert checked(2, tmp_path / "own.toml", "--against", tmp_path / "agreed.toml")[-1].endswith("4 faults, 1 note")
@@ -126,7 +126,7 @@ def test_a_schema_is_written_from_the_data_and_tells_of_no_row_unless_asked(tmp_
     assert schema.rows == 36
     assert schema.columns["alcohol"].least == part.X[:, 0].min()
     assert schema.columns["cultivar"].levels == ("Barbera", "Barolo")
-    assert not list(compare(look_at(SiteFile(paths["a"], id=ID, drop=[NOTE]), 1), schema))
+    assert not list(compare(check_file(SiteFile(paths["a"], id=ID, drop=[NOTE]), 1), schema))
     assert schema.columns["alcohol"].measured
 
 
@@ -139,7 +139,7 @@ def test_a_range_that_was_measured_is_no_limit_and_one_by_hand_is(tmp_path):
     assert '"x" = { from = 10.0, to = 14.0, measured = true, whole = true }' in schema.to_toml()
     for least, most, severity in ((10, 14, None), (6, 18, "note"), (5, 18, "fault"), (6, 19, "fault")):
         (tmp_path / "b.csv").write_text(f"x\n{least}\n{most}\n12\n")
-        look = look_at(SiteFile(tmp_path / "b.csv"), 1)
+        look = check_file(SiteFile(tmp_path / "b.csv"), 1)
         own = Schema.model_validate({"columns": {"x": {"from": least, "to": most}}})
         whole = Schema.model_validate({"columns": {"x": {}}})
         for findings in (compare(look, schema), compare_schemas(own, schema)):

@@ -163,24 +163,24 @@ def written(folder, text, encoding="utf-8"):
 def test_how_a_file_is_written_is_guessed_where_that_is_safe_and_said(tmp_path, text, encoding, guessed):
     file = SiteFile(written(tmp_path, text, encoding), id="i")
     data, raw = file.read(), read_raw(file)
-    assert file.form.guessed == guessed
+    assert file.csv_format.guessed == guessed
     assert (data.columns, data.ids) == (("x", "y"), ("a", "b"))
     np.testing.assert_array_equal(data.X, [[1.5, 2], [-3, 100]])
     np.testing.assert_array_equal(np.column_stack(list(raw.columns.values())), data.X)
-    form = file.form
+    form = file.csv_format
     spelt = SiteFile(
         file.path, id=" i", delimiter=form.delimiter.replace("\t", "tab"), decimal=form.decimal, encoding=form.encoding
     )
     np.testing.assert_array_equal(spelt.read().X, data.X)
     assert hash(spelt)
-    assert spelt.form.guessed == ()
+    assert spelt.csv_format.guessed == ()
 
 
 @pytest.mark.parametrize(
     ("text", "options", "sentence"),
     [
         ("a,b\n1,5,2\n3,5,4\n", {}, "row 2 (row 1 has the names) has 3 values; allowed: one for each of the 2 columns"),
-        ("a;b,c\n1;2,3\n", {}, "can be divided by ',' and by ';'; allowed: one that is named (--delimiter)"),
+        ("a;b,c\n1;2,3\n", {}, "fits several delimiters: ',', ';'; give one (--delimiter)"),
         (
             "a;b\n1,234;2\n",
             {},
@@ -234,7 +234,7 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
         assert done.exit_code == 0, done.output
         done = CliRunner().invoke(app, [*command, "--header", "99"])
         assert done.exit_code == 2
-        assert f"header = 99, but {path.name} has 33 rows; allowed: the row with the names" in done.stderr
+        assert f"header = 99, but {path.name} has 33 rows; allowed: the row of the column names" in done.stderr
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
@@ -242,9 +242,9 @@ def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypa
     ("header", "sentence"),
     [
         (0, "header = 0, but must be the number of a row, from 1"),
-        (2, "row 2 of {path} is empty; allowed: the names of the columns there, or another --header"),
+        (2, "row 2 of {path} is empty; allowed: column names there, or a different --header"),
         (33, "id = 'i' is no column of {path}; there are: 'p29', '29.5', '58'"),
-        (34, "header = 34, but {path} has 33 rows; allowed: the row with the names of the columns"),
+        (34, "header = 34, but {path} has 33 rows; allowed: the row of the column names"),
     ],
 )
 def test_a_row_that_has_no_names_is_refused(tmp_path, suffix, header, sentence):
@@ -287,7 +287,7 @@ def test_a_spreadsheet_is_read_as_a_csv_file(tmp_path):
 
 def test_without_openpyxl_a_spreadsheet_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(InputError, match=r"openpyxl, which is missing; allowed: pip install 'fedkernel\[xlsx\]'"):
+    with pytest.raises(InputError, match=r"needs openpyxl, which is missing: pip install 'fedkernel\[xlsx\]'"):
         SiteFile(tmp_path / "a.xlsx").read()
 
 
@@ -356,13 +356,13 @@ REFUSED = {
     "no id, parquet": (parquet_of({"i": ["a", None], "x": [1, 2]}), {"id": "i"}, "{path}: column 'i': row 3 (row 1"),
     "fractions as ids": (parquet_of({"i": [0.5, 1.5], "x": [1, 2]}), {"id": "i"}, "{path}: column 'i' holds double"),
     "ids of an npy file": (write_npy, {"id": "0"}, "id = '0', but {path} has no column of ids; allowed: an .npz file"),
-    "ids of fractions": (lambda f: write_npz(f, ids=np.ones(N)), {}, "ids in {path} are not one text or whole number"),
-    "too few ids": (lambda f: write_npz(f, ids=np.arange(N - 1)), {}, "ids in {path} are not one text or whole number"),
+    "ids of fractions": (lambda f: write_npz(f, ids=np.ones(N)), {}, "ids in {path} must be one text or whole number"),
+    "too few ids": (lambda f: write_npz(f, ids=np.arange(N - 1)), {}, "ids in {path} must be one text or whole number"),
     "the same id, npz": (lambda f: write_npz(f, ids=np.zeros(N, int)), {}, "ids in {path}: rows 0 and 1 (counted from"),
     "objects": (lambda f: write_npz(f, ids=np.array([None] * N)), {}, "ids in {path} announces object (9,)"),
-    "too few names": (lambda f: write_npz(f, columns=np.array(["a"])), {}, "columns in {path} are not the names of"),
+    "too few names": (lambda f: write_npz(f, columns=np.array(["a"])), {}, "columns in {path} must be the names of"),
     "no X": (lambda f: write_npz(f, X=np.ones(3)), {}, "{path} has shape (3,); allowed"),
-    "only ids": (csv_of("i\nb\n"), {"id": "i"}, "{path} has no columns beside label and id; allowed: at least one"),
+    "only ids": (csv_of("i\nb\n"), {"id": "i"}, "{path} has no columns besides label and id; allowed: at least one"),
     "another kind": (lambda f: write_parquet(f, {"a": [1.5]}).rename(f / "a.npy"), {}, "{path} is no .npy file"),
     "no parquet": (lambda f: write_npy(f).rename(f / "a.parquet"), {}, "{path} cannot be read (ArrowInvalid)"),
 }
@@ -386,7 +386,7 @@ def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
         ({"columns": ["a", "b", "a"]}, "columns names 'a' twice; allowed: each column once"),
         ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label and is kept out of the table"),
         ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id and is kept out of the table"),
-        ({"columns": ["a"], "drop": ["a"]}, "columns names 'a', and drop does, too; allowed: one of them"),
+        ({"columns": ["a"], "drop": ["a"]}, "columns and drop both name 'a'; allowed: one of them"),
         ({"id": "a", "drop": ["a"]}, "drop names 'a', which is the id; allowed: columns of the table"),
         ({"delimiter": ";;"}, "delimiter = ';;', but must be one character, such as ';', or tab"),
         ({"decimal": ";"}, "decimal = ';', but must be '.' or ','"),
@@ -408,7 +408,7 @@ FAR = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
     [
         (
             lambda sheet: sheet.replace(b"A1:A2", b"A1:XFD1048576").replace(b"</sheetData>", FAR),
-            "reaches to row 1,048,576 and column 16,384; allowed: 50",
+            "has 1,048,576 rows x 16,384 columns; allowed: 50",
         ),
         (lambda sheet: sheet[:-40], "is damaged or no spreadsheet"),
     ],

@@ -18,7 +18,7 @@ from fedkernel.data import (
     open_table,
     open_tables,
 )
-from fedkernel.data.numeric_columns import entries_of
+from fedkernel.data.numeric_columns import column_values
 from fedkernel.ground import InputError
 
 
@@ -31,7 +31,7 @@ def test_as_table(tmp_path):
     for path in (tmp_path / "X.npy", str(tmp_path / "X.npy")):
         opened = as_table(path, "X")
         assert isinstance(opened, Table)
-        assert (opened.path, opened.what) == (tmp_path / "X.npy", str(tmp_path / "X.npy"))
+        assert (opened.path, opened.title) == (tmp_path / "X.npy", str(tmp_path / "X.npy"))
     for wrong, text in {
         "ragged": ([[1, 2], [3]], "ragged has rows of different lengths"),
         "text": ([["a"]], "text holds values of type <U1"),
@@ -112,7 +112,7 @@ def test_columns_are_those_that_pyarrow_would_hand_over(kind):
     values = [np.arange(size) % 3 for size in (17, 0, 40)]
     column = pa.chunked_array([pa.array(part.astype(kind)) for part in values])
     for part in (column, column.slice(3), column.slice(15, 9), column.slice(57), column.is_null()):
-        entries = entries_of(part)
+        entries = column_values(part)
         assert entries.dtype == part.to_numpy().dtype
         np.testing.assert_array_equal(entries, part.to_numpy())
 
@@ -143,5 +143,5 @@ def test_a_function_that_makes_something_else(value):
 
 @pytest.mark.parametrize(("shape", "rows"), [((0, 3), 2), ((3, 0), 2), ((3, 3), 0)])
 def test_a_generated_table_of_nothing(shape, rows):
-    with pytest.raises(InputError, match="allowed: a table of at least 1 x 1"):
+    with pytest.raises(InputError, match="but all must be at least 1"):
         GeneratedTable(shape, chunk_of, rows)

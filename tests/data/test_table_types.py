@@ -215,7 +215,7 @@ def test_positions_of_numbers_that_are_not_finite_are_those_of_the_table(kind, v
     table = BAD[kind](spoilt(value, 17, 2), tmp_path)
     np.testing.assert_array_equal(table.block(0, 17), X[:17])
     np.testing.assert_array_equal(table.block(18, N), X[18:])
-    text = f"{table.what}: the value in row 17, column 2 (counted from 0) is {value}; allowed: finite numbers only"
+    text = f"{table.title}: the value in row 17, column 2 (counted from 0) is {value}; allowed: finite numbers only"
     for act, where in (
         (lambda: table.block(12, 20), ""),
         (lambda: table.take(np.array([22, 17, 3])), ""),
@@ -240,5 +240,5 @@ def test_numbers_too_large_for_the_dtype(make):
     assert table.block(17, 18)[0, 2] == -1e300
     with pytest.raises(InputError) as caught:
         table.block(15, 20, np.float32)
-    text = "mine: the value in row 17, column 2 (counted from 0) is too large; allowed: numbers of float32"
+    text = "mine: the value in row 17, column 2 (counted from 0) is too large for float32"
     assert str(caught.value) == text

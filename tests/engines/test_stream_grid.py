@@ -31,7 +31,7 @@ from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.stream_grid import Hub
 from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.ground import EngineError, InputError, ProtocolError
-from fedkernel.protocol import VERSION
+from fedkernel.protocol import WIRE_VERSION
 from fedkernel.run import Account, RunSettings, join
 
 
@@ -335,7 +335,7 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
         (lambda data: b"", OTHER + "it is no message of Flower's ("),
         (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's ("),
         (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
-        (lambda data: data.replace(b"version", b"variant"), f"version None, but this end speaks {VERSION}"),
+        (lambda data: data.replace(b"version", b"variant"), f"version None, but this version reads {WIRE_VERSION}"),
         (claiming(b"(1000000000000,)"), "client 0: an array announces float64 (1000000000000,), but 8 bytes"),
         (claiming(b"(1, -)"), "client 0: an array has no header of an .npy file (ValueError)"),
     ],

@@ -21,7 +21,7 @@ from experiments.commands.logging_setup import server_log, site_log
 from experiments.commands.progress import Watch
 from experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
-from fedkernel.ground import EngineError, InputError, lasting
+from fedkernel.ground import EngineError, InputError, format_duration
 from fedkernel.protocol import Member
 from fedkernel.run import events, log_event
 from strategies import VFedPCA
@@ -81,7 +81,7 @@ def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
     ("seconds", "text"), [(0.2, "0 s"), (89, "89 s"), (91, "2 min"), (5000, "83 min"), (7260, "2 h 1 min")]
 )
 def test_times_as_people_say_them(seconds, text):
-    assert lasting(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_lines_of_json(tmp_path, capsys):

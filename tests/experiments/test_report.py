@@ -22,7 +22,7 @@ from experiments.results import Columns, Run, Spread, append_run, leading_metric
 from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec
 from fedkernel.ground import InputError
-from fedkernel.models import METRICS, check_metric, metric_of, own_metrics
+from fedkernel.models import METRICS, check_metric, compute_metrics, metric_of
 
 
 def experiment(title="", text="", options=None):
@@ -277,12 +277,12 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
         "def narrow(model):\n    return 1.0\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert own_metrics(["error", name], 3, [np.eye(2), np.eye(2)]) == {name: 1.5}
+    assert compute_metrics(["error", name], 3, [np.eye(2), np.eye(2)]) == {name: 1.5}
     with pytest.raises(InputError, match=r"metric = 'nothing' has no function; allowed: Metric\(\.\.\., function="):
-        own_metrics(["my_purity:nothing"], 3, [np.eye(2)])
+        compute_metrics(["my_purity:nothing"], 3, [np.eye(2)])
     for wrong, cause in (("text", "ValueError: could not convert string"), ("narrow", "TypeError: narrow() takes 1")):
-        with refusing(start=f"metric = 'my_purity:{wrong}' gives no number of (model, tables): {cause}"):
-            own_metrics([f"my_purity:{wrong}"], 3, [np.eye(2)])
+        with refusing(start=f"metric = 'my_purity:{wrong}' fails or returns no number for (model, tables): {cause}"):
+            compute_metrics([f"my_purity:{wrong}"], 3, [np.eye(2)])
     line, caption = shown("after")
     assert "0.50 ± 0.35" in line
     assert "highest first" in caption

@@ -286,9 +286,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path, monkeypatc
     text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "") + BARE
     failed = failures_of(tmp_path / "out", text)
     assert {failure.id for failure in failed} == {"DKPCA__seed=0", "DKPCA__seed=1"}
-    assert failed[0].cause.startswith(
-        "what the protocol returned, of type dict, cannot be saved; allowed: an array, a "
-    )
+    assert failed[0].cause.startswith("the protocol's result, of type dict, cannot be saved; allowed: an array, a ")
 
     def losing(job):
         for run in ENGINES["local"](job):
@@ -507,5 +505,5 @@ def test_results_that_could_not_be_written_are_not_waited_for(tmp_path):
     assert open_folder(tmp_path / "out", experiment, restart=False) == []
     (tmp_path / "out" / "results").rmdir()
     (tmp_path / "out" / "results").write_text("")
-    with pytest.raises(InputError, match=r"nothing can be written to .*results: File exists; allowed: a folder"):
+    with pytest.raises(InputError, match=r"cannot write to .*results: File exists; allowed: a writable folder"):
         open_folder(tmp_path / "out", experiment, restart=False)

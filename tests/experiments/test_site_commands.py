@@ -53,7 +53,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
         (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA', but must be one of ADMMKPCAClient, DKPCA"),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
-        (["--tls", "TLS/a", "--out", "a.csv"], "nothing can be written to a.csv: File exists; allowed: a folder"),
+        (["--tls", "TLS/a", "--out", "a.csv"], "cannot write to a.csv: File exists; allowed: a writable folder"),
         (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line has no end; put the file aside"),
         (["--tls", "TLS/a", "--out", "kept", "--log", "none/log"], "log = none/log cannot be written: No such file"),
         (["--tls", "TLS/a", "--table-share", "0"], "table_share = 0.0: input should be greater than 0"),

@@ -49,7 +49,7 @@ def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
     results = []
     for count in (1, 2, 4):
         monkeypatch.setattr(parallel, "_cores", parallel._Cores(count))
-        with blas_threads(1), parallel.at_work():
+        with blas_threads(1), parallel.reserve_core():
             results.append(PRIMITIVES[name]())
         assert parallel._cores.busy == 0
     assert all(np.array_equal(results[0], other) for other in results[1:])
@@ -59,22 +59,22 @@ def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
 def test_results_come_in_the_order_of_their_blocks_and_no_more_are_begun_than_fit(monkeypatch, ahead):
     for count in (1, 2, 4):
         monkeypatch.setattr(parallel, "_cores", parallel._Cores(count))
-        with parallel.at_work():
+        with parallel.reserve_core():
             blocks = iter(range(20))
-            results = parallel.in_order(lambda block: block**2, blocks, ahead=ahead)
+            results = parallel.map_in_order(lambda block: block**2, blocks, ahead=ahead)
             assert next(results) == 0
             assert next(blocks) == (ahead * count if count > 1 else 1)
-            assert list(parallel.in_order(lambda block: block**2, range(7), ahead=ahead)) == [n**2 for n in range(7)]
+            assert [*parallel.map_in_order(lambda block: block**2, range(7), ahead=ahead)] == [n**2 for n in range(7)]
 
 
 def test_helpers_are_as_many_as_cores_are_idle(monkeypatch):
     together = threading.Barrier(2)
     monkeypatch.setattr(parallel, "_cores", parallel._Cores(2))
-    with parallel.at_work():
-        parallel.each(lambda _: together.wait(10), range(2))  # would wait in vain in one thread
+    with parallel.reserve_core():
+        parallel.for_each(lambda _: together.wait(10), range(2))  # would wait in vain in one thread
         with pytest.raises(ZeroDivisionError):
-            parallel.each(lambda number: 1 / (number - 3), range(6))
+            parallel.for_each(lambda number: 1 / (number - 3), range(6))
         parallel._cores.change(1)  # another client
         names = set()
-        parallel.each(lambda _: names.add(threading.current_thread().name), range(9))
+        parallel.for_each(lambda _: names.add(threading.current_thread().name), range(9))
     assert names == {threading.current_thread().name}

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.commands.logging_setup import site_log
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.ground import write_whole
+from fedkernel.ground import write_atomic
 from fedkernel.peers import KeyPair
 from fedkernel.site.keys import own_secret
 from fedkernel.site.result_files import keeper
@@ -19,7 +19,7 @@ def test_a_link_in_the_place_of_an_unfinished_file_leads_nowhere(tmp_path):
     victim, path = tmp_path / "victim", tmp_path / "model.npz"
     victim.write_bytes(b"before")
     (tmp_path / ".model.npz.partial").symlink_to(victim)
-    write_whole(path, lambda file: file.write(b"content"), 0o600)
+    write_atomic(path, lambda file: file.write(b"content"), 0o600)
     assert (victim.read_bytes(), path.read_bytes(), path.is_symlink()) == (b"before", b"content", False)
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_l
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     check_packages(*OURS)
     hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
-    monkeypatch.setattr(installation_check, "HOME", tmp_path / "bundle")
+    monkeypatch.setattr(installation_check, "PACKAGES_FOLDER", tmp_path / "bundle")
     check_packages("experiments")
 
 
@@ -105,7 +105,7 @@ def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bun
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(installation_check, "version", none_is_installed)
-    monkeypatch.setattr(installation_check, "HOME", tmp_path)
+    monkeypatch.setattr(installation_check, "PACKAGES_FOLDER", tmp_path)
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected

@@ -28,7 +28,7 @@ from experiments.commands.study_text import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models import load_model
-from fedkernel.peers.run_key_file import FOLDER
+from fedkernel.peers.run_key_file import KEY_FOLDER
 from fedkernel.run import Result, read_ledger
 from fedkernel.site import RunRows, approve, read_outbox
 from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
@@ -278,7 +278,7 @@ def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
     for outputs, expected in zip(site_outputs, reference.outputs.values(), strict=True):
         for name, array in expected.items():
             assert outputs[name].tobytes() == array.tobytes(), name
-    assert [list((place / f"kept-{name}" / FOLDER).glob("*")) for name in NAMES] == [[], [], []]
+    assert [list((place / f"kept-{name}" / KEY_FOLDER).glob("*")) for name in NAMES] == [[], [], []]
 
 
 def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):

@@ -30,8 +30,8 @@ from fedkernel.kernel_width.client import (
 )
 from fedkernel.kernel_width.width_rounds import median_of_groups
 from fedkernel.models import same_kernel
-from fedkernel.models.comparing import is_telling
-from fedkernel.numerics import KERNELS, RandomFeatures, kernel_from, mean_of_landmarks, width_finding, with_width
+from fedkernel.models.comparing import is_informative
+from fedkernel.numerics import KERNELS, RandomFeatures, kernel_from, mean_of_landmarks, width_warning, with_width
 from fedkernel.protocol import Guards, Member, encode
 from fedkernel.site import read_outbox, reply_sizes
 from fedkernel.strategy import check_tables, simulated_sites
@@ -118,7 +118,7 @@ def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_ker
     assert strategy.fit(shards, reference="central").metrics == expected
     assert at_settled.own_kernel.gamma == pytest.approx(width_of(result), rel=1e-12)
     assert same_kernel(result.model, exact) == (rule == "mean")
-    with pytest.raises(InputError, match=r"^the reference has the kernel RBF.*, but the model RBF"):
+    with pytest.raises(InputError, match=r"^the model has the kernel RBF.*, but the reference RBF"):
         settled.judge(result, shards, PAIRS[name](RBF(gamma=1.0)).central(shards))
     with pytest.raises(InputError, match="reference = 'exact', but must be a model, as of `central`, or \"central\""):
         strategy.fit(shards, reference="exact")
@@ -156,16 +156,16 @@ def pairs_of(K):
 
 
 def test_nothing_is_to_be_found_in_rows_without_lengths():
-    assert not is_telling(0.0, 0.0, 1, 5)
-    assert is_telling(3.0, 4.0, 1, 5)
+    assert not is_informative(0.0, 0.0, 1, 5)
+    assert is_informative(3.0, 4.0, 1, 5)
 
 
 def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
-    said = [width_finding(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
+    said = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
     assert [text is not None for text in said] == [False, True, True, False, False, True]
-    assert width_finding(Sigmoid(), 0.0) is None, "its values may be of either sign"
-    assert "rows hardly differ" in width_finding(Sigmoid(gamma=1.0), 1.0)
-    assert width_finding(Polynomial(), 1e6) is width_finding(Linear(), 0.0) is None, "they have no width"
+    assert width_warning(Sigmoid(), 0.0) is None, "its values may be of either sign"
+    assert "rows hardly differ" in width_warning(Sigmoid(gamma=1.0), 1.0)
+    assert width_warning(Polynomial(), 1e6) is width_warning(Linear(), 0.0) is None, "they have no width"
     wide = DKPCA(2, Sigmoid(width="scale", factor=1e-3)).fit(np.array_split(RAW, 3, axis=1))
     assert any("it is too wide" in text for text in wide.findings)
 
@@ -256,7 +256,7 @@ def test_a_rule_without_a_number_computes_nothing_and_leaves_no_trace_once_it_ha
     kernel = RBF(width="median", factor=0.2)
     for use in (kernel.gram, kernel.diag, kernel.part, kernel.against, lambda X: kernel.settled(3)):
         with pytest.raises(
-            InputError, match=r"RBF\(width='median', factor=0.2\) has no number yet: a strategy settles"
+            InputError, match=r"RBF\(width='median', factor=0.2\) has no width yet: a strategy computes"
         ):
             use(np.eye(3))
     result = UniformKPCA(2, kernel, n_samples=10, **SHOWN).fit(np.array_split(TABLE, 2))

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 
 from experiments.running import run_experiment
 from fedkernel.ground import InputError
-from fedkernel.models import KernelPCA, LandmarkPCA, load_model, own_metrics
+from fedkernel.models import KernelPCA, LandmarkPCA, compute_metrics, load_model
 from fedkernel.models.class_metrics import classification_error, cluster_ari, cluster_nmi
 from fedkernel.numerics import RBF, Linear
 from strategies import DKPCA, DisKPCA
@@ -44,7 +44,7 @@ def test_classes_that_a_plane_parts_are_told_apart_and_those_that_no_coordinate_
     assert classification_error(components(Z), [], rng.integers(2, size=600), 0) == pytest.approx(0.5, abs=0.1)
     partly = classes.astype(object)
     partly[::5], Z[::5] = None, Z[rng.permutation(600)[::5]]  # rows without a class, anywhere
-    assert own_metrics(["classification_error"], components(Z), [], partly) == {"classification_error": 0.0}
+    assert compute_metrics(["classification_error"], components(Z), [], partly) == {"classification_error": 0.0}
     assert cluster_ari(components(Z), [], partly, 0) > 0.95 > cluster_ari(components(Z), [], classes, 0)
     assert cluster_nmi(components(Z), [], partly, 0) > 0.9
 
@@ -77,14 +77,14 @@ def test_components_of_landmarks_that_are_all_rows_are_judged_as_kernel_pca_is(r
 def test_it_takes_classes_and_components_for_as_many_rows():
     model = components(np.eye(5))
     for kind, classes, text in (
-        (model, None, "metric = 'classification_error' is about classes of rows, but the data name none"),
-        (model, np.zeros(4), "there are 5 rows, but classes of 4"),
-        (components(np.ones((1, 1))), np.zeros(1), "all rows are of one class, which any answer would find"),
-        (3, np.zeros(5), "but of a int none"),
+        (model, None, "metric = 'classification_error' needs classes of the rows, but the data have none"),
+        (model, np.zeros(4), "there are classes of 4 rows, but 5 rows"),
+        (components(np.ones((1, 1))), np.zeros(1), "all rows are of one class, but this metric needs at least 2"),
+        (3, np.zeros(5), "a int has no components"),
     ):
         with pytest.raises(InputError, match=text):
-            own_metrics(["classification_error"], kind, [np.eye(5)], classes)
-    assert own_metrics(["error", "nmi"], model, [np.eye(5)]) == {}
+            compute_metrics(["classification_error"], kind, [np.eye(5)], classes)
+    assert compute_metrics(["error", "nmi"], model, [np.eye(5)]) == {}
 
 
 @pytest.mark.parametrize("kind", ["vertical", "horizontal"])
@@ -106,7 +106,7 @@ def test_an_experiment_that_names_it_has_it_of_the_rows_classes_in_the_clients_o
 
 def test_an_experiment_of_data_without_classes_is_refused(tmp_path: Path):
     for name in ("geometric", "diabetes"):  # no labels, and such that are measurements
-        with pytest.raises(InputError, match="is about classes of rows, but the data name none"):
+        with pytest.raises(InputError, match="needs classes of the rows, but the data have none"):
             run_experiment(experiment(tmp_path, METRIC, f'data.name="{name}"', "seeds=[0]"), tmp_path / name)
 
 
@@ -115,12 +115,12 @@ def test_clusters_of_coordinates_are_held_against_the_classes(rng):
     centres = {"a": (0, 0), "b": (9, 0), "c": (0, 9)}
     apart = components(np.array([centres[name] for name in classes]) + 0.1 * rng.standard_normal((90, 2)))
     named = ["features_nmi", "features_ari"]
-    assert own_metrics(named, apart, [], classes) == dict.fromkeys(named, pytest.approx(1.0))
+    assert compute_metrics(named, apart, [], classes) == dict.fromkeys(named, pytest.approx(1.0))
     # as many clusters as there are classes: two here
     merged = components(np.where(classes == "c", 9.0, 0.0)[:, None] + 1e-3 * np.arange(90)[:, None])
-    together = own_metrics(named, merged, [], np.where(classes == "c", 1, 0))
+    together = compute_metrics(named, merged, [], np.where(classes == "c", 1, 0))
     assert together == dict.fromkeys(named, pytest.approx(1.0))
-    blind = own_metrics(named, components(rng.standard_normal((90, 2))), [], classes)
+    blind = compute_metrics(named, components(rng.standard_normal((90, 2))), [], classes)
     assert max(blind.values()) < 0.2
-    with pytest.raises(InputError, match="there are 90 rows, but classes of 4"):
-        own_metrics(["features_nmi"], apart, [], classes[:4])
+    with pytest.raises(InputError, match="there are classes of 4 rows, but 90 rows"):
+        compute_metrics(["features_nmi"], apart, [], classes[:4])

@@ -6,7 +6,7 @@ import scipy.sparse
 from kernel_cases import rows
 
 from fedkernel.ground import BLOCK_ROWS, InputError, row_blocks
-from fedkernel.models import FeatureChain, KernelPCA, advance, combine_draws
+from fedkernel.models import FeatureChain, KernelPCA, combine_draws, multiply_step
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Polynomial, RandomFeatures
 
@@ -57,7 +57,7 @@ def test_an_advance_is_the_product_with_both_parts_side_by_side(n, r):
     X, B, M = rows(n, 3), rows(n, r, seed=1), rows(10 + r, 5, seed=2)
     features = RandomFeatures(RBF(gamma=0.3), 10).map(3)
     sizes = []
-    advanced = advance(X, B, lambda part: (sizes.append(len(part)), features(part))[1], M)
+    advanced = multiply_step(X, B, lambda part: (sizes.append(len(part)), features(part))[1], M)
     np.testing.assert_allclose(advanced, np.hstack([features(X), B]) @ M, atol=1e-12)
     assert sum(sizes) == n
     assert max(sizes) <= BLOCK_ROWS

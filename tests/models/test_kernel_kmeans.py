@@ -17,11 +17,11 @@ from fedkernel.models import (
     clustering_objective,
     compare_classes,
     compare_kernel_kmeans,
+    compute_metrics,
     kernel_kmeans,
     nystroem_kernel_kmeans,
-    own_metrics,
     recover_error,
-    training_of,
+    training_coordinates,
 )
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import RBF, Laplacian, Linear, Polynomial, RandomFeatures, assign, k_means
@@ -210,7 +210,7 @@ def test_the_recover_error_keeps_the_digits_of_small_errors(share):
 
 
 def test_other_numbers_of_rows_are_refused():
-    with pytest.raises(InputError, match="H has 5 rows, but the reference was made from 6"):
+    with pytest.raises(InputError, match="the model has 5 rows, but the reference 6"):
         recover_error(np.ones((5, 2)), np.ones((6, 2)))
 
 
@@ -229,7 +229,7 @@ def test_the_objective_is_equation_1_of_the_paper_whatever_approximates_the_kern
     expected = naive.clustering_objective(K, model.predict(X)) / 40
     parts = [X[:25], X[25:26], X[26:]]
     assert clustering_objective(model, parts) == pytest.approx(expected, rel=1e-12)
-    assert own_metrics(["nmi", "clustering_objective"], model, parts) == {
+    assert compute_metrics(["nmi", "clustering_objective"], model, parts) == {
         "clustering_objective": pytest.approx(expected)
     }
 
@@ -239,7 +239,7 @@ def test_the_objective_of_plain_k_means_is_its_cost():
     model = kernel_kmeans(X, Linear(), 4, 3)
     cost = assign(X, np.array([X[model.predict(X) == label].mean(axis=0) for label in range(4)]))[1].mean()
     assert clustering_objective(model, [X]) == pytest.approx(cost, rel=1e-9)
-    with pytest.raises(InputError, match="that of clusters, but the model is a KernelPCA"):
+    with pytest.raises(InputError, match="needs a KernelKMeans model, not a KernelPCA"):
         clustering_objective(KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
 
 
@@ -274,8 +274,8 @@ def test_a_model_is_compared_with_the_reference_on_its_training_rows():
 def test_a_reference_without_its_training_rows_is_refused():
     X = rows(10)
     model = kernel_kmeans(X, RBF(width="columns"), 2, 2)
-    assert training_of(model) is model.training_
+    assert training_coordinates(model) is model.training_
     bare = KernelKMeans(model.centers_, Landmarks(RBF(width="columns"), X, np.ones((10, 2))))
-    for call in (lambda: training_of(bare), lambda: compare_kernel_kmeans(model, bare, [X])):
-        with pytest.raises(InputError, match=r"holds no coordinates .* central\(shards\)"):
+    for call in (lambda: training_coordinates(bare), lambda: compare_kernel_kmeans(model, bare, [X])):
+        with pytest.raises(InputError, match=r"has no coordinates .* central\(shards\)"):
             call()

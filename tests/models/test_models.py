@@ -12,7 +12,7 @@ import pytest
 from model_files import KERNELS, contents, refused
 
 from fedkernel import RBF, KernelPCA, Linear, Prepare
-from fedkernel.ground import InputError, brief
+from fedkernel.ground import InputError, short_repr
 from fedkernel.ground.storage import FORMAT, FORMAT_VERSION
 from fedkernel.models import Embedding, Model
 from fedkernel.numerics import center_gram, leading_eigenpairs
@@ -100,14 +100,14 @@ def test_a_foreign_file_random_bytes_and_none(tmp_path):
 
 
 def test_what_unpacks_or_announces_to_be_more_than_it_may_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedkernel.ground.archives.SMALL", 2**20)
+    monkeypatch.setattr("fedkernel.ground.archives.UNPACKED_BYTES", 2**20)
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, header=np.array("{}"), eigenvalues_=np.zeros(2**19))
     tracemalloc.start()
-    assert "bomb.npz would take 4,19" in (text := refused(path))
+    assert "bomb.npz unpacks to 4,19" in (text := refused(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert "allowed: 1,048,576 of one of" in text
+    assert ": 1,048,576" in text
     assert peak < 2**20
     path = tmp_path / "header.npz"
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }\n"
@@ -247,4 +247,4 @@ def test_a_repr_names_class_kernel_and_shapes_in_a_line_or_two():
     )
     kinds = [kind for base in (Model, Embedding) for kind in base.__subclasses__() if "fedkernel" in kind.__module__]
     assert len(kinds) >= 6
-    assert [kind for kind in kinds if kind.__repr__ is not brief] == []
+    assert [kind for kind in kinds if kind.__repr__ is not short_repr] == []

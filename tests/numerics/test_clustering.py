@@ -14,7 +14,7 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedkernel.ground import EPS, InputError
-from fedkernel.numerics import WeightedPoints, allot, assign, coreset, k_means
+from fedkernel.numerics import WeightedPoints, allot_samples, assign, coreset, k_means
 
 
 def generator(seed=0):
@@ -147,7 +147,7 @@ def test_of_equally_near_centres_the_first_counts():
 @settings(max_examples=300, deadline=None)
 @given(hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1e12)), st.integers(0, 2000))
 def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
-    counts = allot(costs, samples)
+    counts = allot_samples(costs, samples)
     assert counts.shape == costs.shape
     assert counts.dtype == np.int64
     if costs.sum() == 0:
@@ -160,8 +160,8 @@ def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
     assert not counts[costs == 0].any()
     # with bounds: none is passed, what is over goes to others, and where all have some cost nothing is lost
     most = np.arange(len(costs)) * 7 % 50 + 1
-    assert (allot(costs, samples, np.maximum(counts, most)) == counts).all()
-    bounded = allot(costs, samples, most)
+    assert (allot_samples(costs, samples, np.maximum(counts, most)) == counts).all()
+    bounded = allot_samples(costs, samples, most)
     assert (bounded <= most).all()
     assert not bounded[costs == 0].any()
     assert bounded.sum() == min(samples, most[costs > 0].sum())
@@ -182,7 +182,7 @@ def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
     ],
 )
 def test_remainders_by_hand(costs, samples, expected):
-    assert allot(np.array(costs), samples).tolist() == expected
+    assert allot_samples(np.array(costs), samples).tolist() == expected
 
 
 # Coresets
@@ -267,7 +267,7 @@ def test_clients_that_send_coresets_reach_the_quality_of_one_that_has_all_points
     by_blob = [points[np.isin(of_blob, kinds)] for kinds in ([0, 1], [2, 3], [4, 5])]  # no client sees all clusters
     for shards in (np.array_split(points, 3), by_blob):
         solutions = [k_means(shard, 6, generator(client)) for client, shard in enumerate(shards)]
-        counts = allot(np.array([cost(*both) for both in zip(shards, solutions, strict=True)]), 300)
+        counts = allot_samples(np.array([cost(*both) for both in zip(shards, solutions, strict=True)]), 300)
         parts = [
             coreset(shard, centers, int(count), generator(100 + client))
             for client, (shard, centers, count) in enumerate(zip(shards, solutions, counts, strict=True))

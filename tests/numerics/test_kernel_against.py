@@ -65,7 +65,7 @@ def test_the_rows_and_values_against_them_are_left_alone(kernel, of_block):
 @pytest.mark.parametrize("of_block", KINDS)
 def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, of_block, monkeypatch):
     X, Y = np.maximum(rows(40, 9), 0), np.maximum(rows(30, 9, seed=1), 0)
-    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED", 100)
+    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED_CACHE", 100)
     assert_near(kernel.against(scipy.sparse.csr_array(Y))(of_block(X)), kernel.gram(X, Y), 1e-12)
 
 

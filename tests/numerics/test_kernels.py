@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernel_cases import ARC_COSINES, CASES, EVERY, KERNELS_WITH_GAMMA, WITHOUT_GAMMA, rows
 from sklearn.metrics import pairwise
 
-from fedkernel.ground import InputError, own_names
+from fedkernel.ground import InputError, own_short_names
 from fedkernel.numerics import (
     KERNELS,
     RBF,
@@ -202,7 +202,7 @@ def test_equality_and_hash_follow_the_fields():
 
 def test_registry_has_every_kernel_under_its_type():
     assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid", "arc-cosine"]
-    assert own_names("kernels") == {
+    assert own_short_names("kernels") == {
         name: f"fedkernel.numerics.kernels:{kernel.__name__}" for name, kernel in KERNELS.items()
     }
     assert all(kernel_from({"type": name}) == kernel() for name, kernel in KERNELS.items())

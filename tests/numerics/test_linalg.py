@@ -100,7 +100,7 @@ def test_nothing_is_above_where_all_was_found_and_a_copy_that_was_missed_is(seed
     A = symmetric(np.r_[[1.0, 1.0, 0.6], 0.3 * 0.5 ** np.arange(N - 3)])
     found, start = scipy.linalg.eigh(A)[1][:, :-4:-1].copy(), np.random.default_rng(seed).standard_normal((1, N))
     for V, is_above in ((found, False), (found[:, 1:], True)):
-        assert linalg._something_above(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
+        assert linalg._overlooks_larger(0.6, lambda q: q @ A, V, start, size=1.0, products=30) == is_above
 
 
 def test_a_missed_copy_of_an_eigenvalue_is_noticed(lanczos, monkeypatch):
@@ -326,9 +326,7 @@ def test_whitening_makes_what_is_left_the_identity(tol, rank):
     assert R.shape == (N, np.count_nonzero(SPECTRA["decaying"] > 1e-3))
     np.testing.assert_allclose(R.T @ turned @ R, np.eye(R.shape[1]), atol=1e-11)
     assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
-    with pytest.raises(
-        InputError, match=r"^products of rows are as small as 1e-301; allowed: at least 1e-300, as in a"
-    ):
+    with pytest.raises(InputError, match=r"^products of rows fall to 1e-301, below 1e-300; use a"):
         whitening(np.diag([1e-298, 1e-301]), 0.0)
 
 

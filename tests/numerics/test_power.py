@@ -6,7 +6,7 @@ import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.ground import InputError
-from fedkernel.numerics import LowRank, low_rank, orthonormal_basis, power_iteration, shortens, sin_theta_error
+from fedkernel.numerics import LowRank, low_rank, low_rank_pays, orthonormal_basis, power_iteration, sin_theta_error
 
 
 def test_one_vector_is_the_classic_power_method_and_a_block_spans_the_power_of_the_start():
@@ -39,11 +39,11 @@ def test_bad_starts_are_refused_and_only_tall_tables_and_enough_iterations_are_s
     for start, iterations in [(np.zeros((3, 1)), 1), (np.ones((2, 3)), 1), (np.ones(3), 1), (np.ones((3, 1)), -1)]:
         with pytest.raises(InputError):
             power_iteration(lambda x: x, start, iterations)
-    assert shortens((2000, 100), 5, 10)
-    assert not shortens((1000, 100), 5, 10)  # F^T F and its eigenvectors take as long
-    assert not shortens((20000, 1000), 5, 10)
-    assert not shortens((2000, 100), 5, 2)  # what is left out would show
-    assert not shortens((2000, 4), 5, 10)
+    assert low_rank_pays((2000, 100), 5, 10)
+    assert not low_rank_pays((1000, 100), 5, 10)  # F^T F and its eigenvectors take as long
+    assert not low_rank_pays((20000, 1000), 5, 10)
+    assert not low_rank_pays((2000, 100), 5, 2)  # what is left out would show
+    assert not low_rank_pays((2000, 4), 5, 10)
 
 
 def factor(singular_values, n=200):

@@ -71,7 +71,7 @@ def test_orthogonal_frequencies_are_the_independent_ones_turned_block_by_block()
             block = other[:, first : first + d]
             inner = block.T @ block
             np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-11 * inner.max())
-    assert RandomFeatures(RBF(gamma=0.5), 40, "cosine", frequencies="orthogonal").takes(30) == 30 * (40 + 3 * 30)
+    assert RandomFeatures(RBF(gamma=0.5), 40, "cosine", 0, "orthogonal").memory_floats(30) == 30 * (40 + 3 * 30)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def draw_of(kernel, count, frequencies, columns):
     return RandomFeatures(kernel, count, "cosine", seed=3, frequencies=frequencies)._draw(columns)[0]
 
 
-@pytest.mark.parametrize(("columns", "times"), [(7, 1), (random_features.MOST_REMEMBERED, 2)])
+@pytest.mark.parametrize(("columns", "times"), [(7, 1), (random_features.MOST_CACHED_ENTRIES, 2)])
 def test_sites_of_a_process_share_few_frequencies_which_nobody_can_change(monkeypatch, columns, times):
     purposes = []
     monkeypatch.setattr(random_features, "generator", lambda *parts: purposes.append(parts) or generator(*parts))

@@ -94,10 +94,10 @@ def test_an_embedding_has_these_features():
 def test_where_they_would_be_off_or_save_no_time_others_are_drawn(kernel, columns, count, instead):
     one, other = (RandomFeatures(kernel, count, "cosine", frequencies=way) for way in ("structured", instead))
     assert np.array_equal(one._draw(columns)[0], other._draw(columns)[0])
-    assert one.takes(columns) == other.takes(columns)
+    assert one.memory_floats(columns) == other.memory_floats(columns)
     # and no site computes with more columns than it counts
     features = RandomFeatures(RBF(gamma=0.5), 512, "cosine", frequencies="structured")
-    of_most, of_more = (features._relation(columns) for columns in (MOST_STRUCTURED, MOST_STRUCTURED + 1))
+    of_most, of_more = (features._frequency_kind(columns) for columns in (MOST_STRUCTURED, MOST_STRUCTURED + 1))
     assert (of_most, of_more) == ("structured", "independent")
 
 
@@ -111,4 +111,4 @@ def test_no_more_memory_than_is_counted(columns, count):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     blocks = 2**20 + 8 * 30 * count  # of rows in cache, and the features
-    assert peak <= 8 * features.takes(columns) + 2 * blocks
+    assert peak <= 8 * features.memory_floats(columns) + 2 * blocks

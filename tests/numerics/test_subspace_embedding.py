@@ -226,7 +226,7 @@ def test_csr_rows_with_many_columns_are_the_same_in_stripes(kernel, monkeypatch)
     X = scipy.sparse.random_array((40, 300), density=0.05, format="csr", rng=np.random.default_rng(0))
     embedding = SubspaceEmbedding(kernel, 20, 200)
     whole = embedding.map(300)(X)
-    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED", 1000)
+    monkeypatch.setattr("fedkernel.numerics.pairwise._SHARED_CACHE", 1000)
     for block in (X, X.toarray()):
         np.testing.assert_allclose(embedding.map(300)(block), whole, atol=1e-11)
 

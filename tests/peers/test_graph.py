@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkernel.ground import InputError, value_object
-from fedkernel.peers import Graph, Topology, centre, neighbours, spanning_tree
+from fedkernel.peers import Graph, Topology, central_node, neighbours, spanning_tree
 from fedkernel.peers import distances as all_distances
 
 
@@ -51,7 +51,7 @@ def test_every_graph_is_symmetric_connected_sorted_and_without_loops(drawn):
 @given(topologies())
 def test_the_tree_holds_every_node_once_at_its_distance(drawn):
     adjacent = neighbours(*drawn)
-    root = centre(adjacent)
+    root = central_node(adjacent)
     levels = spanning_tree(adjacent, root=root)
     far = distances(adjacent, root)
     assert len(levels) == min(max(distances(adjacent, node).values()) for node in range(len(adjacent)))
@@ -152,7 +152,7 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
 
     refused("there is no graph file")
     nx.write_graphml(nx.cycle_graph(3, nx.DiGraph), path)
-    refused("is directed, but letters go both ways")
+    refused("is directed, but must be undirected")
     nx.write_graphml(nx.relabel_nodes(nx.cycle_graph(3), {0: "a"}), path)
     refused(r"is damaged or is no graph of numbered nodes, .* \(ValueError\)")
     nx.write_graphml(nx.cycle_graph(3), path)

@@ -5,11 +5,11 @@ import pytest
 from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, GossipClient, N, by_hand, gossiping, refused
 
 from fedkernel.ground import InputError, OwnFileError
-from fedkernel.peers import KeptKeys, KeyPair, PublishKeys, TakeKeys, forget_keys, sealed_in
+from fedkernel.peers import KeyPair, PublishKeys, RunKeyFile, TakeKeys, remove_key_files, sealed_in
 from fedkernel.peers.agreed_keys import PublicKeys
 from fedkernel.peers.letters import letter_from_bytes, pack
-from fedkernel.peers.run_key_file import FOLDER
-from fedkernel.peers.sealing import Published, letter_keys, seal, unseal
+from fedkernel.peers.run_key_file import KEY_FOLDER
+from fedkernel.peers.sealing import PublishedKeys, letter_keys, seal, unseal
 
 
 def taken(keys, peers):
@@ -28,7 +28,7 @@ def published(coordinator):
 def test_keys_are_taken_once_so_that_no_number_seals_two_letters():
     coordinator = Coordinator()
     keys = published(coordinator)
-    unasked = "keys of peers came, but its own were not asked for"
+    unasked = "keys of peers came, but the site's own were not requested"
     assert unasked in refused(Coordinator().ask, 0, taken(keys, [1]))
     coordinator.ask(0, taken(keys, [1, 3]))
     assert unasked in refused(coordinator.ask, 0, taken(keys, [1, 3]))
@@ -55,11 +55,11 @@ def test_peers_must_be_other_clients_each_of_them_once_with_keys():
     keys = published(coordinator)
     keys[-1] = keys[2**32] = keys[2]
     for peers in ([0, 1], [1, 1], [-1], [2**32]):
-        assert f"the peers {peers} are not numbers of other clients" in refused(coordinator.ask, 0, taken(keys, peers))
+        assert f"peers = {peers}, but must be numbers of" in refused(coordinator.ask, 0, taken(keys, peers))
     for length in (32, 31):
         nothing = np.zeros((1, length), np.uint8)
         text = refused(coordinator.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
-        assert "what came as the keys of client 1 are no X25519 public keys" in text
+        assert "the keys of client 1 are no X25519 public keys" in text
     short = PublicKeys(identity=np.zeros(31, np.uint8), ephemeral=np.zeros(31, np.uint8))
     with pytest.raises(ValueError, match="identity has 31 entries along axis 0, but key = 32"):
         PublishKeys().check_reply(short)
@@ -79,7 +79,8 @@ class InTheMiddle:
         if isinstance(ask, TakeKeys):
             if not self.true:
                 # what the clients published cannot be asked for again: the coordinator has it from their replies
-                self.true = {j: Published(j, k.identity.tobytes(), k.ephemeral.tobytes()) for j, k in self.told.items()}
+                true = {j: (k.identity.tobytes(), k.ephemeral.tobytes()) for j, k in self.told.items()}
+                self.true = {j: PublishedKeys(j, *keys) for j, keys in true.items()}
             own = [self.own[peer] for peer in ask.peers.tolist()]
             forged = {"identities": [pair[0].public for pair in own], "ephemerals": [pair[1].public for pair in own]}
             keys = {name: np.array([np.frombuffer(k, np.uint8) for k in own]) for name, own in forged.items()}
@@ -172,7 +173,7 @@ def test_pins_of_another_deployment_are_refused_before_any_letter_by_the_names_o
     coordinator = Coordinator(clients)
     text = refused(coordinator.go_on, gossiping())
     shown = clients[3].identity.fingerprint
-    whose = f"the key of client 3 (site 'west') has fingerprint {shown}, but {stale} is pinned, as where pins are of "
+    whose = f"the key of client 3 (site 'west') has fingerprint {shown}, but {stale} is pinned: the pin may be of "
     assert text.startswith(f"GossipClient, round 2, client 2: {whose}another deployment")
     assert coordinator.letters == {}
 
@@ -184,17 +185,18 @@ RUN_KEY = "0" * 64
 
 def restarted(site):
     """Return the site as its next process has it: its files, and no memory."""
-    return GossipClient(TABLES[site.client], client=site.client, identity=site.identity, pins=site.pins, kept=site.kept)
+    own = {"client": site.client, "identity": site.identity, "pins": site.pins, "key_file": site.key_file}
+    return GossipClient(TABLES[site.client], **own)
 
 
 @pytest.mark.parametrize("identified", [True, False])
 @pytest.mark.parametrize("until", [2, FIRST_STEP, FIRST_STEP + 2])
 def test_a_site_that_is_started_again_opens_the_letters_of_its_peers(tmp_path, until, identified):
     """It is asked again for all of the run, as the hub does; and writes the same letters, to the byte."""
-    own = KeptKeys(tmp_path, RUN_KEY, b"secret")
+    own = RunKeyFile(tmp_path, RUN_KEY, b"secret")
     clients = sites(lambda j, pins: pins if identified else {})
     identity = clients[1].identity if identified else None
-    clients[1] = GossipClient(TABLES[1], client=1, kept=own, identity=identity, pins=clients[1].pins)
+    clients[1] = GossipClient(TABLES[1], client=1, key_file=own, identity=identity, pins=clients[1].pins)
     asked, replies = [], []
 
     def meddle(number, client, ask):
@@ -217,31 +219,31 @@ def test_a_site_that_is_started_again_opens_the_letters_of_its_peers(tmp_path, u
 
 
 def test_kept_keys_are_the_owner_s_sealed_and_of_one_beginning(tmp_path):
-    own, secret = KeptKeys(tmp_path, RUN_KEY, b"secret"), KeyPair.new()
+    own, secret = RunKeyFile(tmp_path, RUN_KEY, b"secret"), KeyPair.new()
     assert own.load() == []
     own.keep([secret])
-    path = tmp_path / FOLDER / RUN_KEY
+    path = tmp_path / KEY_FOLDER / RUN_KEY
     assert path.stat().st_mode & 0o777 == 0o600
     assert secret.private not in path.read_bytes()
     own.begin(restarted=True)
     assert own.load() == [secret]
-    for other in (KeptKeys(tmp_path, RUN_KEY, b"another"), KeptKeys(tmp_path, "1" * 64, b"secret")):
-        (tmp_path / FOLDER / other.run).write_bytes(path.read_bytes())
-        with pytest.raises(OwnFileError, match="sealed with another identity, or is damaged") as caught:
+    for other in (RunKeyFile(tmp_path, RUN_KEY, b"another"), RunKeyFile(tmp_path, "1" * 64, b"secret")):
+        (tmp_path / KEY_FOLDER / other.run).write_bytes(path.read_bytes())
+        with pytest.raises(OwnFileError, match="sealed with a different identity, or is damaged") as caught:
             other.load()
         assert str(tmp_path) not in caught.value.outline
     own.begin(restarted=True)
-    assert [file.name for file in (tmp_path / FOLDER).iterdir()] == [RUN_KEY], "those of other runs go"
+    assert [file.name for file in (tmp_path / KEY_FOLDER).iterdir()] == [RUN_KEY], "those of other runs go"
     own.begin(restarted=False)
     assert own.load() == [], "a run that begins again where its site lives has others"
     own.keep([secret])
-    forget_keys(tmp_path)
+    remove_key_files(tmp_path)
     assert own.load() == []
 
 
 def test_keys_are_not_taken_twice_by_one_process(tmp_path):
     """Or a coordinator that asks for them again could have letters repeated."""
-    client = GossipClient(TABLES[0], client=0, kept=KeptKeys(tmp_path, RUN_KEY, b"secret"))
+    client = GossipClient(TABLES[0], client=0, key_file=RunKeyFile(tmp_path, RUN_KEY, b"secret"))
     coordinator = Coordinator([client])
     shown = [coordinator.ask(0, PublishKeys(), 1).ephemeral.tobytes() for _ in range(2)]
     coordinator.clients[0] = restarted(client)

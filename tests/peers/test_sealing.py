@@ -16,7 +16,7 @@ from refusals import refusing
 
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.peers import KeyPair, read_pins, sealing
-from fedkernel.peers.sealing import HEADER, Header, fingerprint, seal, unseal
+from fedkernel.peers.sealing import HEADER_BYTES, Header, fingerprint, seal, unseal
 
 RUN = "a run"
 HEAD = Header(sender=3, receiver=5, round=7, sequence=2)
@@ -31,7 +31,7 @@ class Party:
 
     @property
     def shown(self):
-        return sealing.Published(self.client, self.identity.public, self.ephemeral.public)
+        return sealing.PublishedKeys(self.client, self.identity.public, self.ephemeral.public)
 
     def keys(self, shown, run=RUN):
         return sealing.letter_keys(run, self.client, self.identity, self.ephemeral, shown)
@@ -73,14 +73,14 @@ def test_keys_are_those_of_noise_kk_with_all_that_was_agreed_on():
 @pytest.mark.parametrize("which", ["identity", "ephemeral"])
 def test_keys_that_force_the_result_or_are_none_are_refused(which, public):
     a, b = Party(3), Party(5)
-    with pytest.raises(ProtocolError, match="what came as the keys of client 5 are no X25519 public keys"):
+    with pytest.raises(ProtocolError, match="the keys of client 5 are no X25519 public keys"):
         a.keys(b.shown._replace(**{which: public}))
 
 
 @pytest.mark.parametrize("content", [b"x", os.urandom(100_000)])
 def test_a_letter_is_opened_as_it_was_sealed(content):
     letter = seal(KEY, RUN, HEAD, content)
-    assert len(letter) == HEADER + len(content) + sealing.TAG == len(content) + 32
+    assert len(letter) == HEADER_BYTES + len(content) + sealing.TAG_BYTES == len(content) + 32
     assert Header.of(letter) == HEAD
     assert unseal(KEY, RUN, letter) == content
 
@@ -96,12 +96,12 @@ def test_no_byte_can_be_changed_none_is_missing_and_no_other_key_or_run_opens_it
         for bit in (1, 128):
             changed = bytearray(letter)
             changed[place] ^= bit
-            with pytest.raises(ProtocolError, match="altered, or sealed with other keys or in another run"):
+            with pytest.raises(ProtocolError, match="altered, or sealed with other keys or in a different run"):
                 unseal(KEY, RUN, bytes(changed))
     others = [(bytes(64), RUN, letter), (KEY, "a ru", letter), (KEY, "a run2", letter), (KEY, "", letter)]
-    others += [(KEY, RUN, shorter) for shorter in (letter[:-1], letter[:HEADER], letter + b"x")]
+    others += [(KEY, RUN, shorter) for shorter in (letter[:-1], letter[:HEADER_BYTES], letter + b"x")]
     for key, run, sealed in others:
-        with pytest.raises(ProtocolError, match="altered, or sealed with other keys or in another run"):
+        with pytest.raises(ProtocolError, match="altered, or sealed with other keys or in a different run"):
             unseal(key, run, sealed)
 
 
@@ -140,7 +140,7 @@ def test_files_that_are_no_identity_are_refused(tmp_path):
         KeyPair.read(path)
     pem = Encoding.PEM, PrivateFormat.PKCS8
     path.write_bytes(Ed25519PrivateKey.generate().private_bytes(*pem, NoEncryption()))
-    with pytest.raises(InputError, match="holds another key than X25519"):
+    with pytest.raises(InputError, match="holds a key of a different kind than X25519"):
         KeyPair.read(path)
     for content in (
         b"",

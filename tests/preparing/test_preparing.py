@@ -26,7 +26,7 @@ from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import CompareColumns
 from fedkernel.preparing.site_differences import KURTOSIS, LEVEL, differences, findings
-from fedkernel.protocol import Guards, Member, Place, advance
+from fedkernel.protocol import Guards, Member, PlanPosition, advance
 from fedkernel.run import RunSettings
 from fedkernel.strategy.simulation import through_files
 from strategies import DKPCA
@@ -244,7 +244,7 @@ def test_rows_are_known_by_a_column_of_ids_as_by_an_index(how):
     np.testing.assert_array_equal(
         strategy.fit(with_ids("index"), prepare=prepare, id="patient").model.eigenvectors_, expected.model.eigenvectors_
     )
-    for wrong, text in ((None, "both have a column 'patient' of values that differ"), ("id", "no such column; there")):
+    for wrong, text in ((None, "both have a column 'patient' with unique"), ("id", "no such column; there")):
         with pytest.raises(InputError, match=text):
             strategy.fit(with_ids(how), prepare=prepare, id=wrong)
 
@@ -266,7 +266,7 @@ def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
     X = load_iris().data.copy()
     X[::40, 1] = np.nan if missing != "refuse" else 5.0
     shards = np.array_split(X, 3)
-    result, place, steps = PCA.fit(shards, prepare=prepare), Place(), plan_of(prepare, "horizontal", 3)
+    result, place, steps = PCA.fit(shards, prepare=prepare), PlanPosition(), plan_of(prepare, "horizontal", 3)
     rounds = [row["phase"] for row in result.history if row["round"]]
     for phase in rounds[: rounds.index("TakePreparation") + 1]:
         place = advance(steps, place, phase, {"sites": 3}, {})

@@ -16,7 +16,7 @@ from experiments.commands.forecast_table import forecast_table, lines_of
 from experiments.config import read_config
 from experiments.running import plan
 from fedkernel import RBF
-from fedkernel.protocol import Forecast, KernelClient, Member, largest
+from fedkernel.protocol import Forecast, KernelClient, Member, largest_forecast
 from strategies import (
     ADMMKPCA,
     DKPCA,
@@ -170,9 +170,9 @@ def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
 def test_forecasts_add_up_and_the_largest_is_at_most():
     first, second = Forecast(1, 2, 3, 400), Forecast(10, 1, 1, 300, "about")
     assert first + second == Forecast(11, 3, 4, 400, "about")
-    assert largest([first, first]) == first
-    assert largest([first, dataclasses.replace(first, floats_up=5)]) == Forecast(1, 5, 3, 400, "at most")
-    assert largest([first, second]) == Forecast(10, 2, 3, 400, "about")
+    assert largest_forecast([first, first]) == first
+    assert largest_forecast([first, dataclasses.replace(first, floats_up=5)]) == Forecast(1, 5, 3, 400, "at most")
+    assert largest_forecast([first, second]) == Forecast(10, 2, 3, 400, "about")
 
 
 # fedkernel run --dry-run

@@ -14,7 +14,7 @@ from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, Me
 from fedkernel import RBF, Linear
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
-from fedkernel.protocol import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
+from fedkernel.protocol import WIRE_VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 
 # Violations. A good message of each kind, broken in one way at a time.
 
@@ -91,18 +91,18 @@ def test_a_number_that_is_none_is_refused(total, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"version": 1}, f"wire version 1, but this end speaks {VERSION}"),
+        ({"version": 1}, f"wire version 1, but this version reads {WIRE_VERSION}"),
         ({"version": None}, "wire version None"),
         ({"message": "Projections"}, "expected LocalSpectrum, but the message is 'Projections'"),
         ({"message": None}, "the message is None"),
-        ({"arrays": "vectors"}, "announces 1 arrays, but 2 came"),
-        ({"arrays": "vectors,values,more"}, "announces 3 arrays, but 2 came"),
-        ({"arrays": ""}, "announces 0 arrays, but 2 came"),
+        ({"arrays": "vectors"}, "announces 1 arrays, but has 2"),
+        ({"arrays": "vectors,values,more"}, "announces 3 arrays, but has 2"),
+        ({"arrays": ""}, "announces 0 arrays, but has 2"),
         ({"arrays": "vectors,vectors"}, "twice"),
         ({"arrays": 1}, "arrays and fields must be texts"),
         ({"fields": 1.0}, "arrays and fields must be texts"),
         ({"arrays": "vectors,more"}, "LocalSpectrum has no array 'more'"),
-        ({"fields": '{"vectors": [[1.0]]}'}, "vectors is an array, but stands among the scalars"),
+        ({"fields": '{"vectors": [[1.0]]}'}, "vectors is an array, but was sent among the scalars"),
         ({"arrays": "values,vectors"}, "vectors: must be a finite float64 array of shape (N, D_m), not float64 (2,)"),
         ({"fields": '{"more": 1}'}, "more is not a known name here"),
         ({"fields": "no json"}, "invalid JSON"),
@@ -122,7 +122,7 @@ def required(kind):
 def test_a_required_array_cannot_be_missing_or_null(kind):
     first, *_ = kind.shapes()
     nulls = dict.fromkeys(kind.shapes())
-    scalars = {"message": kind.__name__, "version": VERSION, "arrays": "", "fields": json.dumps(nulls)}
+    scalars = {"message": kind.__name__, "version": WIRE_VERSION, "arrays": "", "fields": json.dumps(nulls)}
     dtype = np.dtype(kind.shapes()[first].dtype)
     assert f"{first}: must be a finite {dtype} array" in refused(kind, [], scalars)
     assert f"{first} is required" in refused(kind, [], {**scalars, "fields": "{}"})
@@ -142,7 +142,7 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
 )
 def test_scalars_are_validated(fields, sentence):
     fields = {"kernel": {"type": "linear"}, **fields}
-    scalars = {"message": "FindLocalEigenpairs", "version": VERSION, "arrays": "", "fields": json.dumps(fields)}
+    scalars = {"message": "FindLocalEigenpairs", "version": WIRE_VERSION, "arrays": "", "fields": json.dumps(fields)}
     assert sentence in refused(FindLocalEigenpairs, [], scalars)
     # nor is an array taken in place of one, or quoted
     text = refused(FindLocalEigenpairs, [np.full((9, 9), 12345.0)], {**scalars, "arrays": "n_components"})

@@ -13,7 +13,7 @@ from clients.admm_kpca import RowLetters
 from clients.diskpca import DrawnRows, Total
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
-from fedkernel.ground import ProtocolError, TellableError
+from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.peers import sealed_in
 from fedkernel.peers.letters import OVERHEAD
 from fedkernel.protocol import decode, encode
@@ -63,7 +63,7 @@ def test_on_a_wire_of_float32_each_entry_is_rounded_and_obeys_the_rules_still(ki
     narrowed = [np.abs(arrays[name]).max(initial=0) for name in kind.narrowed() & arrays.keys()]
     most, least = float(np.finfo(np.float32).max), 2.0**-103
     if any(largest > most or 0 < largest < least for largest in narrowed):
-        with pytest.raises(TellableError, match=r"(large|small) to travel as float32.*allowed: wire = \"float64\""):
+        with pytest.raises(ShareableError, match=r"(large|small) to be sent as float32.*allowed: wire = \"float64\""):
             encode(message, "float32")
         return
     positional, scalars = encode(message, "float32")
@@ -76,7 +76,7 @@ def test_on_a_wire_of_float32_each_entry_is_rounded_and_obeys_the_rules_still(ki
 def test_arrays_travel_as_the_run_says_or_not_at_all():
     spectrum = LocalSpectrum(vectors=np.linalg.qr(np.arange(6.0).reshape(3, 2) ** 2)[0], values=np.ones(2))
     for sent, expected in (("float32", "float64"), ("float64", "float32")):
-        with pytest.raises(ProtocolError, match=f"vectors:? must (be a finite|travel as) {expected}.*not (as )?{sent}"):
+        with pytest.raises(ProtocolError, match=f"vectors:? must be (a finite|sent as) {expected}.*not (as )?{sent}"):
             decode(LocalSpectrum, *encode(spectrum, sent), expected)
     assert decode(LocalSpectrum, *encode(spectrum, "float32"), "float32").rounding > spectrum.rounding
     with pytest.raises(ProtocolError, match="orthonormal"):

@@ -22,7 +22,7 @@ from fedkernel.protocol import (
     AtMost,
     CarriesRows,
     Member,
-    Place,
+    PlanPosition,
     Reply,
     Request,
     Shape,
@@ -71,7 +71,7 @@ def fields(gamma=0.1, size=2, type="rbf"):
 
 
 def walk(*requests, shapes=None):
-    place = Place()
+    place = PlanPosition()
     for request in requests:
         place = advance(PLAN, place, *request, shapes or {})
     return place
@@ -83,7 +83,7 @@ def test_a_plan_says_what_leaves_and_what_that_tells():
     assert (planned.reply, planned.arrays) == ("Totals", {"sums": "d x b"})
     assert planned.reveals == "Reveals the mean row, and nothing else."
     assert PLAN[0].requests[0].fields["kernel"] == {"type": "rbf"}, "its width is left open"
-    assert reveals(Request) == "Base of requests to a site, generic in the type of the reply."
+    assert reveals(Request) == "Base class of requests to a site, generic in the class of the reply."
     with pytest.raises(TypeError, match="AddUp has no parameter weights"):
         ask(AddUp, weights=np.ones((1, 1)))
     with pytest.raises(TypeError, match="AddUp has no dimension c"):
@@ -92,35 +92,35 @@ def test_a_plan_says_what_leaves_and_what_that_tells():
 
 def test_requests_come_in_the_order_of_the_steps_each_so_often_at_most_or_it_is_said_why_not():
     second = ("AddUp", fields(size=5))
-    assert walk(("AddUp", fields(gamma=7.0)), *[second] * 3, *[("Finish", {})] * 4) == Place(2, {"Finish": 1})
-    assert walk(second) == Place(1, {"AddUp": 1}), "a step may be left out"
-    with pytest.raises(InputError, match="AddUp came 3 times, as often as the plan has it"):
+    assert walk(("AddUp", fields(gamma=7.0)), *[second] * 3, *[("Finish", {})] * 4) == PlanPosition(2, {"Finish": 1})
+    assert walk(second) == PlanPosition(1, {"AddUp": 1}), "a step may be left out"
+    with pytest.raises(InputError, match="AddUp came 3 times, as often as the plan allows"):
         walk(*[second] * 4)
-    with pytest.raises(InputError, match="AddUp comes too late: the run is past that step of the plan"):
+    with pytest.raises(InputError, match="AddUp comes too late: the run has passed that step of the plan"):
         walk(*[("Finish", {})] * 4, second)
     with pytest.raises(InputError, match="Steal is not in the plan"):
         walk(("Steal", {}))
-    with pytest.raises(InputError, match=r"^Finish came 3 times, as often as the plan has it$"):
-        advance((PLAN[1],), Place(0, {"Finish": 3}), "Finish", {}, {})
+    with pytest.raises(InputError, match=r"^Finish came 3 times, as often as the plan allows$"):
+        advance((PLAN[1],), PlanPosition(0, {"Finish": 3}), "Finish", {}, {})
     plan = (once(Finish), once(AddUp, size=1), once(AddUp, size=2), once(AddUp, size=3))
-    with pytest.raises(InputError, match=r"^AddUp came 1 times, as often .*; then AddUp has size = 1, but the plan 2$"):
-        advance(plan, Place(1, {"AddUp": 1}), "AddUp", {"size": 1}, {})
+    with pytest.raises(InputError, match=r"^AddUp came 1 times, .*; then AddUp has size = 1, but the plan has 2$"):
+        advance(plan, PlanPosition(1, {"AddUp": 1}), "AddUp", {"size": 1}, {})
 
 
 @pytest.mark.parametrize(
     ("request_", "shapes", "sentence"),
     [
-        (("AddUp", fields(size=6)), {}, "AddUp has size = 6, but the plan at most 5"),
-        (("AddUp", fields(size=None)), {}, "AddUp has size = None, but the plan at most 5"),
-        (("AddUp", fields(gamma=1e6, size=5)), {}, "AddUp has kernel.gamma = 1000000.0, but the plan 0.1"),
-        (("AddUp", fields(size=5, type="linear")), {}, "AddUp has kernel.type = 'linear', but the plan 'rbf'"),
+        (("AddUp", fields(size=6)), {}, "AddUp has size = 6, but the plan allows at most 5"),
+        (("AddUp", fields(size=None)), {}, "AddUp has size = None, but the plan allows at most 5"),
+        (("AddUp", fields(gamma=1e6, size=5)), {}, "AddUp has kernel.gamma = 1000000.0, but the plan has 0.1"),
+        (("AddUp", fields(size=5, type="linear")), {}, "AddUp has kernel.type = 'linear', but the plan has 'rbf'"),
         (("AddUp", {"kernel": "rbf", "size": 5}), {}, "AddUp has kernel = 'rbf', but the plan"),
-        (("AddUp", fields(size=5)), {"weights": (9, 40)}, "AddUp has weights of shape 9 x 40, but the plan at"),
+        (("AddUp", fields(size=5)), {"weights": (9, 40)}, "AddUp has weights of shape 9 x 40, but the plan allows at"),
     ],
 )
 def test_a_request_with_other_parameters_is_refused(request_, shapes, sentence):
     with refusing(start=sentence):
-        advance(PLAN, Place(1), *request_, shapes)
+        advance(PLAN, PlanPosition(1), *request_, shapes)
 
 
 def test_a_seed_that_was_drawn_since_stands_for_the_run_s_and_for_no_other():
@@ -128,21 +128,21 @@ def test_a_seed_that_was_drawn_since_stands_for_the_run_s_and_for_no_other():
     plan = (once(MultiplyColumns, features=features, t=1), once(EmbedRows, features=other, t=2))
     drawn = any_width(RBF(gamma=0.1), lambda kernel: RandomFeatures(kernel, 4, seed=77))
     unchanged = any_width(RBF(gamma=0.1), lambda kernel: RandomFeatures(kernel, 4, seed=9))
-    place = advance(plan, Place(), "MultiplyColumns", {"features": drawn, "t": 1}, {}, seeds=(0, 77))
+    place = advance(plan, PlanPosition(), "MultiplyColumns", {"features": drawn, "t": 1}, {}, seeds=(0, 77))
     assert advance(plan, place, "EmbedRows", {"features": unchanged, "t": 2}, {}, seeds=(0, 77)).step == 1
-    with pytest.raises(InputError, match=r"EmbedRows has features.seed = 77, but the plan 9"):
+    with pytest.raises(InputError, match=r"EmbedRows has features.seed = 77, but the plan has 9"):
         advance(plan, place, "EmbedRows", {"features": drawn, "t": 2}, {}, seeds=(0, 77))
-    with pytest.raises(InputError, match=r"MultiplyColumns has features.seed = 77, but the plan 0"):
-        advance(plan, Place(), "MultiplyColumns", {"features": drawn, "t": 1}, {})
+    with pytest.raises(InputError, match=r"MultiplyColumns has features.seed = 77, but the plan has 0"):
+        advance(plan, PlanPosition(), "MultiplyColumns", {"features": drawn, "t": 1}, {})
 
 
 def test_a_step_in_place_of_others_leaves_them_out():
     plan = (*instead(once(Finish), (once(AddUp, size=1), once(AddUp, size=2))), once(AddUp, size=3))
-    start = advance(plan, Place(), "Finish", {}, {})
-    assert advance(plan, start, "AddUp", {"size": 3}, {}) == Place(3, {"AddUp": 1})
-    with pytest.raises(InputError, match="AddUp has size = 1, but the plan 3"):
+    start = advance(plan, PlanPosition(), "Finish", {}, {})
+    assert advance(plan, start, "AddUp", {"size": 3}, {}) == PlanPosition(3, {"AddUp": 1})
+    with pytest.raises(InputError, match="AddUp has size = 1, but the plan has 3"):
         advance(plan, start, "AddUp", {"size": 1}, {})
-    others = advance(plan, advance(plan, Place(), "AddUp", {"size": 1}, {}), "AddUp", {"size": 2}, {})
+    others = advance(plan, advance(plan, PlanPosition(), "AddUp", {"size": 1}, {}), "AddUp", {"size": 2}, {})
     with pytest.raises(InputError, match="Finish comes too late"):
         advance(plan, others, "Finish", {}, {})
 
@@ -253,23 +253,23 @@ def test_an_iteration_of_fk_k_means_has_as_many_columns_as_features_and_those_it
 
 SPREAD = spread(3)
 CHANGED = [
-    (DKPCA(2, RBF(gamma=0.05)), {"kernel": RBF(gamma=5.0)}, COLUMNS, "has kernel.gamma = 0.05, but the plan 5.0"),
-    (DKPCA(2), {"n_components": 1}, COLUMNS, "FindLocalEigenpairs has n_components = 2, but the plan 1"),
-    (DKPCA(2, certificate=True), {"certificate": False}, COLUMNS, "has omitted = True, but the plan False"),
+    (DKPCA(2, RBF(gamma=0.05)), {"kernel": RBF(gamma=5.0)}, COLUMNS, "has kernel.gamma = 0.05, but the plan has 5.0"),
+    (DKPCA(2), {"n_components": 1}, COLUMNS, "FindLocalEigenpairs has n_components = 2, but the plan has 1"),
+    (DKPCA(2, certificate=True), {"certificate": False}, COLUMNS, "has omitted = True, but the plan has False"),
     (VARIANTS[1][0], {"upload": "kernel"}, COLUMNS, "FindLocalProducts is not in the plan"),
-    (VARIANTS[2][0], {"rounds": 3}, COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
-    (VFedAKPCA(kernel=RBF(gamma=1e6)), {"kernel": RBF(gamma=1.0)}, COLUMNS, "gamma = 1000000.0, but the plan 1"),
-    (PeerVFedPCA(rounds=3), {"rounds": 2}, COLUMNS, "AddProducts has most = 3, but the plan 2"),
+    (VARIANTS[2][0], {"rounds": 3}, COLUMNS, "IterateLocally came 3 times, as often as the plan allows"),
+    (VFedAKPCA(kernel=RBF(gamma=1e6)), {"kernel": RBF(gamma=1.0)}, COLUMNS, "gamma = 1000000.0, but the plan has 1"),
+    (PeerVFedPCA(rounds=3), {"rounds": 2}, COLUMNS, "AddProducts has most = 3, but the plan has 2"),
     (FKKMeans(3, **FEW | GRAM), {"iterations": 2}, ROWS, "MultiplyColumns came 1 times"),
-    (FKKMeans(3, **FEW), {"n_features": 8}, ROWS, "features.n_features = 10, but the plan 8"),
+    (FKKMeans(3, **FEW), {"n_features": 8}, ROWS, "features.n_features = 10, but the plan has 8"),
     (FKKMeans(3, **FEW), {"coreset_size": 4}, ROWS, "SampleCoreset has samples ="),
-    (DisKPCA(3, **SKETCHED), {"n_components": 2}, ROWS, "coefficients of shape 11 x 3, but the plan at most 11 x 2"),
+    (DisKPCA(3, **SKETCHED), {"n_components": 2}, ROWS, "of shape 11 x 3, but the plan allows at most 11 x 2"),
     (DisKPCA(3, **SKETCHED), {"n_adaptive": 0}, ROWS, "MeasureDistances is not in the plan"),
     (UniformKPCA(2, n_samples=20, share_rows=True), {"n_samples": 2}, ROWS, "DrawUniformly has samples ="),
-    (admm(), {"exchange": "features"}, SPREAD, "ShareRows has features = None, but the plan {"),
+    (admm(), {"exchange": "features"}, SPREAD, "ShareRows has features = None, but the plan has {"),
     (admm(graph="full"), {"iterations": 7}, SPREAD, "UpdateConsensus came 7 times"),
-    (admm(rho=12.0), {"rho": 1.0}, SPREAD, "UpdateConsensus has rho_self = 12.0, but the plan 1.0"),
-    (RFKKMeans(3, n_features=10), {}, ROWS, "features.seed = 0, but the plan 1"),  # seeds are settled, too
+    (admm(rho=12.0), {"rho": 1.0}, SPREAD, "UpdateConsensus has rho_self = 12.0, but the plan has 1.0"),
+    (RFKKMeans(3, n_features=10), {}, ROWS, "features.seed = 0, but the plan has 1"),  # seeds are settled, too
 ]
 
 
@@ -293,10 +293,10 @@ def test_sparse_landmarks_are_bounded_too():
         fields = request.model_dump(mode="json", exclude=set(request.shapes()))
         shapes = {name: array.shape for name, array in request.arrays().items()}
         if rows == 11:
-            advance(plan, Place(), "SketchKernel", fields, shapes)
+            advance(plan, PlanPosition(), "SketchKernel", fields, shapes)
             continue
-        with pytest.raises(InputError, match="SketchKernel has starts of shape 13, but the plan at most 12"):
-            advance(plan, Place(), "SketchKernel", fields, shapes)
+        with pytest.raises(InputError, match="SketchKernel has starts of shape 13, but the plan allows at most 12"):
+            advance(plan, PlanPosition(), "SketchKernel", fields, shapes)
 
 
 FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", "directions"}

@@ -13,13 +13,13 @@ from flwr.app import ArrayRecord, MessageType
 from named_sites import codeless
 from pydantic import Field
 
+from fedkernel import KernelClient, KernelStrategy, Reply, Request, Shape, Summed, to_all, to_each, to_sum
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import FloatArray, InputError, ProtocolError
-from fedkernel.protocol import LARGEST, VERSION, KernelClient, Reply, Request, Shape, Summed, to_all, to_each, to_sum
+from fedkernel.protocol import MAX_NUMBER, WIRE_VERSION
 from fedkernel.run import RunSettings
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
-from fedkernel.strategy import KernelStrategy
 
 TABLES = [np.random.default_rng(client).standard_normal((5, 2 + client)) for client in range(4)]
 PATIENT = 60.0
@@ -241,9 +241,9 @@ def test_on_missing_continue_ends_where_nobody_is_left():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda content: content["config"].update(version=1), f"wire version 1, but this end speaks {VERSION}"),
+        (lambda content: content["config"].update(version=1), f"wire version 1, but this version reads {WIRE_VERSION}"),
         (lambda content: content["config"].update(message="Receipt"), "expected Numbers, but the message is 'Receipt'"),
-        (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but 0 came"),
+        (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but has 0"),
         (lambda content: content.update(arrays=ArrayRecord([np.full(5, np.nan)])), "5 of its entries are not finite"),
         (lambda content: content["config"].update(seconds=-1.0), "seconds = -1.0, but must be a number from 0"),
         (lambda content: content["config"].update(seconds="1"), "seconds = '1', but must be a number from 0"),
@@ -307,7 +307,7 @@ class Summer(KernelClient):
     answers = (AskPart,)
 
     def part(self, ask: AskPart) -> Part:
-        return Part(values=np.full(3, LARGEST) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
+        return Part(values=np.full(3, MAX_NUMBER) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -359,8 +359,8 @@ def test_whoever_writes_a_pair_is_told_what_is_wrong_with_it():
         next(to_sum(Ask()))
     for name, annotation, sentence in (
         ("values", Annotated[np.ndarray, Shape("n_m")], "n_m may differ between clients"),
-        ("count", int, "does not add up"),
-        ("values", Annotated[np.ndarray, Shape("n", dtype="int32")], "does not add up"),
+        ("count", int, "cannot be summed"),
+        ("values", Annotated[np.ndarray, Shape("n", dtype="int32")], "cannot be summed"),
     ):
         with pytest.raises(TypeError, match=sentence):
             type("Own", (Summed,), {"__annotations__": {name: annotation}, "__module__": __name__})
@@ -374,7 +374,7 @@ def test_whoever_writes_a_pair_is_told_what_is_wrong_with_it():
     for protocol, name in ((generator, "generator"), (request, "Ask")):
         with pytest.raises(TypeError, match=f"Toy: the protocol yields a {name}; write: yield from to_all"):
             run(Toy(protocol))
-    with pytest.raises(TypeError, match=r"a round asks <class '.*Ask'>; allowed: a request, such as to_all"):
+    with pytest.raises(TypeError, match=r"a round has requests = <class '.*Ask'> ; allowed: a request, as in to_all"):
         run(Toy(lambda: to_all(Ask)))
 
     class Bare(Talker):
@@ -414,8 +414,8 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
         ({"names": ["a", "a", "b"]}, "Introduction: it has 2 different names for its 3 columns"),
         ({"names": "abc"}, "Introduction: names = 'abc': input should be a list"),
         ({"site": "x" * 300}, "Introduction: site = 'xxx"),
-        ({"version": None}, f"the message has wire version None, but this end speaks {VERSION}"),
-        ({"version": 1}, f"the message has wire version 1, but this end speaks {VERSION}"),
+        ({"version": None}, f"the message has wire version None, but this version reads {WIRE_VERSION}"),
+        ({"version": 1}, f"the message has wire version 1, but this version reads {WIRE_VERSION}"),
         ({"message": "Receipt"}, "expected Introduction, but the message is 'Receipt'"),
         (None, "Introduction: there is no record 'config'"),
     ],

@@ -254,7 +254,7 @@ class Other(HalfState):
     "memory", [{}, Memory.begin(flower_internals.new_context(1, {}, {}), "run")], ids=["dict", "context"]
 )
 def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory):
-    with pytest.raises(ProtocolError, match="no half state yet: a request that must come before this one did not"):
+    with pytest.raises(ProtocolError, match="no half state yet: the request that must come before this one is missing"):
         HalfState.load(memory)
     HalfState(np.asfortranarray(X)).save(memory)
     assert (HalfState.known(memory), Other.known(memory)) == (True, False)

@@ -49,8 +49,8 @@ def test_no_row_leaves_without_consent(samples):
     with pytest.raises(InputError) as caught:
         asked(DisKPCAClient(TABLE, client=2), DrawUniformly(samples=samples))
     assert str(caught.value) == (
-        f"DrawUniformly would show {samples} of the 40 rows of client 2 as they are; allowed only where the site "
-        "says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
+        f"DrawUniformly would send {samples} of the 40 rows of client 2 unchanged; allowed only with join --share-rows "
+        "at the site or, for simulated sites, share_rows of the strategy"
     )
 
 
@@ -61,7 +61,7 @@ def test_no_letter_carries_a_row_without_consent():
     features = SubspaceEmbedding(RBF(gamma=0.1), None, 30)
     for noise in (0.0, 0.5):
         site = ADMMKPCAClient(TABLE, client=0, memory=dict(keys))
-        with pytest.raises(InputError, match="a letter to client 1 would show 40 of the 40 rows of client 0"):
+        with pytest.raises(InputError, match="a letter to client 1 would send 40 of the 40 rows of client 0"):
             asked(site, ShareRows(features=None, noise=noise))
         asked(site, ShareRows(features=features, noise=noise))
     asked(ADMMKPCAClient(TABLE, client=0, memory=dict(keys), share_rows=True), ShareRows(features=None, noise=0.0))
@@ -78,7 +78,7 @@ def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(str
     """Also where it forgot to look itself."""
     monkeypatch.setattr(LandmarkStrategy, "check_cohort", lambda self, cohort: None)
     monkeypatch.setattr(ADMMKPCA, "check_cohort", lambda self, cohort: neighbours(self.graph, len(cohort)))
-    with pytest.raises(ProtocolError, match=r"client \d.* would show \d+ of the \d+ rows of client \d as they are"):
+    with pytest.raises(ProtocolError, match=r"client \d.* would send \d+ of the \d+ rows of client \d unchanged"):
         strategy.fit(spread(5))
 
 
@@ -144,7 +144,7 @@ def multiplied(self, ask: Multiply) -> Product:
 
 
 SILENT = (
-    "Own does not say what it answers: write answers = (Finish, IterateLocally, MeasureVariance, Multiply, "
+    "Own has no list of its requests: write answers = (Finish, IterateLocally, MeasureVariance, Multiply, "
     "ProjectOntoDirections, TakeCoordinates"
 )
 
@@ -241,7 +241,7 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, 
 
 def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     node = vertical(tmp_path)[0] | {"out": str(tmp_path / "north.csv")}
-    with pytest.raises(OwnFileError, match=r"nothing can be written to .*north\.csv: File exists"):
+    with pytest.raises(OwnFileError, match=r"cannot write to .*north\.csv: File exists"):
         find(node).check_keep()
     np.savez(tmp_path / "trial.npz", X=TABLE)
     own = {"name": "north", "approve": "any", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}
@@ -334,7 +334,7 @@ def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
     text = refused(strangers, PeerVFedPCA(), ProtocolError, id="another")
     assert "(TakeKeys), client 0 (site 'north'): " in text
     assert "the key of client 1 (site 'east') has fingerprint " in text
-    assert ", but 00000000000000000000000000000000 is pinned, as where pins are of another deployment" in text
+    assert ", but 00000000000000000000000000000000 is pinned: the pin may be of another deployment" in text
 
 
 def test_a_site_whose_own_line_in_a_file_of_pins_is_another_s_does_not_join(tmp_path):

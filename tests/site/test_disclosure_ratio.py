@@ -23,9 +23,9 @@ from fedkernel.protocol import (
     Guards,
     KernelClient,
     Member,
+    allowed_numbers,
     encode,
     forecast_share,
-    most_numbers,
     share_text,
 )
 from fedkernel.protocol.disclosure_ratio import table_share
@@ -152,7 +152,7 @@ def test_fk_k_means_with_nothing_set_keeps_to_what_sites_allow(rows, columns, k)
     result = strategy.fit(np.array_split(table, 3), evaluate=True)
     took = table_share(result.ledger.floats_by_reader(), members)
     smallest = k * k + (k + 2) ** 2 / 2 + 4 * k * k  # of k + 2 features, k centres, and what measures them
-    assert took <= TABLE_SHARE or smallest > most_numbers(rows * columns)
+    assert took <= TABLE_SHARE or smallest > allowed_numbers(rows * columns)
     assert forecast_share(strategy.forecast_of_run(members), members) <= max(TABLE_SHARE, took)
     chain = result.model.embedding
     few = chain.features.n_features * len(chain.maps) < 4 * strategy.dimensions

@@ -225,7 +225,7 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     assert "n_components = 3, but the plan" in target.ask(wide, fields=padded)
     assert "runs DKPCAClient, but was asked for 'VFedPCAClient'" in target.ask(planned, pair="VFedPCAClient")
     assert not isinstance(target.ask(planned), str)
-    assert "came 1 times, as often as the plan has it" in target.ask(planned)
+    assert "came 1 times, as often as the plan allows" in target.ask(planned)
     assert [line.reply for line in target.lines if line.reply] == ["Introduction", "LocalSpectrum"]
     assert "no run" in target.ask(planned, run="another")
 
@@ -297,12 +297,12 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
 @pytest.mark.parametrize(
     ("claim", "sentence"),
     [
-        ({"reply": "Receipt"}, "the plan says of FindLocalEigenpairs: reply = Receipt, but it is LocalSpectrum"),
-        ({"summed": True}, "the plan says of FindLocalEigenpairs: summed = True, but it is False"),
-        ({"arrays": {}}, "the plan says of FindLocalEigenpairs: arrays = {}, but it is {'vectors'"),
-        ({"fields": {"at most 1": None}}, "FindLocalEigenpairs with at most 1, which is no parameter of it"),
+        ({"reply": "Receipt"}, "FindLocalEigenpairs with reply = Receipt, but its class has LocalSpectrum"),
+        ({"summed": True}, "the plan has FindLocalEigenpairs with summed = True, but its class has False"),
+        ({"arrays": {}}, "the plan has FindLocalEigenpairs with arrays = {}, but its class has {'vectors'"),
+        ({"fields": {"at most 1": None}}, "parameter at most 1 for FindLocalEigenpairs, but that class has none"),
         ({"request": "Steal"}, "the plan has Steal, which its client does not answer"),
-        ({"posts": {"Rows": ""}}, "the plan says that Rows is posted with FindLocalEigenpairs, which it has not"),
+        ({"posts": {"Rows": ""}}, "the plan lists letter Rows for FindLocalEigenpairs, but that class has none"),
     ],
 )
 def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):

@@ -25,7 +25,7 @@ from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import Guards
-from fedkernel.protocol.guards import Probed, widened, width_range
+from fedkernel.protocol.guards import Probed, widen_span, width_range
 from fedkernel.site import Site, read_outbox
 from fedkernel.strategy import simulation
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
@@ -74,7 +74,7 @@ def test_no_vector_may_single_a_row_out(name, probe):
     asked(guarded(kind, new=TABLE[:3]), request(flat(1)))
     asked(kind(TABLE, new=TABLE[:3]), request(ROW[:, None]))  # as a simulated site answers
     assert refusal(guarded(kind, new=TABLE[:3]), request(ROW[:, None])) == (
-        f"{name} tells a row from the others: with what was multiplied before, a vector has 1 of its squared length "
+        f"{name} singles out a row: with the vectors before, a combination has 1 of its squared length "
         "there; allowed: at most 0.75 (guard: probes)"
     )
 
@@ -83,10 +83,10 @@ def test_nor_may_flat_vectors_that_do_so_together():
     """Those of a Hadamard matrix on 16 rows: the largest entry is 0.25, and their span holds each of the rows."""
     site, block = guarded(), np.zeros((N, 16))
     block[:16] = hadamard(16) / 4
-    assert "a vector has 1 of its squared length there" in refusal(guarded(), Multiply(block=block))
+    assert "a combination has 1 of its squared length there" in refusal(guarded(), Multiply(block=block))
     for column in block.T[:12]:  # 12 of 16: the leverage is 0.75
         asked(site, Multiply(block=column[:, None]))
-    assert "a vector has 0.81" in refusal(site, Multiply(block=block[:, 12:13]))
+    assert "a combination has 0.81" in refusal(site, Multiply(block=block[:, 12:13]))
 
 
 @pytest.mark.parametrize("apart", [0.5, 1e-4, 1e-8, 1e-12])
@@ -94,7 +94,7 @@ def test_nor_the_difference_of_two(apart):
     site, first = guarded(), flat(1)
     asked(site, Multiply(block=first))
     second = first + apart * ROW[:, None]
-    assert "tells a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
+    assert "singles out a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
 
 
 def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
@@ -112,14 +112,14 @@ def test_all_vectors_together_span_no_more_than_a_half_of_the_rows():
     for first in range(0, 60, 20):
         asked(site, Multiply(block=V[:, first : first + 20]))
     assert refusal(site, Multiply(block=V[:, 60:61])) == (
-        "Multiply.block and what the 120 rows were multiplied with before span 61 dimensions; allowed: at most 60 "
+        "Multiply.block and the vectors before, which weigh the 120 rows, span 61 dimensions; allowed: at most 60 "
         "(guard: probes)"
     )
 
 
 def test_blocks_have_the_form_that_methods_send():
     for block in (np.ones((N, 1)), np.column_stack([flat(1), flat(1)]), 2 * flat(3)):
-        assert "are not orthonormal, since products are off by" in refusal(guarded(), Multiply(block=block))
+        assert "are not orthonormal: products are off by" in refusal(guarded(), Multiply(block=block))
     long = SumFeatures(features=FEATURES, t=1, vector=np.ones(N))
     assert refusal(guarded(FKKMeansClient), long) == (
         "SumFeatures.vector has length 11; allowed: at most 1 (guard: probes)"
@@ -132,7 +132,7 @@ def test_each_iteration_s_features_are_others_and_none_comes_again():
     for t in (1, 1, 2, 5):
         asked(site, ask(t, V[:, t]))
     assert Probed.load(site.memory).basis.shape == (N, 1)
-    assert "is of draw 2, but draw 5 came before" in refusal(site, ask(2, V[:, 3]))
+    assert "has draw = 2, but must have at least 5 by now" in refusal(site, ask(2, V[:, 3]))
 
 
 NOTHING = Probed(np.empty((N, 0)), np.empty((0, 0)), np.zeros(1, np.int64))
@@ -141,7 +141,7 @@ NOTHING = Probed(np.empty((N, 0)), np.empty((0, 0)), np.zeros(1, np.int64))
 def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
     probed, first = NOTHING, flat(1)[:, 0]
     for digits_ in range(1, 14):
-        probed = widened(probed, first + 10.0**-digits_ * rng.standard_normal(N))
+        probed = widen_span(probed, first + 10.0**-digits_ * rng.standard_normal(N))
     assert probed.basis.shape == (N, 13)
     np.testing.assert_allclose(probed.basis.T @ probed.basis, np.eye(13), rtol=0, atol=1e-14)
 
@@ -152,9 +152,9 @@ def test_what_is_left_of_a_direction_that_is_known_to_few_digits_is_none():
     turned = space[:, :2] + space[:, 2:] * [1e-8, 0.01]
     again = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     for vectors, dimension in ((space[:, :2], 2), (turned, 3), (space[:, :2] @ again, 3), (np.zeros(N), 3)):
-        probed = widened(probed, vectors)
+        probed = widen_span(probed, vectors)
         assert probed.basis.shape == (N, dimension)
-    assert widened(probed, space[:, 0] + 0.01 * space[:, 2] + 1e-12 * flat(4)[:, 3]).basis.shape == (N, 4)
+    assert widen_span(probed, space[:, 0] + 0.01 * space[:, 2] + 1e-12 * flat(4)[:, 3]).basis.shape == (N, 4)
 
 
 NO_PROBES = {
@@ -314,7 +314,7 @@ def test_a_coreset_is_a_share_of_the_rows_comes_once_and_its_centres_stand_for_s
     site = guarded(FKKMeansClient)
     asked(site, EmbedRows(features=FEATURES, t=1))
     assert refusal(site, SolveLocally(n_clusters=N)) == (
-        "a local centre would stand for 1 rows; allowed: at least 3, as of fewer clusters (n_clusters, max_clusters) "
+        "a local centre would stand for 1 rows; allowed: at least 3, as with fewer clusters (n_clusters, max_clusters) "
         "(guard: groups)"
     )
     asked(site, SolveLocally(n_clusters=2))
@@ -389,9 +389,7 @@ def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, t
     ids=["VFedPCA", "DKPCA", "VFedAKPCA", "RFKKMeans", "UniformKPCA"],
 )
 def test_numbers_that_no_message_can_hold_are_said_of_the_table(strategy, axis):
-    with pytest.raises(
-        ProtocolError, match=r"numbers beyond 1e\+30, of which the reply to \w+ may be too large|overflow"
-    ):
+    with pytest.raises(ProtocolError, match=r"numbers beyond 1e\+30, so the reply to \w+ may be too large|overflow"):
         strategy.fit(np.array_split(1e150 * EVEN, 4, axis=axis))
 
 
@@ -460,7 +458,7 @@ def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch,
 
     monkeypatch.setattr(Mailbox, "write", lying)
     nodes = guarded_nodes(tmp_path)
-    with pytest.raises(ProtocolError, match="what its neighbours wrote tells a row from the others"):
+    with pytest.raises(ProtocolError, match="what its neighbours wrote singles out a row"):
         run_on(nodes, PeerVFedPCA(merge=merge))
 
 
@@ -473,7 +471,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
 
     nodes = guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'")
     run = spec("VFedPCA", NAMES, plan=None)
-    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="which weigh the 178 rows, span"):
         Greedy(merge="exact").run(grid, settings_of(run))
     for name in NAMES:
         assert "(guard: probes)" in (tmp_path / name / "outbox.jsonl").read_text()

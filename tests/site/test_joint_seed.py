@@ -14,7 +14,7 @@ from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
-from fedkernel.ground import ProtocolError, RefusedError, TellableError, noise_on
+from fedkernel.ground import ProtocolError, RefusedError, ShareableError, noise_on
 from fedkernel.site import LEAST_MEMORY, Policy, approve, audit_log, copy_of, read_outbox, site_of_job
 from fedkernel.site.audit_log import Answer
 from fedkernel.site.gate import Gate
@@ -103,7 +103,7 @@ def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what
     update = {"joint_seed": False, "plan": tuple(steps)}
     lying = Study(name="study", runs=[study.runs[0].model_copy(update=update)])
     approve_at(tmp_path, NAMES, lying)
-    with pytest.raises(ProtocolError, match=r"the plan says of DrawUniformly: seeded = False, but it is True"):
+    with pytest.raises(ProtocolError, match=r"the plan has DrawUniformly with seeded = False, but its class has True"):
         run_of(lying, configurations)
 
 
@@ -210,7 +210,7 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
         began = time.process_time()
         while time.process_time() < began + 0.2:
             pass
-        raise TellableError("too late")
+        raise ShareableError("too late")
 
     monkeypatch.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
     answers = [target.get(EIGENPAIRS) for _ in range(4)]

@@ -249,7 +249,7 @@ def test_a_plan_that_says_other_than_its_client_is_refused_before():
     lying = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "Receipt"})
     answer, text = said({}, run(plan=(Step(requests=(lying,)),)))["study.plan"]
     assert answer is False
-    assert text == "run 'r': the plan says of FindLocalEigenpairs: reply = Receipt, but it is LocalSpectrum"
+    assert text == "run 'r': the plan has FindLocalEigenpairs with reply = Receipt, but its class has LocalSpectrum"
 
 
 def test_a_study_made_to_break_what_foresees_breaks_nothing():

@@ -20,7 +20,7 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel import RBF, InputError, Linear
-from fedkernel.ground import ProtocolError, TellableError
+from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import CarriesRows, encode
 from strategies import DisKPCA, UniformKPCA
@@ -91,7 +91,7 @@ def test_a_site_keeps_no_coordinates_that_float32_cannot_hold(size):
     site, kernel = DisKPCAClient(SMALL, client=2), RBF(gamma=1e-9)
     ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:8]), before=0, kernel=kernel, precision="float32", tol=1e-4))
     take = {"coefficients": np.full((8, 2), size), "kernel": kernel, "embed": True}
-    with pytest.raises(TellableError, match="give coordinates that float32 cannot hold"):
+    with pytest.raises(ShareableError, match="give coordinates that float32 cannot hold"):
         ask(site, TakeComponents(**take, precision="float32"))
     assert "embedding" not in site.outputs
     ask(site, TakeComponents(**take, precision="float64"))

@@ -17,7 +17,7 @@ from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.ground import BLOCK_ROWS
 from fedkernel.models import FeatureChain, recover_error
 from fedkernel.numerics import RandomFeatures, assign, k_means
-from fedkernel.protocol import PASSING, Guards, Member, Run
+from fedkernel.protocol import CACHE_PREFIX, Guards, Member, Run
 from fedkernel.run import Result
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
@@ -273,9 +273,9 @@ def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others
     drawn.clear()
     expected = products(client, seed=0)
     assert drawn == draws[1:], "A_1 is not computed again where it was kept"
-    restarted.memory = {name: values for name, values in restarted.memory.items() if not name.startswith(PASSING)}
+    restarted.memory = {name: values for name, values in restarted.memory.items() if not name.startswith(CACHE_PREFIX)}
     np.testing.assert_array_equal(products(restarted, seed=0), expected)
-    moved = {name: np.empty(0) for name in another.memory if name.startswith(PASSING)}
+    moved = {name: np.empty(0) for name in another.memory if name.startswith(CACHE_PREFIX)}
     another.memory |= moved
     np.testing.assert_array_equal(products(another, seed=0), expected)
     stale, fresh = (FKKMeansClient(DIGITS.data[:30] / 16) for _ in range(2))

@@ -223,7 +223,7 @@ def test_tall_tables_are_iterated_in_their_columns_coordinates_with_the_same_res
     monkeypatch.setattr(clients.vfedpca, "low_rank", lambda *args: (found.append(shortened(*args)), found[-1])[1])
     short = pair.fit(shards)
     assert len([low for low in found if low is not None]) == len(shards)
-    monkeypatch.setattr(clients.vfedpca, "shortens", lambda *_: False)
+    monkeypatch.setattr(clients.vfedpca, "low_rank_pays", lambda *_: False)
     full = pair.fit(shards)
     assert len(found) == len(shards)
     for client in range(3):

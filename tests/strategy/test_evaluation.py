@@ -17,7 +17,7 @@ from experiments.results import recommendations
 from experiments.running import run_experiment
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.ground import InputError, ProtocolError
-from fedkernel.models import KernelKMeans, compare_classes, metric_of, own_metrics
+from fedkernel.models import KernelKMeans, compare_classes, compute_metrics, metric_of
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
@@ -359,8 +359,8 @@ def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kerne
 
 def test_agreement_on_a_single_cluster_or_class_is_none():
     assert compare_classes(np.zeros(5), np.zeros(5)) == {}
-    with pytest.raises(InputError, match="all rows are of one class, which any answer would find"):
-        own_metrics(["features_nmi"], CENTRAL, SHARDS, np.zeros(178))
+    with pytest.raises(InputError, match="all rows are of one class, but this metric needs at least 2"):
+        compute_metrics(["features_nmi"], CENTRAL, SHARDS, np.zeros(178))
     one = RFKKMeans(1, n_features=20).fit(SHARDS, evaluate=True, reference=RFKKMeans(1).central(SHARDS)).metrics
     assert not {"site_nmi", "silhouette", "calinski_harabasz", "nmi_central"} & one.keys()
     shared = driven_comparison(np.array([[178.0, 0.0], [0.0, 0.0]]))

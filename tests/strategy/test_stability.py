@@ -87,7 +87,7 @@ def test_a_site_tells_overlaps_in_steps_and_of_fewer_rows_nothing():
     for rows in (14, 27 + 9 * 4):
         with pytest.raises(ValueError, match=f"sizes add up to 15, but there are {rows} rows"):
             CompareClusters(run="first", n_clusters=3).check_table(shared(), {"n_m": rows})
-    with pytest.raises(InputError, match="client 0 compares its clusters with those of no other run"):
+    with pytest.raises(InputError, match="client 0 has no clusters of an earlier run to compare with"):
         KMeansClient(np.eye(2)).labels_of("first")
 
 
@@ -197,7 +197,7 @@ def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federa
     )
     twice = Twice(**STRATEGY.hyperparameters)
     findings = " ".join(federation.ask(twice, id="once").findings)
-    assert "CompareClusters came 1 times, as often as the plan has it" in findings
+    assert "CompareClusters came 1 times, as often as the plan allows" in findings
     often = (*steps, Step(requests=(planned,), times=2))
     findings = " ".join(federation.ask(twice, id="often", plan=often).findings)
     assert "CompareClusters was answered before in this run; allowed: once" in findings

@@ -20,7 +20,7 @@ from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.bundle import write_app
 from fedkernel.flower_apps import APPS
-from fedkernel.ground import InputError, ProtocolError, own_names
+from fedkernel.ground import InputError, ProtocolError, own_short_names
 from fedkernel.models import load_model, save_model
 from fedkernel.run import Result
 from fedkernel.wire import Job, RunSpec
@@ -204,11 +204,11 @@ def test_a_dataclass_comes_back_as_it_was_and_a_file_has_nothing_imported(lab, t
     path = save_model(models.Centre(kernels.Rational(), np.zeros(2), 1.0, ()), tmp_path / "model.npz")
     for name in ("my_lab.models", "my_lab.kernels"):
         del sys.modules[name]
-    with pytest.raises(InputError, match=r"my_lab.models:Centre has not been imported: import my_lab.models first"):
+    with pytest.raises(InputError, match=r"which needs my_lab.models:Centre: import my_lab.models first"):
         load_model(path)
     assert "my_lab.models" not in sys.modules
     importlib.import_module("my_lab.models")
-    with pytest.raises(InputError, match=r"my_lab.kernels:Rational has not been imported: import my_lab.kernels first"):
+    with pytest.raises(InputError, match=r"which needs my_lab.kernels:Rational: import my_lab.kernels first"):
         load_model(path)
     importlib.import_module("my_lab.kernels")
     assert load_model(path).weight == 1.0
@@ -229,7 +229,7 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
     own = [path.name for path in sorted((lab / "my_lab").glob("*.py"))]
     assert sorted(path.name for path in (app / "my_lab").iterdir()) == own
     project = tomllib.loads((app / "pyproject.toml").read_text())
-    ours = {f"fedkernel.{group}": own_names(group) for group in ("pairs", "clients")}
+    ours = {f"fedkernel.{group}": own_short_names(group) for group in ("pairs", "clients")}
     assert project["project"]["entry-points"] == ours
     assert project["tool"]["flwr"]["app"]["components"] == {"serverapp": APPS.server, "clientapp": APPS.client}
 

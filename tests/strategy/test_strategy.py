@@ -228,10 +228,10 @@ def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_
     its_client = type("Outside", (DKPCA,), {"__module__": __name__, "client": client})
     monkeypatch.setattr(f"{__name__}.Outside", its_client, raising=False)
     for strategy, sentence in (
-        (in_a_script, "Own is defined in a script or notebook, which other processes cannot import; put it in"),
-        (inside, "test_strategy:Inside is not where other processes would import it from; put it in a module"),
-        (of_that_name, "strategies.dkpca:DKPCA is not where other processes would import it from"),
-        (its_client, "OwnClient is defined in a script or notebook"),
+        (in_a_script, "Own is in a script or notebook, which other processes cannot import; put it in"),
+        (inside, "other processes cannot import test_strategy:Inside; put it in a module"),
+        (of_that_name, "other processes cannot import strategies.dkpca:DKPCA"),
+        (its_client, "OwnClient is in a script or notebook"),
     ):
         assert strategy(2).fit(SHARDS).model.n_components == 2
         with pytest.raises(InputError) as caught:

@@ -7,7 +7,7 @@ import pytest
 from allocation import peak_of
 from flwr.app import Array
 
-from fedkernel.ground import ProtocolError, frozen
+from fedkernel.ground import ProtocolError, read_only
 from fedkernel.wire import flower_internals
 
 ARRAYS = [
@@ -99,7 +99,7 @@ def test_what_stands_in_bytes_is_held_and_read_as_it_is_and_all_else_copied():
     held = flower_internals.HeldArray(own).values
     assert not np.shares_memory(held, own)
     assert not np.shares_memory(flower_internals.read_array(flower_internals.HeldArray(held)), held)
-    table = frozen(np.ones((3, 2)))
+    table = read_only(np.ones((3, 2)))
     assert flower_internals.HeldArray(table).values is table
-    for other in (table[:2], frozen(np.ones((2, 3)).T.copy(order="F"))):  # another's entries, another order
+    for other in (table[:2], read_only(np.ones((2, 3)).T.copy(order="F"))):  # another's entries, another order
         assert not np.shares_memory(flower_internals.HeldArray(other).values, other)

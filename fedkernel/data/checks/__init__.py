@@ -1,12 +1,12 @@
-"""Checks of a site's file for faults (`look_at`) and against the agreed schema (`Schema`, `compare`)."""
+"""Checks of a site's file for faults (`check_file`) and against the agreed schema (`Schema`, `compare`)."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.data.checks.file_check import look_at
-    from fedkernel.data.checks.findings import Finding, counted
+    from fedkernel.data.checks.file_check import check_file
+    from fedkernel.data.checks.findings import Finding, plural
     from fedkernel.data.checks.schema_comparison import compare, compare_schemas
     from fedkernel.data.checks.table_schema import Schema, read_schema, schema_of
 else:

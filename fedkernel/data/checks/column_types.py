@@ -1,4 +1,4 @@
-"""Kinds of text columns: numbers, numbers in human notation, dates, or words."""
+"""Detection of a text column's kind: numbers, numbers in human notation, dates, or words."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ import numpy as np
 
 from fedkernel.ground import FloatArray
 
-TRUTH = {"true": 1.0, "false": 0.0}
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 """Truth values, numbers if a whole column consists of them."""
 
 _DATE = re.compile(
@@ -21,8 +21,8 @@ _DATE = re.compile(
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Kind of a column's cells.
+class ColumnKind:
+    """Kind of a text column's cells, with the numbers among them.
 
     `name`: "spelt" has numbers of which some cannot be parsed. `numbers` (n,): NaN for a missing or other cell. `odd`:
     positions of the other cells, by their oddity.
@@ -33,8 +33,8 @@ class Kind:
     odd: dict[str, list[int]]
 
 
-def kind_of(cells: Sequence[str | None], decimal: str = ".") -> Kind:
-    """Return the kind of a text column by the majority of its cells; None is a missing cell."""
+def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
+    """Return the kind of a text column, by the majority of its cells; None is a missing cell."""
     numbers = np.full(len(cells), np.nan)
     odd: dict[str, list[int]] = {}
     number = _patterns(decimal)["number"]
@@ -47,34 +47,34 @@ def kind_of(cells: Sequence[str | None], decimal: str = ".") -> Kind:
             odd.setdefault(_oddity(stripped, decimal), []).append(position)
     present = sum(cell is not None for cell in cells)
     words = odd.get("word", [])
-    if words and len(words) == present and all(str(cells[place]).strip().lower() in TRUTH for place in words):
-        numbers[words] = [TRUTH[str(cells[place]).strip().lower()] for place in words]
-        return Kind("number", numbers, {})
+    if words and len(words) == present and all(str(cells[place]).strip().lower() in TRUTH_VALUES for place in words):
+        numbers[words] = [TRUTH_VALUES[str(cells[place]).strip().lower()] for place in words]
+        return ColumnKind("number", numbers, {})
     if not odd:
-        return Kind("number", numbers, {})
+        return ColumnKind("number", numbers, {})
     if 2 * len(odd.get("date", [])) >= present:
-        return Kind("date", numbers, odd)
+        return ColumnKind("date", numbers, odd)
     units = Counter(_unit(str(cells[place])) for place in odd.get("unit", []))
     others = len(words) + len(odd.get("date", [])) + (sum(units.values()) if len(units) > FEW_UNITS else 0)
-    return Kind("spelt" if 2 * others < present else "text", numbers, odd)
+    return ColumnKind("spelt" if 2 * others < present else "text", numbers, odd)
 
 
 FEW_UNITS = 3
 """Most different words behind a column's numbers that still count as units."""
 
 ODDITIES = {
-    "decimal": "with another decimal mark",
-    "thousands": "with thousands set apart",
-    "ambiguous": "with thousands set apart or another decimal mark",
+    "decimal": "with a different decimal mark",
+    "thousands": "with a mark for thousands",
+    "ambiguous": "with a mark for thousands or a different decimal mark",
     "both": "with one mark for thousands and another for decimals",
     "limit": "with a sign such as <",
-    "unit": "with a unit or word behind",
+    "unit": "with a unit or word after the number",
     "date": "with dates",
     "blank": "of blanks only",
     "infinite": "with infinite numbers",
     "word": "with words",
 }
-"""Descriptions of oddities."""
+"""Descriptions of cells that are no plain numbers, by kind of oddity."""
 
 
 @lru_cache(maxsize=2)

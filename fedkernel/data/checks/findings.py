@@ -6,51 +6,51 @@ from typing import Literal
 
 Severity = Literal["fault", "doubt", "note"]
 
-FEW = 6
+MOST_LISTED = 6
 """Most rows or names that a sentence lists."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Fault or oddity in a site's file.
+    """Fault or oddity found in a site's data file.
 
-    - `severity`: to be mended before use ("fault"), to be looked at ("doubt"), or good to know ("note").
-    - `what`: description that quotes no cell.
+    - `severity`: "fault": must be removed before use; "doubt": probably wrong; "note": harmless.
+    - `problem`: description that quotes no cell.
     - `where`: columns and rows.
-    - `mend`: remedy: an option of the command, a key of ``[prepare]``, or a change in the file.
+    - `remedy`: remedy: an option of the command, a key of ``[prepare]``, or a change in the file.
     - `cells`: some affected cells, shown at the site on request.
     """
 
     severity: Severity
-    what: str
+    problem: str
     where: str = ""
-    mend: str = ""
+    remedy: str = ""
     cells: tuple[str, ...] = ()
 
 
-def letters(place: int) -> str:
-    """Return a column's spreadsheet letters, from position 0: A, B, ..., Z, AA, ..."""
+def column_letters(place: int) -> str:
+    """Return a column's letters in a spreadsheet, from its position: A, B, ..., Z, AA, ..."""
     rest, last = divmod(place, 26)
-    return (letters(rest - 1) if rest else "") + chr(ord("A") + last)
+    return (column_letters(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
-def place_of(place: int, name: str) -> str:
-    """Format a column's letters and name."""
-    return f"column {letters(place)} {name!r}"
+def column_place(place: int, name: str) -> str:
+    """Format a column's spreadsheet letters and name."""
+    return f"column {column_letters(place)} {name!r}"
 
 
-def rows_of(rows: Iterable[int]) -> str:
+def row_numbers(rows: Iterable[int]) -> str:
     """Format a list of row numbers."""
     numbers = [f"{row}" for row in rows]
     return f"{'row' if len(numbers) == 1 else 'rows'} {listing(numbers)}"
 
 
 def listing(texts: Sequence[str]) -> str:
-    """Join the first texts and the number of the others."""
-    more = len(texts) - FEW
-    return ", ".join(texts[:FEW]) + (f" and {more} more" if more > 0 else "")
+    """Join the first texts of a list, and add the number of the others."""
+    more = len(texts) - MOST_LISTED
+    return ", ".join(texts[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Format a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

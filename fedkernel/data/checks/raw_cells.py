@@ -1,4 +1,4 @@
-"""Raw cells of a site's file with their positions, readable despite faults."""
+"""Reading of a site's file into raw cells with their positions, despite faults."""
 
 import csv
 import importlib
@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.checks.findings import Finding, counted, rows_of
-from fedkernel.data.column_readers import NULLS, check_header, read_sheet, text_of
-from fedkernel.data.csv_format import Form, with_mark
+from fedkernel.data.checks.findings import Finding, plural, row_numbers
+from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
+from fedkernel.data.csv_format import CsvFormat, with_mark
 from fedkernel.data.raw_table_files import column_of
 from fedkernel.data.site_files import SiteFile
-from fedkernel.data.tables import readable
+from fedkernel.data.tables import file_errors
 from fedkernel.ground import AnyArray, InputError
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Columns of a file by position, since names may be missing or repeated.
+    """Cells of a file, as columns by position, since names may be missing or repeated.
 
     - `names`: unchanged from the file.
     - `columns` (n,): float64 with NaN for a missing cell, or texts with None.
@@ -51,9 +51,9 @@ def read_cells(file: SiteFile) -> Cells:
         if sheet.sheets > 1:
             findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
         rows = [["" if cell is None else text_of(cell) for cell in row] for row in sheet.rows]
-        return _rows_cells(rows, findings, Form(header=file.header_row), "")
+        return _rows_cells(rows, findings, CsvFormat(header=file.header_row), "")
     if suffix == ".parquet":
-        with readable(path):
+        with file_errors(path):
             table = importlib.import_module("pyarrow.parquet").read_table(path)
         columns = tuple(column_of(column) for column in table.columns)
         return Cells(tuple(table.column_names), columns, np.arange(table.num_rows) + 2)
@@ -65,26 +65,25 @@ def read_cells(file: SiteFile) -> Cells:
 def _csv_cells(file: SiteFile, path: Path) -> Cells:
     findings: list[Finding] = []
     try:
-        form = file.form
+        form = file.csv_format
     except InputError as error:  # two delimiters
         if not path.is_file():
             raise
-        findings.append(Finding("fault", _sentence(error, path), mend="--delimiter"))
-        form = Form(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
+        findings.append(Finding("fault", _sentence(error, path), remedy="--delimiter"))
+        form = CsvFormat(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
     if form.guessed:
         findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
-    with readable(path):
+    with file_errors(path):
         content = path.read_bytes()
     try:
         text = content.decode(with_mark(form.encoding))
     except UnicodeDecodeError:
         text = content.decode("latin-1")
         garbled = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
-        findings.append(
-            Finding("fault", f"the text is not in {form.encoding}", rows_of(garbled), "--encoding latin-1 or another")
-        )
+        problem, remedy = f"the text is not in {form.encoding}", "give its --encoding, such as latin-1"
+        findings.append(Finding("fault", problem, row_numbers(garbled), remedy))
     if "\N{REPLACEMENT CHARACTER}" in text:
-        findings.append(Finding("doubt", "letters were lost when it was stored in another encoding"))
+        findings.append(Finding("doubt", "letters were lost when the file was saved in a different encoding"))
     try:
         records = list(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter))
     except csv.Error as error:
@@ -102,7 +101,7 @@ def _decodes(line: bytes, encoding: str) -> bool:
     return True
 
 
-def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: Form, delimiter: str) -> Cells:
+def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: CsvFormat, delimiter: str) -> Cells:
     """Return the columns of text rows below the row of names; a sheet has no delimiter."""
     names, *below = records
     width = len(names)
@@ -110,7 +109,7 @@ def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form:
     # an empty line is skipped, but with a single column it is a row with a missing cell
     empty = [number for number, record in numbered if not record or (not delimiter and not any(record))]
     if empty:
-        findings.append(Finding("note", f"{counted(len(empty), 'empty line')}, passed over", rows_of(empty)))
+        findings.append(Finding("note", f"{plural(len(empty), 'empty line')}, skipped", row_numbers(empty)))
     rest = [(number, record) for number, record in numbered if number not in set(empty)]
     other = [(number, len(record)) for number, record in rest if len(record) != width]
     if other:
@@ -119,7 +118,7 @@ def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form:
     columns = []
     for place in range(width):
         column = np.empty(len(whole), dtype=object)
-        column[:] = [None if record[place] in NULLS else record[place] for _, record in whole]
+        column[:] = [None if record[place] in MISSING_TEXTS else record[place] for _, record in whole]
         columns.append(column)
     rows = np.array([number for number, _ in whole], int)
     return Cells(tuple(names), tuple(columns), rows, tuple(findings), form.decimal)
@@ -127,12 +126,12 @@ def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form:
 
 def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:
     longer = sum(length > width for _, length in other)
-    what = f"{counted(len(other), 'row')} with another number of values than the {width} names"
-    mend = "mend these rows"
+    problem = f"{plural(len(other), 'row')} with more or fewer values than the {width} names"
+    remedy = "correct these rows"
     if delimiter == "," and 2 * longer > len(other):
-        what += "; with decimal commas beside commas between the values, nobody can tell which is which"
-        mend = "store it anew, with semicolons or tabs between the values"
-    return Finding("fault", what, rows_of(number for number, _ in other), mend)
+        problem += "; decimal commas look the same as commas between values"
+        remedy = "save it again, with semicolons or tabs between values"
+    return Finding("fault", problem, row_numbers(number for number, _ in other), remedy)
 
 
 def _sentence(error: InputError, path: Path) -> str:

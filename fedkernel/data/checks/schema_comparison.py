@@ -4,27 +4,26 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedkernel.data.checks.file_check import Column, Look
-from fedkernel.data.checks.findings import Finding, counted, listing, place_of, rows_of
+from fedkernel.data.checks.file_check import Column, FileCheck
+from fedkernel.data.checks.findings import Finding, column_place, listing, plural, row_numbers
 from fedkernel.data.checks.table_schema import Column as Wanted
 from fedkernel.data.checks.table_schema import Schema, without_unit
 
-TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
+SCHEMA_TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
 """Schema type by kind of column; misspelt numbers are a fault of their own."""
 
+MEASURED_REMEDY = "nothing, or delete `measured` in the schema to make it a limit"
 
-MEASURED = "nothing, or delete `measured` in the schema, which makes a limit of it"
 
-
-def compare(look: Look, schema: Schema) -> Iterator[Finding]:
+def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
     """Yield the differences of a file from a schema."""
-    columns = {column.name: column for column in look.columns}
+    columns = {column.name: column for column in check.columns}
     places = {name: column.place for name, column in columns.items()}
     yield from _names(list(columns), places, schema)
-    yield from _ids(look, schema)
+    yield from _ids(check, schema)
     for name, agreed in schema.columns.items():
         if name in columns:
-            yield from _cells(columns[name], agreed, look)
+            yield from _cells(columns[name], agreed, check)
 
 
 def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
@@ -33,20 +32,20 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
     places = {name: place for place, name in enumerate(names)}
     yield from _names(names, places, schema)
     if schema.ids and not own.ids:
-        yield Finding("fault", "rows have no ids, which the schema wants", mend="--id")
+        yield Finding("fault", "rows have no ids, but the schema requires them", remedy="--id")
     for name, agreed in schema.columns.items():
         if (column := own.columns.get(name)) is None:
             continue
         if column.type != agreed.type:
-            yield Finding("fault", f"{column.type}, where the schema has {agreed.type}", repr(name))
+            yield Finding("fault", f"{column.type}, but the schema has {agreed.type}", repr(name))
         if None not in (column.unit, agreed.unit) and column.unit != agreed.unit:
             yield _unit(repr(name), str(column.unit), str(agreed.unit))
         if _beyond(column, agreed.limits):
-            yield Finding("fault", "its range goes beyond the schema's", repr(name), "another unit? a wrong number?")
+            yield Finding("fault", "its range exceeds the schema's", repr(name), "a different unit? a wrong number?")
         elif _beyond(column, agreed.range):
-            yield Finding("note", "its range goes a little beyond the one that was measured", repr(name), MEASURED)
+            yield Finding("note", "its range is slightly beyond the measured one", repr(name), MEASURED_REMEDY)
         if column.levels and agreed.levels and (others := set(column.levels) - set(agreed.levels)):
-            yield Finding("fault", f"{counted(len(others), 'level')} that the schema does not list", repr(name))
+            yield Finding("fault", f"{plural(len(others), 'level')} that the schema does not list", repr(name))
 
 
 def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
@@ -64,71 +63,70 @@ def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iter
         if base in missing and unit is not None and agreed is not None:
             missing.remove(base)
             extra.remove(name)
-            where = place_of(places[name], name)
+            where = column_place(places[name], name)
             if agreed.unit not in (None, unit):
                 yield _unit(where, unit, str(agreed.unit))
             yield Finding("fault", f"the schema calls it {base!r}", where, "rename it")
     if missing:
-        what = f"{counted(len(missing), 'column')} of the schema {'is' if len(missing) == 1 else 'are'} missing"
-        yield Finding("fault", what, listing([repr(name) for name in missing]), "add or rename")
+        problem = f"{plural(len(missing), 'column')} of the schema {'is' if len(missing) == 1 else 'are'} missing"
+        yield Finding("fault", problem, listing([repr(name) for name in missing]), "add or rename")
     if extra:
-        what = f"{counted(len(extra), 'column')} that the schema does not have"
+        problem = f"{plural(len(extra), 'column')} that the schema does not have"
         drop = " ".join(f"--drop {name!r}" for name in extra)
-        yield Finding("fault", what, listing([place_of(places[name], name) for name in extra]), drop)
+        yield Finding("fault", problem, listing([column_place(places[name], name) for name in extra]), drop)
     common = [name for name in schema.columns if name in names]
     if common != [name for name in names if name in schema.columns]:
-        what = "the columns stand in another order than in the schema"
-        yield Finding("note", what, mend="join --against puts them right, [prepare] finds them by name")
+        problem = "the columns are in a different order than in the schema"
+        yield Finding("note", problem, remedy="join --against reorders them, [prepare] finds them by name")
 
 
-def _ids(look: Look, schema: Schema) -> Iterator[Finding]:
-    if schema.ids and look.ids is None:
-        yield Finding("fault", "rows have no ids, which the schema wants", mend="--id")
-    if look.ids is None or schema.id_length is None:
+def _ids(check: FileCheck, schema: Schema) -> Iterator[Finding]:
+    if schema.ids and check.ids is None:
+        yield Finding("fault", "rows have no ids, but the schema requires them", remedy="--id")
+    if check.ids is None or schema.id_length is None:
         return
-    wrong = [position for position, id_ in enumerate(look.ids) if id_.strip() and len(id_.strip()) != schema.id_length]
+    wrong = [position for position, id_ in enumerate(check.ids) if id_.strip() and len(id_.strip()) != schema.id_length]
     if wrong:
-        cut = all(len(look.ids[position]) < schema.id_length and look.ids[position].isdecimal() for position in wrong)
-        what = f"{len(wrong)} of {len(look.ids)} ids have not {schema.id_length} characters"
-        mend = "zeros were cut: export them as text" if cut else "the same ids as at the other sites"
-        cells = tuple(look.ids[position] for position in wrong[:3])
-        yield Finding("fault", what, rows_of(look.rows[wrong].tolist()), mend, cells)
+        cut = all(len(check.ids[position]) < schema.id_length and check.ids[position].isdecimal() for position in wrong)
+        problem = f"{len(wrong)} of {len(check.ids)} ids do not have {schema.id_length} characters"
+        remedy = "zeros were cut: export them as text" if cut else "the same ids as at the other sites"
+        cells = tuple(check.ids[position] for position in wrong[:3])
+        yield Finding("fault", problem, row_numbers(check.rows[wrong].tolist()), remedy, cells)
 
 
-def _cells(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
+def _cells(column: Column, agreed: Wanted, check: FileCheck) -> Iterator[Finding]:
     if column.missing.all():
         return
-    if (kind := TYPES[column.kind.name]) != agreed.type:
-        mend = f"export it as {agreed.type}"
+    if (kind := SCHEMA_TYPES[column.kind.name]) != agreed.type:
+        remedy = f"export it as {agreed.type}"
         if agreed.levels is None or kind != "number":
-            yield Finding("fault", f"{kind}, where the schema has {agreed.type}", str(column), mend)
+            yield Finding("fault", f"{kind}, but the schema has {agreed.type}", str(column), remedy)
             return
     if agreed.type == "number":
-        yield from _numbers(column, agreed, look)
+        yield from _numbers(column, agreed, check)
     elif agreed.levels is not None:
         texts = [None if cell is None else f"{cell:g}" if isinstance(cell, float) else cell for cell in column.cells]
         other = [place for place, text in enumerate(texts) if not column.missing[place] and text not in agreed.levels]
         if other:
-            what = f"{counted(len(other), 'cell')} with a level that the schema does not list"
-            yield Finding("fault", what, column.at(look.rows, other), "mend them, or the schema", column.quoted(other))
+            problem = f"{plural(len(other), 'cell')} with a level that the schema does not list"
+            remedy = "correct them, or the schema"
+            yield Finding("fault", problem, column.at(check.rows, other), remedy, column.quoted(other))
 
 
-def _numbers(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
+def _numbers(column: Column, agreed: Wanted, check: FileCheck) -> Iterator[Finding]:
     numbers, (least, most) = column.kind.numbers, agreed.limits
     if outside := np.flatnonzero((numbers < least) | (numbers > most)).tolist():
-        what = f"{len(outside)} of {counted(column.numbers.size, 'number')} outside what the schema allows"
+        problem = f"{len(outside)} of {plural(column.numbers.size, 'number')} outside what the schema allows"
         unit = "" if agreed.unit is None else f" (it has {agreed.unit})"
         middle = float(np.median(column.numbers))
-        mend = f"another unit{unit}?" if not least <= middle <= most else "wrong numbers? [prepare] clip"
-        yield Finding("fault", what, column.at(look.rows, outside), mend, column.quoted(outside))
+        remedy = f"a different unit{unit}?" if not least <= middle <= most else "wrong numbers? [prepare] clip"
+        yield Finding("fault", problem, column.at(check.rows, outside), remedy, column.quoted(outside))
     elif outside := np.flatnonzero((numbers < agreed.range[0]) | (numbers > agreed.range[1])).tolist():
-        what = (
-            f"{len(outside)} of {counted(column.numbers.size, 'number')} a little outside the range that was measured"
-        )
-        yield Finding("note", what, column.at(look.rows, outside), MEASURED)
+        problem = f"{len(outside)} of {plural(column.numbers.size, 'number')} slightly outside the measured range"
+        yield Finding("note", problem, column.at(check.rows, outside), MEASURED_REMEDY)
     if agreed.whole and (broken := np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers)).tolist()):
-        what = f"{counted(len(broken), 'number')} with a fraction, where the schema has whole ones"
-        yield Finding("fault", what, column.at(look.rows, broken), "another unit?", column.quoted(broken))
+        problem = f"{plural(len(broken), 'number')} with a fraction, but the schema has whole numbers"
+        yield Finding("fault", problem, column.at(check.rows, broken), "a different unit?", column.quoted(broken))
 
 
 def _unit(where: str, own: str, agreed: str) -> Finding:

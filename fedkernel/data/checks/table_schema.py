@@ -1,4 +1,4 @@
-"""Schema of all sites' tables: names, types, units and ranges of columns, in a TOML file.
+"""Schema of all sites' tables, a TOML file with the names, types, units and ranges of columns.
 
 It is written by hand, or derived from a site's data and then edited::
 
@@ -28,15 +28,15 @@ from pydantic import Field
 
 from fedkernel.data.checks.column_types import is_date
 from fedkernel.data.raw import RawTable, is_text
-from fedkernel.data.tables import readable
-from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_whole
+from fedkernel.data.tables import file_errors
+from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_atomic
 
 MOST_LEVELS = 20
 """Most different texts of a column that a schema lists."""
 
 
 class Column(pydantic.BaseModel):
-    """Agreed properties of a column.
+    """Agreed properties of a table's column, an entry of a schema.
 
     - `least`, `most`: range of its numbers, ``from`` and ``to`` in the file.
     - `measured`: whether the range was measured at a site and so is no limit.
@@ -69,7 +69,7 @@ class Column(pydantic.BaseModel):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and most, infinite if not given."""
+        """Least and greatest number, infinite if not given."""
         return (-np.inf if self.least is None else self.least, np.inf if self.most is None else self.most)
 
     @property
@@ -92,7 +92,7 @@ class Column(pydantic.BaseModel):
 
 
 class Schema(pydantic.BaseModel):
-    """Description of a table without its rows.
+    """Agreed description of all sites' tables, without rows.
 
     `rows`: number of synthetic rows. `ids`: whether rows have ids. `id_length`: characters of each id.
     """
@@ -120,12 +120,12 @@ class Schema(pydantic.BaseModel):
     def write(self, path: Path, seed: int | None = None) -> Path:
         """Write independent synthetic rows as .parquet; without a seed they differ each time."""
         rng = np.random.default_rng(seed)
-        rows = REHEARSED if self.rows is None else self.rows
+        rows = REHEARSAL_ROWS if self.rows is None else self.rows
         columns: dict[str, Any] = {name: column.draw(rows, rng) for name, column in self.columns.items()}
         if self.id is not None:
             columns[self.id] = [f"made-up-{row}" for row in range(rows)]
         arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
-        return write_whole(path, lambda file: parquet.write_table(arrow.table(columns), file), 0o600)
+        return write_atomic(path, lambda file: parquet.write_table(arrow.table(columns), file), 0o600)
 
     def to_toml(self) -> str:
         """Return the schema as TOML, the inverse of `read_schema`."""
@@ -139,7 +139,7 @@ class Schema(pydantic.BaseModel):
         return "\n".join(lines) + "\n"
 
 
-REHEARSED = 200
+REHEARSAL_ROWS = 200
 """Default number of synthetic rows."""
 
 
@@ -154,8 +154,8 @@ def _value(value: Any) -> str:
 
 
 def read_schema(path: Path) -> Schema:
-    """Read a schema; InputError, with the file's name, if invalid."""
-    with readable(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
+    """Read a schema file; InputError, with its name, if invalid."""
+    with file_errors(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
         text = path.read_text(encoding="utf-8")
     try:
         return Schema.model_validate(parse_toml(text, path))

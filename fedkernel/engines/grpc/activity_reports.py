@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedkernel.ground import lasting
+from fedkernel.ground import format_duration
 
 FIRST, LONGEST = 30.0, 600.0
 """Seconds until the first message about an activity; each interval doubles, up to the longest."""
@@ -56,5 +56,5 @@ class Signs:
                 doing, due = self._doing, FIRST
             what, since = doing
             if what and (lasted := time.monotonic() - since) >= due:
-                self._tell(f"{what} for {lasting(lasted)}")
+                self._tell(f"{what} for {format_duration(lasted)}")
                 due += min(due, LONGEST)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 
 from fedkernel.engines.grpc.frames import INSTANCE, SPOKEN, VERSION
 from fedkernel.engines.grpc.streams import Caller, RefusedError
-from fedkernel.ground import InputError, shown
+from fedkernel.ground import InputError, printable
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
@@ -13,10 +13,10 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
     `names`: of the job's sites. `is_revoked`: decides on a certificate (PEM).
     """
     if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
-        text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
+        text = f"it speaks transport version {printable(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
     if caller.names and list(caller.names) != [name]:
-        raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(', '.join(caller.names))!r}")
+        raise RefusedError("PERMISSION_DENIED", f"its certificate names {printable(', '.join(caller.names))!r}")
     for certificate in caller.certificates:
         try:
             revoked = is_revoked(certificate)
@@ -25,4 +25,4 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
         if revoked:
             raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
     if name not in names or not caller.metadata.get(INSTANCE):
-        raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {shown(name)!r}")
+        raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {printable(name)!r}")

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS
-from fedkernel.ground import InputError, read_secret, write_whole
+from fedkernel.ground import InputError, read_secret, write_atomic
 
 SERVER = "server"
 """Name of the server's certificate and folder."""
@@ -284,4 +284,4 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    write_whole(path, lambda file: file.write(data), mode)
+    write_atomic(path, lambda file: file.write(data), mode)

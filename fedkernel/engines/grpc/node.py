@@ -38,7 +38,7 @@ from fedkernel.engines.grpc.frames import (
 from fedkernel.engines.grpc.operator_messages import heedless
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.reply_queue import Outgoing, Standing
-from fedkernel.ground import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
+from fedkernel.ground import EngineError, InputError, ProtocolError, format_duration, one_line, printable, quoted
 from fedkernel.site import write_with
 from fedkernel.wire import FAILED, Job, content_digest, flower_internals
 
@@ -137,7 +137,7 @@ class Node:
             # never released: the record in progress is completed, and none is begun
             pen.acquire(timeout=RECORD)
         if failure:
-            raise EngineError(f"the server ended the work: {words(failure)}")
+            raise EngineError(f"the server ended the work: {quoted(failure)}")
 
     def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
         """Connect repeatedly until the server ends the work; return its failure, empty after success."""
@@ -156,7 +156,7 @@ class Node:
             except grpc.RpcError as error:
                 if self._broken is not None:
                     raise self._broken from None
-                details = shown(error.details() or "")
+                details = printable(error.details() or "")
                 if cause := self._hopeless(error.code(), details):
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
@@ -171,8 +171,8 @@ class Node:
                 raise EngineError(f"{address} could not be reached for {patience:g} s: {_cause(details)}")
             left = max(0.0, patience - (time.monotonic() - began))
             if time.monotonic() - last_told > FIRST:
-                looked = "yet" if last_told < began else f"for {lasting(patience - left)}"
-                self.tell(f"{address} is not reached {looked} ({_cause(details)}); given up in {lasting(left)}")
+                looked = "yet" if last_told < began else f"for {format_duration(patience - left)}"
+                self.tell(f"{address} is not reached {looked} ({_cause(details)}); given up in {format_duration(left)}")
                 last_told = time.monotonic()
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -217,12 +217,14 @@ class Node:
                     elif item.file is not None:
                         file = item.file
                         if file not in self._files:
-                            raise FrameError(f"it sent a file {shown(file)!r}, which it had not announced")
+                            raise FrameError(f"it sent a file {printable(file)!r}, which it had not announced")
                     else:
                         self.ended = True
                         return item.end
             except FrameError as error:
-                raise EngineError(f"{address} does not speak as a fedkernel server does: {shown(str(error))}") from None
+                raise EngineError(
+                    f"{address} does not speak as a fedkernel server does: {printable(str(error))}"
+                ) from None
             finally:
                 self._signs.idle("")
                 with self._lock:
@@ -260,7 +262,7 @@ class Node:
             job = Job.from_json(text)
         except InputError as error:
             raise FrameError(str(error)) from None
-        self.tell(f"the work: {shown(job.work)}")
+        self.tell(f"the work: {printable(job.work)}")
         self.work = job
         self._tasks.put(job)
 
@@ -364,7 +366,7 @@ def _called(request: str) -> str:
 
 def _cause(details: str) -> str:
     """Return the end of gRPC's text on a failed connection, which has the reason."""
-    return shown(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
+    return printable(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
 def _step(message: Message) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from fedkernel.engines.grpc.certificates import (
     own_certificate,
 )
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
-from fedkernel.ground import InputError, write_whole
+from fedkernel.ground import InputError, write_atomic
 
 LIST = "ca.crl"
 
@@ -50,7 +50,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     content = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     paths = [folder / LIST, *([folder / SERVER / LIST] if (folder / SERVER).is_dir() else [])]
     for path in paths:
-        write_whole(path, lambda file: file.write(content))
+        write_atomic(path, lambda file: file.write(content))
     return paths
 
 

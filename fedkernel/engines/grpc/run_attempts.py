@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fedkernel.engines.grpc.operator_messages import Tell
 from fedkernel.engines.grpc.stream_grid import Hub
-from fedkernel.ground import FedkernelError, ProtocolError, and_more, find
+from fedkernel.ground import FedkernelError, ProtocolError, and_more, load_class
 from fedkernel.run import NOT_RUN, FailedRun
 from fedkernel.wire import RunSpec
 
@@ -98,7 +98,7 @@ class Attempts:
             return f"site {away[0]!r} could not take part and has not come back: {self._refused[away[0]]}"
         if lost := self._hub.lost:
             return f"site {lost[0]!r}{and_more(len(lost) - 1)} is no longer connected"
-        goes_on = getattr(find(run.strategy, object, "pairs", "strategy"), "on_missing", "fail") == "continue"
+        goes_on = getattr(load_class(run.strategy, object, "pairs", "strategy"), "on_missing", "fail") == "continue"
         return "" if goes_on else next(iter(self._aside.values()), "")
 
 

@@ -29,7 +29,7 @@ from fedkernel.engines.grpc.operator_messages import Seldom, Tell, heedless
 from fedkernel.engines.grpc.request_spool import Spool
 from fedkernel.engines.grpc.site_slots import Seat
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
-from fedkernel.ground import EngineError, InputError, ProtocolError, shown
+from fedkernel.ground import EngineError, InputError, ProtocolError, printable
 from fedkernel.run import LOOK, Happened, MessageGrid, Serialise, log_event
 from fedkernel.wire import CARRIERS, GONE, UNFIT, flower_internals
 
@@ -161,7 +161,9 @@ class Hub(MessageGrid):
     def _give_up(self, seat: Seat, what: str, error: OSError) -> None:
         """Stop spooling a site's requests for the rest of this run."""
         if all(other.complete for other in self._nodes):  # else it was reported before
-            text = f"a site that is restarted now fails this run: its requests cannot be {what} ({shown(str(error))})"
+            text = (
+                f"a site that is restarted now fails this run: its requests cannot be {what} ({printable(str(error))})"
+            )
             self._faults.append(text)
         seat.last, seat.complete, seat.behind = None, False, False
 
@@ -232,7 +234,7 @@ class Hub(MessageGrid):
             seldom = self._refusals.setdefault(" ".join(caller.names), Seldom(self._clock))
             if not self._over:
                 cause = refusal.code.lower().replace("_", " ")
-                self._tell("refused", f"refused {shown(name)!r} from {caller.peer}: {refusal}", seldom, cause=cause)
+                self._tell("refused", f"refused {printable(name)!r} from {caller.peer}: {refusal}", seldom, cause=cause)
             raise
         self._tell("site here", text, site=name)
         self.on_ready()
@@ -320,7 +322,7 @@ class Hub(MessageGrid):
         try:
             item = stream.inbox.take(frame)
         except Exception as error:
-            why = shown(str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}")
+            why = printable(str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}")
             self._tell("refused", f"{seat.name} is disconnected: {why}", site=seat.name, cause="frames")
             with self._arrived:
                 self._cut(stream, RefusedError("ABORTED", why))
