@@ -390,4 +390,4 @@ class FKKMeansClient(KMeansClient):
         """Return the rows (n_m, d) that features are computed of, in float32 if converted once."""
         if not ask.rows_are_converted(*self.X.shape):
             return self.X
-        return self.once("rows in float32", lambda: self.X.astype(np.float32))
+        return self.cached("rows in float32", lambda: self.X.astype(np.float32))

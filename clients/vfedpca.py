@@ -311,7 +311,7 @@ class VFedPCAClient(NewRowsClient):
     def _total(self, ask: LocalTable[ReplyT]) -> float:
         """Return the trace of the site's matrix before any update."""
         if ask.kernel is None:
-            return self.once(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
+            return self.cached(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _is_nothing(self, ask: LocalTable[ReplyT]) -> bool:
@@ -336,7 +336,7 @@ class VFedPCAClient(NewRowsClient):
             yield slice(None), self._centred(ask, self.X)
             return
         if self.X.nbytes <= KEPT:
-            yield slice(None), self.once(f"centred {ask.center}", lambda: self._centred(ask, self.X))
+            yield slice(None), self.cached(f"centred {ask.center}", lambda: self._centred(ask, self.X))
             return
         for first in range(0, len(self.X), BLOCK):
             rows = slice(first, first + BLOCK)
@@ -366,7 +366,7 @@ class VFedPCAClient(NewRowsClient):
     def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:
         """Centre the table or new rows: columns by the table's means, rows by their own."""
         if ask.center == "columns" and ask.kernel is None:
-            return rows - self.once("column means", lambda: _means(self.X, 0))
+            return rows - self.cached("column means", lambda: _means(self.X, 0))
         return rows - _means(rows, 1) if ask.center == "rows" else rows
 
     def _kernel_matrix(self, ask: LocalTable[ReplyT], kernel: Kernel) -> KernelMatrix:

@@ -126,12 +126,12 @@ class DataSpec:
             raise InputError("transposed = true is not for sparse = true: such tables are read by rows")
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
-        """Return the specification with a relative path resolved against a folder."""
+        """Return the specification with the relative path of an npz file resolved against a folder."""
         path = named_path(self.name)
         return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
 
     def drawn(self, seed: int) -> "DataSpec":
-        """Return the specification with seed "run" replaced by a run's seed."""
+        """Return the specification for a run, whose seed replaces the seed "run"."""
         return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
 
     @property

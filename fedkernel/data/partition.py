@@ -170,7 +170,7 @@ def split(
     clients: int | None = None,
     seed: int = 0,
 ) -> Partition:
-    """Divide a table among clients.
+    """Divide a table among clients by the specification of a partition.
 
     - `data` (N, d).
     - `y` (N,): labels, for an array; a `Dataset` has its own.
@@ -226,7 +226,7 @@ def _part(X: Any, index: IndexArray, axis: int) -> Rows:
 
 
 def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> IndexArray:
-    """Return m sizes with sum n."""
+    """Return the numbers of columns (rows) of m clients, which sum to n."""
     least = spec.minimum or 1
     if spec.sizes is not None:
         if sum(spec.sizes) != n:
@@ -280,7 +280,7 @@ def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> l
 
 
 def _classes(labels: AnyArray | None, method: str) -> AnyArray:
-    """Return the labels; InputError without labels or for fractions."""
+    """Return the rows' labels; InputError if there are none or they are fractions."""
     if labels is None:
         raise InputError(f"method = {method!r} needs labels; allowed: data with y")
     if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):

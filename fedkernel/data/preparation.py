@@ -21,7 +21,7 @@ Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 
 @value_object()
 class Prepare:
-    """Options for preparing columns: clip, log, fill, scale; indicators are appended.
+    """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class RawTable:
         return self.rows, len(self.columns)
 
     def take(self, positions: AnyArray) -> Self:
-        """Return the rows at these positions, in order, or those of a mask (n,)."""
+        """Return a table of the rows at given positions, in order, or of a mask (n,)."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
         return replace(
             self,
@@ -72,7 +72,7 @@ class RawTable:
         return row_of_file(int(self.places[position]), self.header)
 
     def select(self, names: Sequence[str]) -> Self:
-        """Return the columns of these names, in this order; InputError for a missing one."""
+        """Return a table of the named columns, in this order; InputError if one is missing."""
         if missing := [name for name in names if name not in self.columns]:
             raise InputError(f"{self.title} has no column {missing[0]!r}; there are: {listed(self.names)}")
         return replace(self, columns={name: self.columns[name] for name in names})

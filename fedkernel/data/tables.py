@@ -35,7 +35,7 @@ ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
 
 
 class Table(ABC):
-    """Base of tables whose rows are read block by block.
+    """Base class of tables whose rows are read block by block.
 
     A block that needs no conversion is a read-only view of its source.
 

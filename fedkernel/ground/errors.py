@@ -22,12 +22,12 @@ class FedkernelError(Exception):
     joining: bool = False
 
     def at(self, nodes: Iterable[int], *, mendable: bool = False) -> Self:
-        """Set the nodes at fault and return the error."""
+        """Set the nodes at fault (Flower's ids), and return the error."""
         self.nodes, self.mendable = tuple(nodes), mendable
         return self
 
     def reworded(self, text: str) -> Self:
-        """Return a copy of the error with another text."""
+        """Return a copy of the error with a different text."""
         error = type(self).__new__(type(self))  # bypasses the subclass's constructor
         error.__dict__.update(self.__dict__)
         error.args = (text,)
@@ -81,7 +81,7 @@ class QuorumError(ProtocolError):
 
     @classmethod
     def of(cls, cause: str, others: Sequence[str], needs: str) -> Self:
-        """Build the error from one client's cause, the other missing clients and the run's requirement."""
+        """Return the error for one client's failure, with the other missing clients and the run's requirement."""
         also = f"; {listed(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
         return cls(f"{cause}{also}; {needs}")
 

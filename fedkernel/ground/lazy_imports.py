@@ -29,7 +29,7 @@ def lazily(package: str) -> tuple[Callable[[str], object], list[str]]:
 
 @cache
 def modules_by_name(package: ModuleType) -> dict[str, str]:
-    """Return the module of each lazy name of a package."""
+    """Return the module of each public name that a package imports on first use."""
     tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     blocks = (node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = (node for block in blocks for node in block if isinstance(node, ast.ImportFrom))

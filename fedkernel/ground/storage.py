@@ -144,7 +144,7 @@ def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0
 
 
 def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the CSV text of `write_rows`."""
+    """Return ids, labels, classes and coordinates of rows as CSV text, see `write_rows`."""
     columns = {word: arrays[name].tolist() for name, word in SHEET_COLUMNS.items() if name in arrays}
     if "class" in columns:
         columns["class"] = [f"'{name}" if FORMULA.match(str(name)) else name for name in columns["class"]]

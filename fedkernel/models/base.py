@@ -53,7 +53,7 @@ class Model(ABC):
 
     @property
     def own_kernel(self) -> Kernel | None:
-        """The model's kernel or its embedding's, or None."""
+        """Kernel of the model or its embedding, or None."""
         return getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
 
     @property
@@ -86,7 +86,7 @@ class Model(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote; InputError if missing, damaged or of another class."""
+        """Read a model that `save` wrote; InputError if missing, damaged or of a different class."""
         return cls._from_file(path, load_parts(path))
 
     @classmethod

@@ -86,7 +86,7 @@ class KernelPCA(Model):
         return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
-        """Recompute the components at another width from the known coordinates, without clients.
+        """Recompute the components at a different kernel width from the known coordinates, without clients.
 
         Raises InputError if the model has no coordinates, or the kernel is no RBF.
         """

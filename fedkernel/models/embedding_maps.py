@@ -93,7 +93,7 @@ class Embedding(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Embedding":
-        """Rebuild from `parts`; ValueError, KeyError or TypeError for inconsistent parts."""
+        """Rebuild an embedding from `parts`; ValueError, KeyError or TypeError for inconsistent parts."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class FeatureChain(Embedding):
 
     @property
     def coefficients(self) -> FloatArray | None:
-        """C_t of the last estimate, of shape (T, D, s); None without any step."""
+        """Coefficients C_t of the last estimate, (T, D, s); None without any step."""
         if not self.maps:
             return None
         D = self.features.n_features
@@ -155,7 +155,7 @@ class FeatureChain(Embedding):
         return combine_draws(X, self.features, self.coefficients)
 
     def estimates(self, X: FloatArray) -> Iterator[FloatArray]:
-        """Yield H_1, ..., H_T for rows X, each of shape (n, s_t)."""
+        """Yield the estimates H_1, ..., H_T of rows X, each of shape (n, s_t)."""
         B = np.empty((len(X), 0))
         for draw, (M, f) in enumerate(zip(self.maps, self.finish, strict=True), start=1):
             B = multiply_step(X, B, self.features.map(self.columns, draw), M)

@@ -34,7 +34,7 @@ def padded_length(columns: int) -> int:
 
 
 def orthogonal_blocks(G: FloatArray) -> FloatArray:
-    """Return directions orthogonal within blocks of d, with the lengths of normal frequencies.
+    """Return frequencies that are orthogonal within blocks of d, with the lengths of normal vectors.
 
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 3. Of a
     block G = Q R with a positive diagonal of R, Q is uniform among the matrices with orthonormal columns, and

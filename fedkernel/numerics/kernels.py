@@ -65,7 +65,7 @@ Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_refu
 
 
 class Kernel(abc.ABC):
-    """Base of all kernels: the Gram matrix is an entrywise map of the columns' contributions.
+    """Base class of kernels whose Gram matrix is an entrywise map of the columns' contributions.
 
     A user's kernel is a frozen `value_object` that derives from it, sets `vertical`, and overrides what differs from
     the linear kernel: `_part` for columns, `_map` for combined parts, and `_diag` and `_against` with them. Tables and
@@ -198,7 +198,7 @@ class Kernel(abc.ABC):
         return np.asarray(inner_products(X, Y), dtype=np.float64)
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
-        """Map combined parts to kernel values, in place."""
+        """Map combined parts, the sums over columns, to kernel values, in place."""
         return K
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
@@ -227,7 +227,7 @@ def _settle_rule(kernel: "KernelWithWidth", rule: WidthRule, sigma: float | None
     if kernel.width is not None:
         raise ValueError(f"width and {number} are the same thing; give only one of them")
     if kernel.factor != 1:
-        raise ValueError(f"factor is for a width by rule, not beside {number}")
+        raise ValueError(f"factor is for a width by rule, not for a given {number}")
 
 
 def _kernel_repr(kernel: "KernelWithWidth") -> str:
@@ -608,7 +608,7 @@ def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = Non
     rows = kernel.diag(X)
     columns = rows if Y is None else kernel.diag(Y)
     if min(rows.min(), columns.min()) <= 0:
-        raise InputError("a row has k(x, x) = 0 and cannot be normalised; leave it out or choose another kernel")
+        raise InputError("a row has k(x, x) = 0 and cannot be normalised; leave it out or choose a different kernel")
     for lengths in (np.sqrt(rows)[:, None], np.sqrt(columns)):
         if (lengths != 1).any():  # never for kernels of distances
             K /= lengths
@@ -632,7 +632,7 @@ def _power(K: FloatArray, degree: int) -> FloatArray:
 
 
 def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
-    """Check and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
+    """Check rows X and Y, and convert both to float64; equal or missing Y becomes X, for zero self-distances."""
     rows = _checked_rows(X, "X")
     others = rows if Y is None or Y is X else _checked_rows(Y, "Y")
     if rows.shape[1] != others.shape[1]:
@@ -641,7 +641,7 @@ def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
 
 
 def _checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
-    """Check shape and values, and convert to float64, or with `keep` leave float32."""
+    """Check the shape and values of rows, and convert them to float64, or with `keep` leave float32."""
     sparse = scipy.sparse.issparse(X)
     dtype = np.float32 if keep and getattr(X, "dtype", None) == np.float32 else np.float64
     try:

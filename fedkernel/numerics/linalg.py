@@ -368,7 +368,7 @@ def _by_columns(A: FloatArray) -> Callable[[FloatArray], FloatArray]:
 
 
 def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:
-    """Solve for more and more of the `size` pairs until one is at or below the threshold."""
+    """Compute more and more of `size` eigenpairs until an eigenvalue is at or below `ratio` times the largest."""
     if not 0 <= ratio < 1:
         raise InputError(f"ratio = {ratio} is not allowed; it must be at least 0 and less than 1")
     k = 8
@@ -403,7 +403,7 @@ def _power_of_two(A: FloatArray) -> float:
 
 
 def _checked_size(A: FloatArray | LinearOperator, k: int) -> int:
-    """Check arguments of a solver and return n."""
+    """Check the arguments of an eigenvalue solver, and return the matrix' size n."""
     if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
         raise InputError(f"A of shape {A.shape} is not allowed; it must be square")
     if not isinstance(A, LinearOperator):

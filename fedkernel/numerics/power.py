@@ -34,7 +34,7 @@ class LowRank(NamedTuple):
     vectors: Apply
 
     def product(self, V: FloatArray) -> FloatArray:
-        """Return A V."""
+        """Return the product A V with vectors V (n, k)."""
         return self.vectors(self.core @ self.coordinates(V))
 
 

@@ -76,7 +76,7 @@ class RandomFeatures:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check fields against each other."""
+        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
@@ -313,7 +313,7 @@ class SubspaceEmbedding:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check fields against each other."""
+        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if not isinstance(self.kernel, Linear) and self.size is not None and self.n_features < self.size:
             raise InputError(f"n_features = {self.n_features}, but must be at least size = {self.size}")

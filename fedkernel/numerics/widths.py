@@ -73,7 +73,7 @@ class Moments(NamedTuple):
 
 
 def moments(X: Rows) -> Moments:
-    """Compute the moments of rows X (n, d), by blocks of rows."""
+    """Compute mean and scatter of rows X (n, d), by blocks of rows."""
     if not isinstance(X, np.ndarray):
         n = X.shape[0]
         center = np.bincount(X.indices, weights=X.data, minlength=X.shape[1]) / n
@@ -88,7 +88,7 @@ def moments(X: Rows) -> Moments:
 
 
 def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
-    """Compute the moments of all rows of a table from its blocks."""
+    """Compute mean and scatter of all rows of a table from its blocks."""
     rows, mean, scatter = 0, np.zeros(columns), 0.0
     for block in blocks:
         part = moments(block)
@@ -246,7 +246,7 @@ def mean_value(total: float, own: float, rows: float) -> float | None:
 
 
 def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
-    """Estimate the mean value from inner products of points (c, s) with weights (c,) in feature space.
+    """Estimate a kernel's mean value between rows from weighted points (c, s) in its feature space.
 
     Points may be means of rows in common: a row's product with itself then adds 1 / rows, which is subtracted.
     """

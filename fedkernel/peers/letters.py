@@ -52,7 +52,7 @@ class Letter(Message):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a declaration that does not fit the format."""
+        """Refuse a letter class whose fields do not fit the format."""
         shapes = cls.shapes()
         if set(shapes) != set(cls.model_fields) or any(shape.dtype != np.float64 for shape in shapes.values()):
             raise TypeError(f"{cls.__name__}: the fields of a letter must be float64 arrays with a Shape")

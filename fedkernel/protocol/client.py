@@ -60,7 +60,7 @@ class KernelClient(NumPyClient):
     earlier : callable, optional
         Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
     derived : mutable mapping of str to object, optional
-        Cache of values computed from the table alone (`once`), shared by clients of this class and table.
+        Cache of values computed from the table alone (`cached`), shared by clients of this class and table.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class KernelClient(NumPyClient):
         derived: MutableMapping[str, Any] | None = None,
     ) -> None:
         self.derived: MutableMapping[str, Any] = {} if derived is None else derived
-        self.X: Any = self.once("table", lambda: self.table(X, f"the data of client {client}"))
+        self.X: Any = self.cached("table", lambda: self.table(X, f"the data of client {client}"))
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
         self.client = client
         self.seed = seed
@@ -153,7 +153,7 @@ class KernelClient(NumPyClient):
         """
         return check_matrix(X, what)
 
-    def once(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
+    def cached(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
         """Return a value that depends on the table alone, from the process's cache if computed before.
 
         The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
@@ -218,7 +218,7 @@ class KernelClient(NumPyClient):
         def stored() -> int:
             return sum(int(np.count_nonzero(table.block(part.start, part.stop).data)) for part in row_blocks(rows))
 
-        return max(1, self.once("stored entries", stored))
+        return max(1, self.cached("stored entries", stored))
 
     def _has_larger(self, bound: float) -> bool:
         """Return whether a number in the table exceeds a bound in magnitude."""
@@ -273,7 +273,7 @@ class KernelClient(NumPyClient):
             raise OwnFileError(outline, f"{outline}: {error}") from None  # the error quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         if self.guards is not None:
-            self.guards.check_left(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)
+            self.guards.check_sent(name, reply.floats_by_reader, self.entries or self._entries(), self.memory)
         self.reply = reply
         arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars

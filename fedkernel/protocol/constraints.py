@@ -88,7 +88,7 @@ class Eigenvalues(Rule):
     """Rule of leading eigenvalues of a semidefinite matrix: non-increasing, none below -1e-9 of the largest."""
 
     def check(self, array: npt.NDArray[Any]) -> None:
-        """Raise ValueError unless they are in order and not negative."""
+        """Raise ValueError unless the values are in non-increasing order and not negative."""
         if np.any(array[1:] > array[:-1]):
             raise ValueError("must be in non-increasing order")
         if array.size and array[-1] < -ROUNDING * abs(array[0]):

@@ -159,7 +159,7 @@ class Guards:
             )
         state.save(memory)
 
-    def check_left(
+    def check_sent(
         self, name: str, floats: Mapping[int | None, int], entries: int, memory: MutableMapping[str, AnyArray]
     ) -> None:
         """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
@@ -191,7 +191,7 @@ class Guards:
                 "clusters (n_clusters, max_clusters) (guard: groups)"
             )
 
-    def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
+    def refusals(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
         """Yield the refusals of a plan that the number of rows makes certain or possible.
 
         `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.

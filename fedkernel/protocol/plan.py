@@ -5,6 +5,7 @@ It is plain data: a strategy writes it, and an approving site checks requests ag
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -158,8 +159,9 @@ def _open_widths(table: Any) -> Any:
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
-    """Return the facts that a message reveals: its docstring from the word "Reveals" on, or all of it."""
+    """Return the facts that a message reveals: its docstring from "Reveals" to the list of fields, or all of it."""
     text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
+    text = re.split(rf"(?<=[.:]) (?:- )?(?=`(?:{'|'.join(message.model_fields)})`)", text)[0]
     for word in ("Reveals", "reveals"):
         if word in text:
             return f"Reveals{text.partition(word)[2]}"

@@ -369,7 +369,7 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
         return None
     run = None if site.gate is None else site.gate.run
     if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
-        for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
+        for foreseen in guards.refusals(run.plan or (), kind.answers, rows):
             if foreseen.certain:
                 raise ShareableError(f"{site.called}: {foreseen.text}")
     return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None

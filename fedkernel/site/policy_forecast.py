@@ -326,7 +326,7 @@ def _guards(
     faults: dict[str, list[Verdict]] = {guard: [] for guard in by_rows}
     least = math.ceil(policy.table.row_share * shape[0])
     for rows in (shape[0], least) if run.align else (shape[0],):
-        for guard, text, certain in policy.guards.foresee(run.plan, answers, rows):
+        for guard, text, certain in policy.guards.refusals(run.plan, answers, rows):
             open_ = run.align or not certain
             shared = "; the sites share them, and none is asked for more than it allows"
             why = f"{text}{shared if guard == 'coreset_share' and not certain else ''}"

@@ -212,7 +212,7 @@ def test_no_row_is_alone_in_its_sum():
 
 def foreseen(strategy, rows, **guards):
     """What guards say of a plan: those that are certain, and those that are not."""
-    faults = list(Guards(**guards).foresee(strategy.plan(3, 0), strategy.client.answers, rows))
+    faults = list(Guards(**guards).refusals(strategy.plan(3, 0), strategy.client.answers, rows))
     return [[fault.text for fault in faults if fault.certain is certain] for certain in (True, False)]
 
 

@@ -40,7 +40,7 @@ def column_place(place: int, name: str) -> str:
 
 
 def row_numbers(rows: Iterable[int]) -> str:
-    """Format a list of row numbers."""
+    """Format row numbers as text, such as "rows 2, 3 and 5 more"."""
     numbers = [f"{row}" for row in rows]
     return f"{'row' if len(numbers) == 1 else 'rows'} {listing(numbers)}"
 

@@ -16,7 +16,7 @@ MEASURED_REMEDY = "nothing, or delete `measured` in the schema to make it a limi
 
 
 def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
-    """Yield the differences of a file from a schema."""
+    """Yield the differences of a checked file from the agreed schema, as findings."""
     columns = {column.name: column for column in check.columns}
     places = {name: column.place for name, column in columns.items()}
     yield from _names(list(columns), places, schema)
@@ -27,7 +27,7 @@ def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
 
 
 def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
-    """Yield the differences of a site's schema from the agreed one."""
+    """Yield the differences of a site's schema from the agreed one, as findings."""
     names = list(own.columns)
     places = {name: place for place, name in enumerate(names)}
     yield from _names(names, places, schema)
@@ -49,7 +49,7 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
 
 
 def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
-    """Return whether a column's own range exceeds these limits."""
+    """Return whether the range in a site's schema of a column exceeds given limits."""
     least, most = ends
     return (column.least is not None and column.least < least) or (column.most is not None and column.most > most)
 
