@@ -1,8 +1,7 @@
 """Alignment of clients' frames: columns by name, rows by index or a column of ids.
 
 Frames are recognised by their attributes, without their libraries: ``columns`` and ``to_numpy``, perhaps ``index``, as
-in pandas and polars, or ``column_names``, as in pyarrow. A default index or default names, 0 to n - 1, count as
-positions.
+in pandas and polars, or ``column_names``, as in pyarrow. Default indices and names, 0 to n - 1, are positions.
 """
 
 import logging
@@ -129,8 +128,8 @@ def labels_in_order(
     """Return the clients' labels in the row order of `aligned_arrays`; None for a client without labels.
 
     `labels` (n_m,): one entry per shard, in the order of its rows, or of the entry's own index for a series. Raises
-    InputError: another number of entries than shards, or of labels than rows; a missing label; a series with another
-    index than its shard.
+    InputError: another number of entries than shards, or of labels than rows; a missing label; a series whose index is
+    not the shard's.
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")

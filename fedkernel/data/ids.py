@@ -26,8 +26,7 @@ def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[st
 def checked_ids(ids: list[str], title: str, begin: int = 0) -> tuple[str, ...]:
     """Check that every row has a unique id and return the ids.
 
-    Error texts give row numbers, never an id: from `begin`, for a file the spreadsheet number of the row below the
-    names.
+    Error texts give row numbers, never an id: from `begin`, for a file its first row below the names.
     """
     first: dict[str, int] = {}
     counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"

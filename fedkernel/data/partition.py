@@ -172,12 +172,8 @@ def split(
 ) -> Partition:
     """Divide a table among clients by the specification of a partition.
 
-    - `data` (N, d).
-    - `y` (N,): labels, for an array; a `Dataset` has its own.
-    - `clients`: must agree with `spec` if that gives a number.
-    - `seed`: used if `spec` has none.
-
-    Raises InputError: the arguments contradict each other or the table.
+    `data` (N, d). `y` (N,): labels, for an array; a `Dataset` has its own. `clients`: must agree with `spec` if that
+    gives a number. `seed`: used if `spec` has none. Raises InputError for contradictions.
     """
     names: tuple[str, ...] = ()
     table: Any

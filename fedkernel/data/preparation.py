@@ -173,7 +173,7 @@ class Preparation:
         """Convert a raw table to a model's input, with columns found by name.
 
         Returns the rows (n_kept, len(columns)) and their positions (n_kept,) in the table: all, unless rows with empty
-        cells are dropped. Raises InputError: a missing column or one of another kind, an empty cell that may not be, an
+        cells are dropped. Raises InputError: a missing column or one of another kind, a forbidden empty cell, an
         unknown level.
         """
         ordered = raw.select(self.names)

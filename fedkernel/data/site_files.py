@@ -48,11 +48,9 @@ class SiteFile:
     - `id`: the column of row ids, kept out of the table: unique texts or whole numbers.
     - `allowed`, `hidden`: the site policy's patterns, with ``*`` and ``?``, of columns for the table.
     - `drop`: columns to leave out.
-    - `delimiter`, `decimal`: of a .csv file: separator (``tab`` is one) and decimal mark ("." or ","). None: guessed by
-      `guess_csv_format`.
+    - `delimiter`, `decimal`: of a .csv file: separator (``tab`` is one) and decimal mark ("." or ","). None: guessed.
     - `encoding`: of a .csv file, by Python's name.
-    - `header`: of a .csv or .xlsx file: the row with the names, as a spreadsheet counts; None: 1. Rows above are
-      skipped.
+    - `header`: of a .csv or .xlsx file: the row with the names, as a spreadsheet counts; None: 1.
     """
 
     path: str | os.PathLike[str]

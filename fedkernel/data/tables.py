@@ -64,8 +64,7 @@ class Table(ABC):
     def block(self, first: int, last: int, dtype: npt.DTypeLike = np.float64) -> Rows:
         """Read rows first, ..., last - 1 as a C-contiguous ndarray or csr_array of shape (last - first, d).
 
-        Raises InputError for a number that is not finite or too large for `dtype`; the text names table, row and
-        column.
+        Raises InputError for a number that is not finite or too large for `dtype`; the text names its place.
         """
         if not 0 <= first <= last <= self.shape[0]:
             raise InputError(f"rows {first} to {last} of {self.title}: allowed are 0 to {self.shape[0]}")

@@ -1,7 +1,6 @@
 """Safe reading of npz and npy files from other parties: no pickle, bounded memory.
 
-numpy trusts an array's header and unpacks a file to any size. Here the announced sizes are checked before anything
-is allocated.
+numpy trusts an array's header and unpacks a file to any size. Here the announced sizes are checked before allocation.
 """
 
 import io

@@ -57,8 +57,7 @@ def short_names(group: Group) -> dict[str, str]:
 def resolve_address(name: str, group: Group, setting: str) -> str:
     """Return the address of a name, which is an address or a short name, without an import.
 
-    `setting`: its name in error texts, for instance ``method``. Raises InputError if the name is unknown,
-    ambiguous or malformed.
+    `setting`: its name in error texts, for instance ``method``. Raises InputError for an invalid name.
     """
     module, colon, inner = name.partition(":")
     if not colon:

@@ -105,8 +105,7 @@ def for_each(work: Callable[[T], object], blocks: Iterable[T], most: int | None 
     """Call a function with every block, on idle cores if there are any; results are discarded.
 
     The calling thread takes blocks, too. A nested call uses one thread. `work` must write only where no other block
-    does. `blocks` should take some 0.1 ms each, the time to wake a helper. `most`: threads at once, if each needs
-    memory.
+    does. `blocks` should take some 0.1 ms each, the time to wake a helper. `most`: threads at once.
     """
     left = deque(blocks)
     wanted = min(len(left), most or len(left)) - 1

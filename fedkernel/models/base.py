@@ -44,8 +44,7 @@ RESULT_FIELDS = ("choice_", "kernel_mean_", "findings_")
 class Model(ABC):
     """Base class of all models, the results of runs.
 
-    A model ignores names: a frame's columns must be in the order of the first shard's. `fedkernel.models.FittedModel`
-    adds the names.
+    A model ignores names: a frame's columns must be in the order of the first shard's. `FittedModel` adds the names.
     """
 
     kernel_mean_: float | None = None

@@ -14,7 +14,7 @@ RESTARTS = 10
 def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
     """Cluster rows by their coordinates on the leading eigenvectors of the uncentred kernel matrix.
 
-    Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; the federated kernel k-means paper's CK.
+    Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; CK in the federated kernel k-means paper.
     Memory: two (N, N) arrays.
 
     `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N.

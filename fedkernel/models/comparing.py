@@ -76,8 +76,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     """Return the reconstruction error of components, relative to the reference's too, and their sin-theta error.
 
     Missed lengths are at least at rounding level, so that two exact models have ratio 1. There is no ratio if the
-    reference captures hardly more than chance (`is_informative`). For the reference itself the eigenvalues give the
-    captured lengths.
+    reference captures hardly more than chance (`is_informative`). Those of the reference are known.
 
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
@@ -131,8 +130,7 @@ def mean_over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float
 def recover_error(H: FloatArray, E: FloatArray) -> float:
     """Return the normalised recover error ||H H^T - E E^T||_F^2 / N^2, without forming an (N, N) array.
 
-    Source: the federated kernel k-means paper (2021), section 6.2, where E E^T is the kernel matrix's best
-    approximation of rank s.
+    Source: the federated kernel k-means paper (2021), section 6.2, with E E^T the kernel matrix's best one of rank s.
 
     - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
@@ -147,8 +145,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
 def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
     """Return recover error and agreement of the clusters with a central reference.
 
-    No recover error if the reference captures hardly more than chance (`is_informative`); no agreement for a single
-    cluster.
+    No recover error if the reference captures hardly more than chance (`is_informative`); no agreement for one cluster.
     """
     # A central model is often the reference itself; transforming its own rows again would dominate the cost.
     H = model.training_

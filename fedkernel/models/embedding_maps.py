@@ -38,9 +38,8 @@ def multiply_step(X: FloatArray, B: FloatArray, features: Features, M: FloatArra
 def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatArray | None) -> FloatArray:
     """Compute sum_t A_t C_t (n, s) from the random features A_t of draws t = 1, ..., T.
 
-    - `X` (n, d).
-    - `coefficients` (T, D, s): None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate
-      the kernel.
+    `X` (n, d). `coefficients` (T, D, s): None stands for the features themselves, A_1 / sqrt(D), whose inner products
+    approximate the kernel.
     """
     columns = X.shape[1]
     if coefficients is None:

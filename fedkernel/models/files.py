@@ -58,8 +58,7 @@ def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> A
     """Read a model of any kind from its npz file.
 
     A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as `kind`
-    or be imported before, as with its strategy; its own ``__init__``, and those of dataclasses in it, get the file's
-    values.
+    or be imported before, as with its strategy; its ``__init__``, and those of its fields, get the values.
 
     Parameters
     ----------

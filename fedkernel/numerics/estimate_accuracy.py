@@ -53,9 +53,8 @@ def value_ratios(values: FloatArray, most: int, rows: int, omitted: float = 0.0)
     The fall to rounding level at the end of columns or landmarks is no gap, so the last eigenvalue above it is no
     candidate. If clients sent only the leading part of a spectrum, each eigenvalue may be larger by their omission.
 
-    - `values`: the matrix' largest eigenvalues in non-increasing order; `most` + 1 if there are enough.
-    - `rows`: size of the matrix, for its rounding level.
-    - `omitted`: largest possible excess of a true eigenvalue.
+    `values`: the matrix' largest eigenvalues in non-increasing order; `most` + 1 if there are enough. `rows`: size of
+    the matrix, for its rounding level. `omitted`: largest possible excess of a true eigenvalue.
     """
     above = values[above_rounding(values, rows)]
     candidates = min(most, above.size - 1)

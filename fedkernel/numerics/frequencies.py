@@ -39,7 +39,7 @@ def orthogonal_blocks(G: FloatArray) -> FloatArray:
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 3. Of a
     block G = Q R with a positive diagonal of R, Q is uniform among the matrices with orthonormal columns, and
     independent of R, which has the lengths of G's columns: each frequency is as normal as G's, and the lengths are
-    independent of each other.
+    independent.
 
     - `G` (d, count): standard normal.
 

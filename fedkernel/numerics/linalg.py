@@ -59,15 +59,12 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     checked, and if they do not solve the problem to rounding, divide and conquer computes all n. For LAPACK a
     `LinearOperator` is formed from its products with the unit vectors.
 
-    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 4 k + 12 b
-    vectors, b in a block.
+    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos 4 k + 12 b vectors,
+    b in a block.
 
-    - `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not
-      modified.
-    - `k`: between 1 and n.
-
-    Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not square or not
-    finite, or `k` is out of range.
+    `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not
+    modified. `k`: between 1 and n. Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if
+    `A` is not square or not finite, or `k` is out of range.
     """
     if not isinstance(A, LinearOperator):
         A = np.asarray(A, dtype=np.float64)

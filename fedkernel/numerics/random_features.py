@@ -51,11 +51,10 @@ class RandomFeatures:
     - "cosine" (the paper's): sqrt(2) cos(w^T x + b), b uniform on [0, 2 pi), one feature per frequency;
     - "pairs": sqrt(2) cos(w^T x) and sqrt(2) sin(w^T x): every diagonal entry of A A^T / D is exactly 1.
 
-    Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and
-    so the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured
-    frequencies (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.structured_frequencies`.
-    Their directions are not quite uniform: an entry of the mean is too small by about 1e-5 at worst, less with more
-    columns.
+    Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and so
+    the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured frequencies
+    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.structured_frequencies`. Their
+    directions are not quite uniform: an entry of the mean is too small by about 1e-5 at worst.
 
     The numbers depend on the seed, the draw and the number of columns only, so that parties share the same features
     without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,

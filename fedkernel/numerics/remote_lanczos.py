@@ -75,11 +75,9 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     missed: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues of a dense bulk
     below one fifty times as large; with a tenth 4 times, with a hundredth never.
 
-    - `start` (n, b): as for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding.
-    - `tol`: at least 0.
-    - `max_steps`: most products.
-
-    Returns all such pairs, perhaps none, with signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
+    `start` (n, b): as for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding. `tol`: at
+    least 0. `max_steps`: most products. Returns all such pairs, perhaps none, with signs as by `fix_signs`;
+    `Unconverged` as for `block_krylov`.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -94,12 +92,9 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
     residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios equal up to
     rounding require pairs of that accuracy.
 
-    - `start` (n, b): as for `block_krylov`.
-    - `most`: between 1 and n.
-    - `tol`: at least 0.
-    - `max_steps`: most products, more than `most` / b. A search ended by them may have another number than A.
-
-    Returns `most` + 1 pairs, which determine the number, or n, as `block_krylov` does.
+    `start` (n, b): as for `block_krylov`. `most`: between 1 and n. `tol`: at least 0. `max_steps`: most products, more
+    than `most` / b. A search ended by them may have another number than A. Returns `most` + 1 pairs, which determine
+    the number, or n, as `block_krylov` does.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)

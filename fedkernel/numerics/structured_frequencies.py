@@ -80,8 +80,8 @@ def hadamard(Z: FloatArray, signs: FloatArray) -> None:
 
     H is the Hadamard matrix in Sylvester's order, D a diagonal of signs. H = H_a (x) H_c, p = a c, by two products with
     small matrices: ten times the operations of additions alone, but NumPy takes three times as long for additions that
-    pass over the array at every step. Each row is multiplied separately, for BLAS may sum in another order with more
-    rows.
+    pass over the array at every step. Each row is multiplied separately, for BLAS may sum more rows in a different
+    order.
     """
     n, p = Z.shape
     outer, inner = _factors(p, Z.dtype)

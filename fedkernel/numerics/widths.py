@@ -12,8 +12,7 @@ RBF and Laplacian kernels have `mean` by default, with a mean of their values of
 polynomial and sigmoid ones `scale`. `columns` suits standardised columns only: for raw ones it makes the kernel matrix
 the identity. ``factor`` multiplies the width sigma, so that a gamma is divided by its square: disKPCA's experiments
 take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times the Euclidean distances of `median` and
-`dimension`; and the gamma of `scale`, from squared distances, has other units than a Laplacian's and suits standardised
-columns only.
+`dimension`; and the gamma of `scale`, from squared distances, suits standardised columns only.
 
 Here the rows are in one place; `fedkernel.kernel_width` computes the widths for rows at sites.
 """
@@ -148,11 +147,8 @@ def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
 
     Source: scikit-learn's SVC, ``gamma="scale"``.
 
-    - `rows`: N.
-    - `scatter`: S, the sum of all entries' squared distances to their mean.
-    - `mean_squares`: d times the squared mean of all entries, for the rounding level of S.
-
-    Raises InputError if the entries are the same up to rounding.
+    `rows`: N. `scatter`: S, the sum of all entries' squared distances to their mean. `mean_squares`: d times the
+    squared mean of all entries, for the rounding level of S. Raises InputError if all entries are equal.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")

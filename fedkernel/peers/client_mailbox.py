@@ -6,11 +6,9 @@ peer. A client reads wherever letters are due, without a test for them: the coor
 
 Refused, with an error that names reader, sender, round and reason: a letter that was altered, or sealed in another run
 or by other keys; one that is for another client or not from a peer; one that was read before; one that is out of order
-or of another round; two from one peer; none from an expected peer; one from an unexpected peer; letters that nobody
-reads.
+or of another round; two from one peer; none from an expected peer; one from an unexpected peer; letters not read.
 
-The coordinator forwards letters, and decides the graph, the rounds and the requests. `fedkernel.peers.sealing` says
-what it can see.
+The coordinator forwards letters, and decides the graph, the rounds and the requests. See `fedkernel.peers.sealing`.
 """
 
 import hashlib

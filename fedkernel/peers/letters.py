@@ -155,8 +155,8 @@ def unpack(packed: Bytes | None) -> Iterator[Sealed]:
 class CarriesLetters(Message):
     """Base class of replies that post letters, and of requests that deliver them.
 
-    `letters`: uint8 array of sealed letters from `pack`, or None. A client's reply gets them from its mailbox, a
-    request from `Mail`.
+    `letters`: uint8 array of sealed letters from `pack`, or None. A reply gets them from a mailbox, a request from
+    `Mail`.
     """
 
     letters: Annotated[Bytes | None, Shape("letters_m", dtype="uint8")] = None
@@ -215,8 +215,8 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 class Mail:
     """Letters in transit within a protocol: each of its rounds delivers the last round's letters and collects new ones.
 
-    `clients`: their number. A letter is lost if the next of these rounds does not address its receiver, or with a
-    request that carries none.
+    `clients`: their number. A letter is lost if the next of these rounds does not address its receiver by a request for
+    letters.
     """
 
     def __init__(self, clients: int) -> None:

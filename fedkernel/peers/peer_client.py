@@ -27,8 +27,7 @@ class PeerClient(KernelClient):
     """Base class of clients that write letters to each other; also answers the requests of the key agreement.
 
     - `identity`: the site's long-term key pair; None: one is made for the run.
-    - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other
-      keys.
+    - `pins`: fingerprints of peers by client; if there are any, no letters are exchanged with others.
     - `names`: the sites', in the order of the clients' numbers, for errors; empty: they have none.
     - `key_file`: file of the run's keys for a restarted process; None: no file.
     - `mail`: letters of the pending round; a reply with letters inherits `CarriesLetters`.

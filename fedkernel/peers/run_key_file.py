@@ -33,8 +33,7 @@ _FORM = b"fedkernel kept keys 1"
 class RunKeyFile:
     """Sealed file of a site's letter keys for one run.
 
-    `folder`: the site's. `run`: the run's id, 64 hexadecimal digits. `secret`: the site's own, from which the file's
-    key is derived.
+    `folder`: the site's. `run`: the run's id, 64 hexadecimal digits. `secret`: the site's own, for the file's key.
     """
 
     folder: Path

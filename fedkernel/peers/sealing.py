@@ -21,8 +21,8 @@ Protected: a letter's contents, even if an identity is stolen later; its integri
 and its receiver; with pinned fingerprints on both sides, the identity of both clients.
 
 Not protected: the senders, receivers, times and sizes of letters; their delivery. Without pins a coordinator that hands
-out its own keys instead of the clients' reads everything, and a pin on one side alone protects only the letters which
-that side writes.
+out its own keys instead of the clients' reads everything, and a pin on one side alone protects only that side's
+letters.
 """
 
 import os

@@ -164,10 +164,8 @@ class Guards:
     ) -> None:
         """Raise ShareableError if a reply makes a run's total of sent numbers too large for a table of that size.
 
-        - `name`: the request's.
-        - `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
-        - `entries`: of the table.
-        - `memory`: the client's, which holds the totals.
+        `name`: the request's. `floats`: numbers that each reader gets with the reply (`Message.floats_by_reader`).
+        `entries`: of the table. `memory`: the client's, which holds the totals.
         """
         for reader, number in floats.items():
             if not number:

@@ -195,11 +195,9 @@ def advance(
 ) -> PlanPosition:
     """Return the client's position in a plan after a request.
 
-    - `place`: the position before.
-    - `request`, `fields`, `shapes`: its class, its parameters as JSON, and its arrays' shapes.
-    - `seeds`: the plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``.
-
-    Raises InputError if the plan has another request next: one sentence that begins with the request.
+    `place`: the position before. `request`, `fields`, `shapes`: its class, its parameters as JSON, and its arrays'
+    shapes. `seeds`: the plan's seed, and the run's seed drawn later, the required value of a parameter ``seed``. Raises
+    InputError if the plan has another request next: one sentence that begins with the request.
     """
     gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
     exhausted, different = "", ""

@@ -57,7 +57,7 @@ class Site:
     - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
     - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
     - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
-    - `derived`: cache of `KernelClient.once` by client class; None: not cached between messages, as for a raw table.
+    - `derived`: cache of `KernelClient.cached` by client class; None: not cached between messages, as for a raw table.
     """
 
     number: int

@@ -76,8 +76,7 @@ class FileCheck:
 def check_file(file: SiteFile, min_rows: int) -> FileCheck:
     """Check a site's data file for faults and oddities; without a fault `SiteFile.read` succeeds.
 
-    `min_rows`: least number of rows for a site to answer. Raises InputError if the file is missing, empty, or of an
-    unsupported format.
+    `min_rows`: least number of rows for a site to answer. Raises InputError if the file cannot be read at all.
     """
     cells = read_cells(file)
     names = [name.strip() for name in cells.names]

@@ -166,7 +166,7 @@ def read_schema(path: Path) -> Schema:
 def schema_of(raw: RawTable, *, ranges: bool) -> Schema:
     """Derive a schema from a table: columns, types and length of ids.
 
-    `ranges`: whether to include data on single rows: their number, each column's least and greatest number, and up to
+    `ranges`: whether to include data on single rows: their number, columns' least and greatest numbers, and up to
     `MOST_LEVELS` texts.
     """
     lengths = {len(id_) for id_ in raw.ids or ()}
