@@ -150,7 +150,7 @@ ROWS = "frame.reset_index(drop=True) where rows belong together by their positio
         (DKPCA(1), [LEFT, RIGHT.rename(index={"r3": "r33"})], f"labels in any order, or {ROWS}"),
         (DKPCA(1), [LEFT, RIGHT[:19]], "the index of shards[1] has 19 labels, that of shards[0] 20, and 19 are common"),
         (DKPCA(1), [LEFT, RIGHT.reset_index(drop=True)], "the index of shards[1] has 20 labels, that of shards[0] 20,"),
-        (DKPCA(1), [frame.rename(index={"r3": "r7"}) for frame in (LEFT, RIGHT)], "the same label in rows 3 and 7 (c"),
+        (DKPCA(1), [frame.rename(index={"r3": "r7"}) for frame in (LEFT, RIGHT)], "a label twice, in rows 3 and 7 (c"),
         (DKPCA(1), [LEFT, RIGHT.to_numpy()], "shards[1] has no index, but shards[0] has; allowed: an index of all"),
         (DKPCA(1), [LEFT, RIGHT.assign(c="red")], "shards[1] holds values of type object; allowed: real numbers only"),
     ],

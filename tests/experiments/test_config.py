@@ -135,7 +135,7 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path):
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
-        ('{type="rbf", gamma=1, factor=2}', "kernel: factor is for a width by rule, not beside gamma"),
+        ('{type="rbf", gamma=1, factor=2}', "kernel: factor is for a width by rule, not for a given gamma"),
         ('{type="rbf", width="median", factor=0}', "kernel.factor = 0: input should be greater than 0"),
         ('{type="rbf", width="median", gamma=1}', "kernel: width and gamma are the same thing"),
         ('{type="rbf", width="median", sigma=1}', "kernel: width and sigma are the same thing"),

@@ -305,7 +305,7 @@ def test_rows_that_do_not_differ_give_no_width(name, rule):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"factor": 2.0, "gamma": 1.0}, "factor is for a width by rule, not beside gamma"),
+        ({"factor": 2.0, "gamma": 1.0}, "factor is for a width by rule, not for a given gamma"),
         ({"width": "mean", "gamma": 1.0}, "width and gamma are the same thing"),
         ({"width": "mean", "sigma": 1.0}, "width and sigma are the same thing"),
         ({"width": "middle"}, "width = 'middle'"),

@@ -172,7 +172,7 @@ BAD = [
 BAD_NUMBERS = [
     ({"k": 0}, "k = 0"),
     ({"k": 7}, "k = 7"),
-    ({"k": 5, "max_steps": 2}, "max_steps = 2 .*blocks of 2 need at least 3 for 5"),
+    ({"k": 5, "max_steps": 2}, "max_steps = 2, but must be at least 3, for 5"),
 ]
 
 

@@ -32,7 +32,7 @@ def at(run, sender, receiver=1, before=1):
 ATTACKS = {
     "altered": (lambda run: [at(run, 0)[:-1] + bytes([at(run, 0)[-1] ^ 1]), at(run, 2)], 0, KEYS),
     "dropped": (lambda run: [at(run, 2)], None, "the expected letter from client 0 is missing"),
-    "all dropped": (lambda run: [], None, "no letter came from client 0"),
+    "all dropped": (lambda run: [], None, "the expected letter from client 0 is missing"),
     "replayed": (
         lambda run: [at(run, 0, before=2), at(run, 2)],
         0,

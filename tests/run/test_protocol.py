@@ -374,7 +374,7 @@ def test_whoever_writes_a_pair_is_told_what_is_wrong_with_it():
     for protocol, name in ((generator, "generator"), (request, "Ask")):
         with pytest.raises(TypeError, match=f"Toy: the protocol yields a {name}; write: yield from to_all"):
             run(Toy(protocol))
-    with pytest.raises(TypeError, match=r"a round has requests = <class '.*Ask'> ; allowed: a request, as in to_all"):
+    with pytest.raises(TypeError, match=r"a round has requests = <class '.*Ask'>; allowed: a request, as in to_all"):
         run(Toy(lambda: to_all(Ask)))
 
     class Bare(Talker):
