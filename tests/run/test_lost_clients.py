@@ -121,13 +121,13 @@ def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeyp
         assert not grid._replies
         assert not grid._asked
     assert result.findings[:1] == [
-        "client 1 was lost in round 1 (Ask): the answer is what the method makes of the replies that are left"
+        "client 1 was lost in round 1 (Ask): the result is what the method makes of the replies that are left"
     ]
 
 
 def test_a_deadline_of_no_phase_is_refused():
     pair = PAIRS["DKPCA"]
-    with pytest.raises(InputError, match=r"^deadlines: there is no phase 'Asking'; there are join, align, seed, FindL"):
+    with pytest.raises(InputError, match=r"^deadlines: unknown phase 'Asking'; there are join, align, seed, FindL"):
         pair.fit(pair.tables, deadlines={"Asking": 3.0})
     with pytest.raises(InputError, match="deadlines: join = 0, but must be greater than 0, and finite"):
         pair.fit(pair.tables, deadlines={"join": 0.0})

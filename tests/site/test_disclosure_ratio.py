@@ -67,7 +67,7 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
     floats = simulated.ledger.floats_by_reader()
     took = table_share(floats, [Member(client, client, *shard.shape) for client, shard in enumerate(shards)])
     assert sum(sum(readers.values()) for readers in floats.values()) == simulated.ledger.floats_up
-    assert any("for each entry of its table left" in text for text in simulated.findings) == (took > TABLE_SHARE)
+    assert any("per table entry" in text for text in simulated.findings) == (took > TABLE_SHARE)
 
     def run(share):
         guards = OnlyTheShare(table_share=share, cell_rows=1)

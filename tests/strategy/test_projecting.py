@@ -273,7 +273,7 @@ def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
         assert "Reveals the site's similarity of every new row to every training row, exactly." in text
     np.testing.assert_array_equal(_earlier_model(Job(runs=[run], models={run.id: str(model)}), run), np.eye(2))
     save_model(np.zeros(2), model)
-    with pytest.raises(InputError, match=r"is not the model that run 'trial__new' says"):
+    with pytest.raises(InputError, match=r"is not the model of run 'trial__new' says"):
         _earlier_model(Job(runs=[run], models={run.id: str(model)}), run)
     again = run.model_copy(update={"prepare": Prepare(missing="mean")})
     show_study(Study(name="wine, new rows", runs=[again]))
