@@ -27,7 +27,7 @@ from fedkernel.engines.grpc.frames import (
     METHOD,
     NAME,
     OPTIONS,
-    TRANSPORT_VERSION,
+    TRANSPORT,
     VERSION,
     Envelope,
     FrameDecoder,
@@ -56,7 +56,7 @@ def sent_back(request: bytes | bytearray) -> bytes:
 async def site(address: str, number: int, method: str) -> None:
     """Be a site that sends back what it gets."""
     async with grpc.aio.insecure_channel(address, [*OPTIONS, OWN_CONNECTION]) as channel:
-        metadata = ((NAME, f"c{number}"), (INSTANCE, str(number)), (TRANSPORT_VERSION, str(VERSION)))
+        metadata = ((NAME, f"c{number}"), (INSTANCE, str(number)), (TRANSPORT, str(VERSION)))
         call, inbox = channel.stream_stream(method)(metadata=metadata), FrameDecoder(notes=True)
         async for frame in call:
             if method == RAW:

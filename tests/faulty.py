@@ -10,10 +10,10 @@ from flwr.app import MessageType
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
-    JOURNAL_POSITION,
     LAST_REQUEST,
     NAME,
-    TRANSPORT_VERSION,
+    POSITION,
+    TRANSPORT,
     VERSION,
     Envelope,
     FrameDecoder,
@@ -72,12 +72,8 @@ class Site:
 
     def connect(self):
         node = self.node
-        metadata = {
-            NAME: self.name,
-            INSTANCE: node.instance,
-            TRANSPORT_VERSION: str(VERSION),
-            JOURNAL_POSITION: node._journal_position.text,
-        }
+        metadata = {NAME: self.name, INSTANCE: node.instance, TRANSPORT: str(VERSION)}
+        metadata[POSITION] = node._journal_position.text
         if node._received_ids:
             metadata[LAST_REQUEST] = node._received_ids[-1]
         if self.world.hub is None:

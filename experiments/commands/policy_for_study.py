@@ -9,7 +9,7 @@ from experiments.commands.console import print_line
 from experiments.commands.study_text import answers_of
 from fedkernel.ground import FedkernelError, InputError, RefusedError, find, one_line, own_names
 from fedkernel.protocol import Forecast, Guards, Member
-from fedkernel.site import ALWAYS_ALLOWED, Policy, ReplyBounds, needed_share, reply_bounds, table_shares, within_seconds
+from fedkernel.site import EXEMPT, Policy, ReplyBounds, needed_share, reply_bounds, table_shares, within_seconds
 from fedkernel.strategy import KernelStrategy
 from fedkernel.wire import RunSpec, Study
 
@@ -24,7 +24,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
             sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
     lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
     for reply, size in sizes.items():
-        if reply in ALWAYS_ALLOWED:
+        if reply in EXEMPT:
             continue
         if not reply.isidentifier():
             raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")

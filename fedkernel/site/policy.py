@@ -34,7 +34,7 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 ROW_SHARE, ATTEMPTS = 0.5, 3
 
-ALWAYS_ALLOWED = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
+EXEMPT = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
 """Reply types that `messages` need not name: those of joining and keys, and those with two sizes at most."""
 
 NEEDS_OWN_RULE = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}
@@ -253,7 +253,7 @@ class Policy(_Table):
             rule = f"messages.{reply}"
             text = f"{reply}: {NEEDS_OWN_RULE[reply]}, need a table [{rule}] in the site's policy ({rule})"
             raise RefusedError(rule, text)
-        if self.messages is None or reply in ALWAYS_ALLOWED:
+        if self.messages is None or reply in EXEMPT:
             return MessageRules()
         rules = self.messages.get(reply, self.messages.get("*"))
         if rules is None:

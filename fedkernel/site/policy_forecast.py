@@ -178,7 +178,7 @@ def _limits(
     for run, amount in amounts.items():
         runs_by_amount.setdefault(amount, []).append(run)
     runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
-    whole = {f"the study{f', with {left:,} floats that left before,' if left else ''}": total}
+    whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
     for where, limits, parts in (
         ("limits.run", policy.limits.run, runs),
         ("limits.total", policy.limits.total, whole),

@@ -82,8 +82,8 @@ def check_rows_apart(
         for what, differing in ((wording.new, np.setdiff1d(keys, before)), (wording.gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise TellableError(
-                    f"the run has {what.format(len(differing))} than an earlier run, so their results' difference would "
-                    f"reveal these; allowed: the same {wording.same} or {least} others at least (table.rows_apart)"
+                    f"the run has {what.format(len(differing))} than an earlier run, so their results' difference "
+                    f"would show these; allowed: the same {wording.same} or {least} others at least (table.rows_apart)"
                 )
     if note:
         write_whole(path, lambda file: np.save(file, rows), 0o600)

@@ -1,6 +1,7 @@
 """Base class for declaring a method: client class, partition, protocol, forecast, plan and evaluation."""
 
 import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -13,6 +14,9 @@ from fedkernel.strategy.evaluation import Evaluable
 from fedkernel.strategy.result_properties import Tags
 
 M = TypeVar("M")
+
+FORMER_NAMES = {"loses_first": "may_lose_client_in_first_round", "hands_out": "distribution_phases"}
+"""Former names of class attributes, accepted with a warning for one version."""
 
 
 class Method(Evaluable[M], ABC, Generic[M]):
@@ -39,6 +43,10 @@ class Method(Evaluable[M], ABC, Generic[M]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for old, new in FORMER_NAMES.items():
+            if old in vars(cls):
+                warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
         if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
             raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         TakeRows,
         TakeShares,
     )
-    from fedkernel.wire.seed_agreement import JOINT_SEED_RULE, check_commitments, check_shares, commitment, joint_seed
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
     from fedkernel.wire.request_bundles import ANSWERS, REPEAT_ACTION, answer_bundle, bundle_requests
     from fedkernel.wire.row_id_hashes import (
@@ -50,5 +49,6 @@ if TYPE_CHECKING:
         key_check,
         order_id,
     )
+    from fedkernel.wire.seed_agreement import JOINT_SEED_RULE, check_commitments, check_shares, commitment, joint_seed
 else:
     __getattr__, __all__ = lazily(__name__)

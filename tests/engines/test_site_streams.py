@@ -15,7 +15,7 @@ from fedkernel.engines.grpc.frames import (
     INSTANCE,
     METHOD,
     NAME,
-    TRANSPORT_VERSION,
+    TRANSPORT,
     VERSION,
     Envelope,
     FrameDecoder,
@@ -56,7 +56,7 @@ def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
         calls = []
         for number in range(20):
             channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", own))
-            metadata = ((NAME, "a"), (INSTANCE, str(number)), (TRANSPORT_VERSION, str(VERSION)))
+            metadata = ((NAME, "a"), (INSTANCE, str(number)), (TRANSPORT, str(VERSION)))
             calls.append(channel.stream_stream(METHOD)(iter(silent.get, None), metadata=metadata))
         b = Process("b", port)
         with health(port) as check:

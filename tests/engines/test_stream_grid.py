@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2
 from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT_VERSION, Envelope, FrameDecoder
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
@@ -100,9 +100,7 @@ def test_strangers_and_doubles_are_refused():
 
 def test_another_version_is_refused():
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream(METHOD)(
-            iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT_VERSION, "0"))
-        )
+        call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
         assert caught.value.details() == "it speaks transport version 0, the server 2"
@@ -112,7 +110,7 @@ def test_a_frame_that_is_compressed_is_refused():
     """It could be a thousand times as large as what gRPC counts before it is unpacked."""
     packed = grpc.Compression.Gzip
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
-        metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT_VERSION, "2"))
+        metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "2"))
         with pytest.raises(grpc.RpcError) as caught:
             next(channel.stream_stream(METHOD)(iter([bytes(2000)]), metadata=metadata))
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -134,9 +132,9 @@ def test_certificates_say_who_is_who(certified):
         borrowed = Process("a", port, read_tls(ours / "b", "site")).end()
         assert "its certificate names 'b'" in borrowed
         stranger = Process("b", port, read_tls(theirs / "a", "site")).end()
-        assert "its certificate is not of the authority in ca.crt" in stranger
+        assert "its certificate is not signed by ca.crt" in stranger
         plain = Process("b", port).end()
-        assert "closes every connection: the server probably speaks plaintext" in plain
+        assert "closes every connection: the server probably requires TLS" in plain
         b = Process("b", port, read_tls(ours / "b", "site"))
         hub.wait_for_all()
         assert count(hub).model == [3.0, 3.0]
@@ -280,8 +278,7 @@ def test_files_are_kept_that_were_announced_and_no_others():
         until(lambda: site.kept == [("model.npz", b"content")])
         hub.send_file("other.npz", b"content")
         assert site.end() == (
-            f"127.0.0.1:{port} is not a valid fedkernel server: it sent a file 'other.npz', which it had not "
-            "announced"
+            f"127.0.0.1:{port} is not a valid fedkernel server: it sent the file 'other.npz' without announcing it"
         )
     assert len(site.kept) == 1
 
@@ -328,7 +325,7 @@ OTHER = "site 'a' sent an invalid reply: "
 @pytest.mark.parametrize(
     ("alter", "sentence"),
     [
-        (speaking_as_the_server, OTHER + "error 103, which only the server has"),
+        (speaking_as_the_server, OTHER + "error 103 is reserved for the server"),
         (relabelled(src_node_id=2), OTHER + "its src_node_id is 2, but must be 1"),
         (relabelled(run_id=7), OTHER + "its run_id is 7, but must be 1"),
         (relabelled(group_id="9"), OTHER + "its group_id is '9', but must be '"),

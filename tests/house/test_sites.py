@@ -349,9 +349,7 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
                 assert codes == [0, 0, 0, 0], server.text
                 continue
             assert 0 not in codes
-            refusal = (
-                f"study {study[:12]} is not approved; to approve it: fedkernel study approve {study} --out FOLDER"
-            )
+            refusal = f"study {study[:12]} is not approved; to approve it: fedkernel study approve {study} --out FOLDER"
             assert f"client 2 (site 'c'): {refusal} (study.approve)" in server.text
             assert refusal in sites[2].text
             (line,) = read_outbox(place / "kept-c").departures
@@ -377,11 +375,9 @@ def test_refusals_at_the_server(place, tls):
         site = join("a")
         server.until("a is here")
         others = {
-            "site 'a' is connected already": join("a", log="double"),
-            "closes every connection: the server probably speaks plaintext": join("b", "--insecure", log="plain"),
-            "its certificate is not of the authority in ca.crt": join(
-                "b", "--tls", str(place / "other" / "b"), log="stranger"
-            ),
+            "site 'a' is already connected": join("a", log="double"),
+            "closes every connection: the server probably requires TLS": join("b", "--insecure", log="plain"),
+            "its certificate is not signed by ca.crt": join("b", "--tls", str(place / "other" / "b"), log="stranger"),
         }
         for text, other in others.items():
             assert other.end() == 1

@@ -96,7 +96,7 @@ def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_o
     ordered = [frame[sorted(frame.columns)] for frame in frames()]
     nodes = list(horizontal_nodes(tmp_path, "[study]\nplan = false\n", ordered))
     run = spec("RFKKMeans", plan=None, prepare=prepare, parameters=CLUSTERS.hyperparameters, joint_seed=True)
-    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="before its table was prepared"):
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="is not prepared yet"):
         CLUSTERS.run(grid, settings_of(run))
     take = TakePreparation(names=("a",), fill=np.zeros(1), center=np.zeros(1), scale=np.ones(1))
     raw = RawTable({"a": np.arange(30.0)})

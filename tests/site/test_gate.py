@@ -236,7 +236,7 @@ def test_arrays_travel_as_the_study_has_it(tmp_path, wire, other):
     refusal = target.ask(Introduce(), "query", round=0, wire=other)
     assert f"wire = {other} in the request, but run 'trial' has wire = {wire}" in refusal
     assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
-    assert f"but the request has {other}" in target.ask(PLANNED, wire=other)
+    assert f"wire = {other} in the request" in target.ask(PLANNED, wire=other)
     assert target.ask(PLANNED, wire=wire)["arrays"].to_numpy_ndarrays()[0].dtype == wire
 
 
@@ -247,7 +247,7 @@ def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
     for first in range(0, 20, 2):
         assert not isinstance(exact.ask(multiply(V[:, first : first + 2]), pair="VFedPCAClient"), str)
     for _ in range(5):
-        assert "Introduce, request 1 of the run, is another" in exact.ask(Introduce(), "query", "Nope", round=0)
+        assert "request 1 of the run (Introduce) differs" in exact.ask(Introduce(), "query", "Nope", round=0)
         assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]), pair="VFedPCAClient")
     assert exact.lines[-1].standing.run.begun == 1
 

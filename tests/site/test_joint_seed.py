@@ -68,7 +68,7 @@ def test_a_run_that_begins_again_has_the_same_seed_and_gives_the_same(nodes):
     assert 0 < seeds.pop() < 2**48
     for result in runs[1:]:
         np.testing.assert_array_equal(result.model.landmarks_, runs[0].model.landmarks_)
-    with pytest.raises(ProtocolError, match=r"was started 3 times, as often as its policy allows \(study.attempts\)"):
+    with pytest.raises(ProtocolError, match=r"was started 3 times, as often as the policy allows \(study.attempts\)"):
         run_of(study, configurations)
 
 
@@ -135,7 +135,7 @@ def test_a_site_shows_its_share_once_and_to_who_is_committed(coordinator):
     # now that it knows the share, it would rather have others of its own
     assert "ShowShare came 1 times" in coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
     for shares in ([share, OTHERS[1], OTHERS[0]], [share], [share, "0" * 64, OTHERS[1]]):
-        assert "not those that the sites committed themselves to" in coordinator.get(TakeShares(shares=shares))
+        assert "do not match the sites' commitments" in coordinator.get(TakeShares(shares=shares))
     assert not isinstance(coordinator.get(TakeShares(shares=[share, *OTHERS])), str)
     assert "has seed = " in coordinator.get(draw)
     coordinator.seed = joint_seed([share, *OTHERS])
@@ -194,7 +194,9 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
-        assert "the request needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(EIGENPAIRS)
+        assert "the request needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(
+            EIGENPAIRS
+        )
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
     assert not isinstance(target.get(EIGENPAIRS), str)
@@ -268,7 +270,7 @@ def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path
         target.begin("VFedPCAClient")
         contexts.append(target.context)
     for target.context in contexts[:2]:
-        assert "begun again or was asked something else meanwhile" in target.get(BLOCKS[0])
+        assert "was started again, or got another request" in target.get(BLOCKS[0])
     target.context = contexts[2]
     assert not any(isinstance(target.get(block), str) for block in BLOCKS[:10])
     assert "span 22 dimensions; allowed: at most 20" in target.get(BLOCKS[10])
@@ -282,7 +284,7 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
     memory = copy_state(target.context.state)
     assert not isinstance(target.get(BLOCKS[0]), str)
     target.context.state = memory
-    assert "asked something else meanwhile" in target.get(BLOCKS[1])
+    assert "got another request" in target.get(BLOCKS[1])
     node = {"data": "a.csv", "out": str(tmp_path)}
     request = read_raw_request(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])

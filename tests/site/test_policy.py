@@ -16,17 +16,7 @@ from fedkernel import RBF, Linear
 from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
-from fedkernel.site import (
-    ALWAYS_ALLOWED,
-    Policy,
-    approve,
-    check_approved,
-    foreseen,
-    own_policy,
-    read_policy,
-    sign,
-    verdicts,
-)
+from fedkernel.site import EXEMPT, Policy, approve, check_approved, foreseen, own_policy, read_policy, sign, verdicts
 from fedkernel.site.gate import Gate, RunProgress, Totals
 from fedkernel.site.policy import ReplySize
 from fedkernel.site.raw_request import RawRequest
@@ -116,10 +106,15 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
         (run(plan=None), {"study": {"joint_seed": "never"}}, "study.plan", "run 'r' has no request plan"),
         (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' has rows of each site sent as they"),
-        (run(), {"messages": {"GramProduct": {}}}, "messages", "LocalSpectrum is none of the replies that the policy"),
+        (run(), {"messages": {"GramProduct": {}}}, "messages", "no rule for reply LocalSpectrum"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
-        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "LocalSpectrum in sums only, but it is also read individually"),
-        (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is asked for up to 3 times, but 2 are"),
+        (
+            run(),
+            {"messages": {"*": {"only_summed": True}}},
+            "messages",
+            "in sums only, but it is also read",
+        ),
+        (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
     ],
 )
 def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, sentence):
@@ -218,7 +213,7 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
         return allowed, text
 
     allowed, text = said_of([gram, gram.model_copy(update={"id": "q"})], "limits.total.floats", tables)
-    assert (allowed, "takes 2,000 floats, but 1,000" in text) == (False, True)
+    assert (allowed, "sends 2,000 floats, but 1,000" in text) == (False, True)
     seeds = [run(id=f"seed={seed}", seed=seed, plan=None, align=False) for seed in range(3)]
     _, text = said_of(seeds, "limits.run.floats", {"limits": {"run": {"floats": 9}}})
     assert text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
@@ -419,7 +414,7 @@ def test_a_policy_of_a_study_names_the_replies_that_it_has_and_no_others(tmp_pat
     init(tmp_path, study, "--shape", "178x13")
     rules = read_policy(tmp_path / "own.toml")
     replies = {planned.reply for step in own["plan"] for planned in step.requests}
-    assert rules.messages.keys() == replies - {*ALWAYS_ALLOWED}
+    assert rules.messages.keys() == replies - {*EXEMPT}
     if isinstance(strategy, DKPCA):  # 5 vectors of 178 rows, 5 values and what is left out
         assert rules.messages["LocalSpectrum"].floats == 5 * 178 + 5 + 1
     with pytest.raises(RefusedError, match="the policy has no rule for reply"):
@@ -452,9 +447,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
     (tmp_path / "site.toml").write_text("")
     assert own_policy({"policy": str(tmp_path / "site.toml")}) == Policy()
     for name, value in node.items():
-        with pytest.raises(
-            InputError, match=f"{name} and policy are both given; a policy replaces min-r"
-        ):
+        with pytest.raises(InputError, match=f"{name} and policy are both given; a policy replaces min-r"):
             own_policy({"policy": "site.toml", name: value})
 
 

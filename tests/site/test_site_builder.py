@@ -142,7 +142,7 @@ def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change
             return
         with pytest.raises(ProtocolError) as caught:
             strategy.run(grid, settings_of(run))
-    sentence = "client 1 (site 'east') has another table than when run 'trial' began: its file has changed; allowed: "
+    sentence = "the file of client 1 (site 'east') has changed since run 'trial' began; restore the file"
     assert str(caught.value).startswith(f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}")
     assert f"refused: {sentence}" in caplog.text, "at the site"
 
@@ -190,7 +190,7 @@ def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path,
         table.write_text(table.read_text(encoding="utf-8").replace("-", "", 1), encoding="utf-8")
         with pytest.raises(RecordMismatchError, match="does not repeat its recorded answers"):
             carried_out(Journal(tmp_path / "run", {"run": "trial"}))
-        assert "refused: client 1 (site 'east') has another table than when run 'trial' began" in caplog.text
+        assert "refused: the file of client 1 (site 'east') has changed since run 'trial' began" in caplog.text
         return
     result = carried_out(Journal(tmp_path / "run", {"run": "trial"}))
     assert "the run was stopped, and resumed at round" in result.findings[-1]

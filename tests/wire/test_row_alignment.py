@@ -161,7 +161,11 @@ ALL = (
             {},
             "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has",
         ),
-        (ids_at_one, {}, "client 0 (site 'north') (and 1 more) has no row ids, but client 2 (site 'south') has; all sites"),
+        (
+            ids_at_one,
+            {},
+            "client 0 (site 'north') (and 1 more) has no row ids, but client 2 (site 'south') has; all sites",
+        ),
         (keys_at_two, {}, "client 2 (site 'south') and client 0 (site 'north') have different id-keys"),
     ],
 )
@@ -177,7 +181,9 @@ def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(client_app, "hash_ids", lambda *args: hash_ids(*args)[:3])
-    with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 hashes of ids, but has 36 rows"):
+    with pytest.raises(
+        ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 hashes of ids, but has 36 rows"
+    ):
         run_on(vertical(tmp_path), DKPCA(2))
 
 
@@ -246,8 +252,8 @@ def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
     message = refused(vertical(tmp_path, apart, **{"min-rows": 1}), DKPCA(2), ProtocolError)
     assert message == (
         "DKPCAClient, aligning: client 0 (site 'north'): \""
-        "only 19 of 40 rows of client 0 (site 'north') are common to all sites; its policy requires 20 (table.row_share)"
-        '"'
+        "only 19 of 40 rows of client 0 (site 'north') are common to all sites; its policy requires 20 "
+        '(table.row_share)"'
     )
     run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
 
@@ -263,8 +269,8 @@ def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
         assert len([*(tmp_path / str(number)).iterdir()]) == (1 if set(rows) == set(range(30)) else 2)
     for rows, sentence in (
         (range(29), "1 rows fewer than an earlier run"),
-        (range(31), "1 rows more than an earlier one"),
-        (range(1, 31), "1 rows more than an earlier one"),
+        (range(31), "1 rows more than an earlier run"),
+        (range(1, 31), "1 rows more than an earlier run"),
         (range(9, 40), "9 rows fewer than an earlier one"),
     ):
         for folder in (tmp_path / "0", tmp_path / "4"):  # the last has another one, too

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container
 
-from fedkernel.engines.grpc.frames import INSTANCE, TRANSPORT_VERSION, VERSION
+from fedkernel.engines.grpc.frames import INSTANCE, TRANSPORT, VERSION
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 from fedkernel.ground import InputError, shown
 
@@ -12,7 +12,7 @@ def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: C
 
     `names`: of the job's sites. `is_revoked`: decides whether a certificate (PEM) is revoked.
     """
-    if (spoken := caller.metadata.get(TRANSPORT_VERSION)) != str(VERSION):
+    if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
         text = f"it has transport version {shown(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
     if caller.names and list(caller.names) != [name]:

@@ -17,10 +17,10 @@ VERSION = 2
 """Version of this format; both ends must have the same."""
 
 METHOD = "/fedkernel.Hub/Connect"
-NAME, INSTANCE, TRANSPORT_VERSION = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
+NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
 """Metadata names of a call: the site's name, a random id of its process, and the version."""
 
-JOURNAL_POSITION = "fedkernel-stands"
+POSITION = "fedkernel-stands"
 """Metadata name for a node that remembers a run: the run's `RunSpec.key` and number of answered requests."""
 
 LAST_REQUEST = "fedkernel-taken"

@@ -23,12 +23,12 @@ from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SITE_PATIENCE
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
-    JOURNAL_POSITION,
     LAST_REQUEST,
     METHOD,
     NAME,
     OPTIONS,
-    TRANSPORT_VERSION,
+    POSITION,
+    TRANSPORT,
     VERSION,
     Envelope,
     FrameDecoder,
@@ -189,8 +189,8 @@ class Node:
         Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
         """
         outbox = ReplyQueue()
-        metadata = [(NAME, self.name), (INSTANCE, self.instance), (TRANSPORT_VERSION, str(VERSION))]
-        metadata.append((JOURNAL_POSITION, self._journal_position.text))
+        metadata = [(NAME, self.name), (INSTANCE, self.instance), (TRANSPORT, str(VERSION))]
+        metadata.append((POSITION, self._journal_position.text))
         if self._received_ids:
             metadata.append((LAST_REQUEST, self._received_ids[-1]))
         with _channel(address, tls) as channel:

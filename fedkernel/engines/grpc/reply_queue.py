@@ -16,7 +16,7 @@ class ResumeState:
 
     @property
     def text(self) -> str:
-        """Value of the call metadata `JOURNAL_POSITION`; empty if no run is remembered."""
+        """Value of the call metadata `POSITION`; empty if no run is remembered."""
         return f"{self.run} {self.answered}" if self.run else ""
 
 

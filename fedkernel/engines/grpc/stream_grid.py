@@ -13,10 +13,10 @@ from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SERVER_PATIENCE
 from fedkernel.engines.grpc.frames import (
     HEARTBEAT,
     INSTANCE,
-    JOURNAL_POSITION,
     LAST_REQUEST,
     MAX_NOTE_BYTES,
     NAME,
+    POSITION,
     Envelope,
     FileName,
     FrameDecoder,
@@ -252,7 +252,7 @@ class StreamGrid(MessageGrid):
         if holder is not None and holder.instance != instance and waiter is not None and waiter.instance != instance:
             raise RefusedError("UNAVAILABLE", f"a second process is waiting for the slot of site {slot.name!r}")
         metadata, decoder = caller.metadata, FrameDecoder(self._limit, is_awaited=slot.waiting.__contains__)
-        journal_position, last_request = metadata.get(JOURNAL_POSITION, ""), metadata.get(LAST_REQUEST, "")
+        journal_position, last_request = metadata.get(POSITION, ""), metadata.get(LAST_REQUEST, "")
         stream = Stream(slot.name, instance, caller.peer, journal_position, last_request, decoder, self._clock())
         text = ""
         if holder is None or holder.instance == instance:
