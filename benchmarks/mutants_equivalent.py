@@ -3,7 +3,7 @@
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "fedkernel/engines/grpc/stream_grid.py",
-        "FAREWELL = 5.0",
+        "END_SECONDS = 5.0",
         "6.0",
     ): "patience: which second it is, no answer hangs on",
     (

@@ -102,7 +102,7 @@ def ending_of(name, outputs, carry_out, world=None):
         "a site keeps other numbers"
     )
     assert result.ledger == reference.ledger, "another account"
-    return "identical, resumed" if any(" was resumed at " in text for text in result.findings) else "identical"
+    return "identical, resumed" if any("and resumed at " in text for text in result.findings) else "identical"
 
 
 def history(seed, *, trace=None):

@@ -85,7 +85,7 @@ WITHIN = "within = .* days; allowed: 0 to 3650$"
         (lambda folder: make_certificates(folder, [], ["a"]), "a already holds a certificate; --renew writes a new"),
         (lambda folder: make_certificates(folder, [], []), "no server and no client is named"),
         (lambda folder: make_certificates(folder, [], ["c", "c"]), "client = 'c' stands twice"),
-        (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's own"),
+        (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's; choose"),
         (lambda folder: make_certificates(folder, [], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
         (lambda folder: make_certificates(folder, [], ["a b"]), "name = 'a b', but must be"),
         (lambda folder: make_certificates(folder, ["host:80"], []), "server = 'host:80', but must be a host name or"),

@@ -48,7 +48,7 @@ def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
 
     node = Node(app(), "a", {}, gone)
     node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
-    node.tell("joined")
+    node.report("joined")
 
 
 @pytest.mark.parametrize("small", [0, grpc_node.SMALL_REQUEST])
@@ -95,7 +95,7 @@ def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_
     monkeypatch.setattr(node, "_reply", reply)
     monkeypatch.setattr(node, "_connect_repeatedly", lambda *_: end.wait(10) and "")
     node._tasks.put((Envelope("", ()), None))
-    attending = threading.Thread(target=node.attend, args=("", None), daemon=True)
+    attending = threading.Thread(target=node.serve, args=("", None), daemon=True)
     attending.start()
     assert busy.wait(10)
     end.set()

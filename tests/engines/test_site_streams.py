@@ -155,12 +155,12 @@ def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
         *begun, last = frames(Envelope(message_id, (bytes(size),)))
         for frame in begun:
             hub.receive_frame(stream, frame)
-        assert stream.inbox.held == (size - len(last) + 1 if most else 0)
+        assert stream.decoder.held == (size - len(last) + 1 if most else 0)
         hub.receive_frame(stream, last)
         assert len(hub._replies) == (1 if most else 0)
     again = next(frames(Envelope(awaited, (bytes(size),))))
     hub.receive_frame(stream, again)
-    assert stream.inbox.held == 0  # it has been answered
+    assert stream.decoder.held == 0  # it has been answered
 
 
 def test_an_inbox_takes_no_more_than_twice_what_came():

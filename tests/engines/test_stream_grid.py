@@ -103,7 +103,7 @@ def test_another_version_is_refused():
         call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
-        assert caught.value.details() == "it speaks transport version 0, the server 2"
+        assert caught.value.details() == "it has transport version 0, the server 2"
 
 
 def test_a_frame_that_is_compressed_is_refused():
@@ -140,7 +140,7 @@ def test_certificates_say_who_is_who(certified):
         assert count(hub).model == [3.0, 3.0]
     assert [a.end(), b.end()] == [None, None]
     with server("a") as (_, port):
-        assert "it does not speak TLS" in Process("a", port, read_tls(ours / "a", "site")).end()
+        assert "it does not use TLS" in Process("a", port, read_tls(ours / "a", "site")).end()
 
 
 def test_a_certificate_that_is_revoked_is_refused_by_a_server_that_runs_and_another_is_taken(certified, tmp_path):
@@ -225,13 +225,15 @@ def test_where_no_server_can_be():
 
 def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
     StreamGrid(["a"], job="x" * 2_000_000)
-    with pytest.raises(InputError, match=r"^the work has 2,200,\d{3} bytes as it is told to sites.*allowed: 2,096,128"):
+    with pytest.raises(
+        InputError, match=r"^the study .* takes 2,200,\d{3} bytes when sent to sites; allowed: 2,096,128"
+    ):
         StreamGrid(["a"], job="x" * 2_200_000)
 
 
 def test_messages_over_the_limit_are_not_sent():
     with gathered("a", limit=10_000) as (hub, _):
-        with pytest.raises(EngineError, match=r"a message of 80,\d+ bytes is to go to a, but 10,000 are allowed"):
+        with pytest.raises(EngineError, match=r"a message to a has 80,\d+ bytes, but 10,000 are allowed"):
             count(hub, ballast=10_000)
         assert count(hub).model == [3.0]
     reply = r"the reply of site 'a' has 80,\d+ bytes; allowed are 10,000"
@@ -403,7 +405,7 @@ def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certi
             assert site.end() is None
     model, closed, refusals = out.splitlines()
     assert model == "[3.0]"
-    assert re.match(r"closed \d+ connections idle; allowed: 64 at a time", closed)
+    assert re.match(r"closed \d+ idle connections; allowed: 64 at a time", closed)
     assert 1 <= int(refusals) <= 25
 
 

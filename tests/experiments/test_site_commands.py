@@ -133,8 +133,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
     assert approved_guards(Guards(), place, study.sha256).table_share == (6.5 if answer else 0.5)
-    each = "numbers for each of the 712 entries of the table"
-    takes = f"{each}: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
+    each = "numbers per table entry (712 entries)"
+    takes = f"{each}: run 'DKPCA__seed=0' sends 5.1 at most by its plan; allowed:"
     assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")
     site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     assert len(questions) == (3 if answer else 2)

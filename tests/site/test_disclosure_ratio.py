@@ -114,7 +114,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
         return " ".join(done.output.split())
 
     rows, columns = 36, 2
-    each = f"numbers for each of the {rows * columns} entries of the table: run 'trial' takes "
+    each = f"numbers per table entry ({rows * columns} entries): run 'trial' sends "
     takes = f"{each}{share_text(2 * (rows + 1) / (rows * columns))} at most by its plan"
     looked = told("check", "north.csv", "--id", "patient", "--study", "study.json")
     assert f"{takes}; allowed: 0.5, so --table-share 1.1 is needed (more by guards.table_share" in looked

@@ -216,7 +216,7 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     assert (allowed, "sends 2,000 floats, but 1,000" in text) == (False, True)
     seeds = [run(id=f"seed={seed}", seed=seed, plan=None, align=False) for seed in range(3)]
     _, text = said_of(seeds, "limits.run.floats", {"limits": {"run": {"floats": 9}}})
-    assert text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
+    assert text == "run 'seed=0' (and 2 more) sends 1,000 floats, but 9 are allowed"
     for floats in (0, 1):
         assert said_of([gram], "limits.total.floats", tables, left=floats)[0] is not bool(floats)
 
