@@ -7,17 +7,9 @@ import random
 
 from flwr.app import MessageType
 
+from fedkernel.engines.grpc import frames
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
-from fedkernel.engines.grpc.frames import (
-    INSTANCE,
-    LAST_REQUEST,
-    NAME,
-    POSITION,
-    TRANSPORT,
-    VERSION,
-    Envelope,
-    FrameDecoder,
-)
+from fedkernel.engines.grpc.frames import NAME, Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.reply_queue import ReplyQueue
 from fedkernel.engines.grpc.stream_grid import StreamGrid
@@ -72,10 +64,10 @@ class Site:
 
     def connect(self):
         node = self.node
-        metadata = {NAME: self.name, INSTANCE: node.instance, TRANSPORT: str(VERSION)}
-        metadata[POSITION] = node._journal_position.text
+        metadata = {NAME: self.name, frames.INSTANCE: node.instance, frames.TRANSPORT: str(frames.VERSION)}
+        metadata[frames.POSITION] = node._journal_position.text
         if node._received_ids:
-            metadata[LAST_REQUEST] = node._received_ids[-1]
+            metadata[frames.LAST_REQUEST] = node._received_ids[-1]
         if self.world.hub is None:
             self.world.later(self.world.rng.choice((0.1, 1.0, 5.0)), self.connect)
             return

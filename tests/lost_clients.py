@@ -72,10 +72,8 @@ def goes_on_with(pair, result, where):
     """Return what the answer is of a run that went on, as it says of itself, and as the runs of others prove."""
     (loss,) = (text for text in result.findings if "was lost" in text)
     answer = _bits(_arrays(result.model))
-    for meaning, reference in (
-        (OF_ALL_TABLES, pair.recording.result),
-        (OF_REMAINING_CLIENTS, pair.fit(pair.tables[:-1], seed=0)),
-    ):
+    others = pair.fit(pair.tables[:-1], seed=0)
+    for meaning, reference in ((OF_ALL_TABLES, pair.recording.result), (OF_REMAINING_CLIENTS, others)):
         if answer == _bits(_arrays(reference.model)):
             assert loss.endswith(f"was lost in {where}: the result is {meaning}")
             return meaning

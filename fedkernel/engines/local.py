@@ -122,7 +122,7 @@ class LocalGrid(MessageGrid):
             try:
                 reply = flower_internals.from_bytes(flower_internals.to_bytes(reply))
             except ProtocolError as error:  # else this thread would end, and its requests would wait
-                unfit = f"{self.called(node)} sent an invalid reply: {error}"
+                unfit = f"{self.node_name(node)} sent an invalid reply: {error}"
                 reply = Message(Error(INVALID_REPLY, unfit), reply_to=message)
         self._deliver(node, message_id, reply)
 

@@ -37,7 +37,7 @@ class ResumableGrid(Grid):
         """Create a message to a node, as Flower's Grid requires."""
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
-    def called(self, node: int) -> str:
+    def node_name(self, node: int) -> str:
         """Return a node's name for texts, before its client has joined."""
         return f"node {node}"
 
@@ -101,7 +101,7 @@ class MessageGrid(ResumableGrid):
             return False
         reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(again, timeout=deadline)}
         for node in (message.metadata.dst_node_id for message in again):
-            exchange.check_again(node, self.called(node), reply_of.get(node))
+            exchange.check_again(node, self.node_name(node), reply_of.get(node))
         return True
 
     def restore_requests(self, messages: Iterable[Message]) -> None:

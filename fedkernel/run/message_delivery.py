@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 def node_name(grid: Grid, node: int) -> str:
     """Return the name of a grid's node for texts, before its client has joined."""
-    return grid.called(node) if isinstance(grid, ResumableGrid) else f"node {node}"
+    return grid.node_name(node) if isinstance(grid, ResumableGrid) else f"node {node}"
 
 
 def recorded_replies(

@@ -120,7 +120,7 @@ class ResumingGrid(ResumableGrid):
         answers = {number: exchange.answer_of(number) for number in exchange.nodes}
         for number, answer in answers.items():
             if answer not in id_of:
-                raise RecordMismatchError(f"{self.called(number)} does not repeat its recorded introduction")
+                raise RecordMismatchError(f"{self.node_name(number)} does not repeat its recorded introduction")
         # only now, since one unknown node makes the run start anew with the present ids
         for number, answer in answers.items():
             self._ids[number - 1] = id_of[answer]
@@ -139,12 +139,12 @@ class ResumingGrid(ResumableGrid):
         for node, requests in bundles.items():
             reply = reply_of.get(node)
             if reply is None or reply.has_error():
-                raise RecordMismatchError(f"{self.called(node)} does not repeat its recorded answers")
+                raise RecordMismatchError(f"{self.node_name(node)} does not repeat its recorded answers")
             answers = reply.content.config_records.get("config", ConfigRecord()).get(ANSWERS)
             if not isinstance(answers, list) or len(answers) != len(requests):
-                raise RecordMismatchError(f"{self.called(node)} does not repeat all its recorded answers")
+                raise RecordMismatchError(f"{self.node_name(node)} does not repeat all its recorded answers")
             if any(request.answer not in ("", answer) for request, answer in zip(requests, answers, strict=True)):
-                raise RecordMismatchError(f"an answer of {self.called(node)} differs from the recorded one")
+                raise RecordMismatchError(f"an answer of {self.node_name(node)} differs from the recorded one")
 
 
 def _bundles(requests: Sequence[_Answered]) -> Iterator[list[_Answered]]:

@@ -101,7 +101,7 @@ class _SiteCall:
     def share(self) -> str:
         """Return the site's share of the run's joint seed; TellableError if the run has none."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
-            raise TellableError(f"run {self.run!r} has no joint seed, so {self.site.called} has no share of it")
+            raise TellableError(f"run {self.run!r} has no joint seed, so {self.site.display_name} has no share of it")
         return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
@@ -122,7 +122,7 @@ class _SiteCall:
             allowed = {pair: WidthClient}  # for any client with a plan
         if pair not in allowed:
             names = ", ".join(sorted(allowed)) or "no client, since neither its job nor --allow names one"
-            raise TellableError(f"{site.called} runs {names}, but was asked for {pair!r}")
+            raise TellableError(f"{site.display_name} runs {names}, but was asked for {pair!r}")
         return allowed[pair]
 
     def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
@@ -131,16 +131,16 @@ class _SiteCall:
         X: Any = site.X
         new: Any = site.new
         if positions is not None and site.projects and new is not None:
-            new, positions = as_table(new, f"the new rows of {site.called}").take(positions), None
+            new, positions = as_table(new, f"the new rows of {site.display_name}").take(positions), None
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
-                raise TellableError(f"the table of {site.called} is not prepared yet, but the request needs that")
+                raise TellableError(f"the table of {site.display_name} is not prepared yet, but the request needs that")
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
-            X = as_table(X, f"the data of {site.called}").take(positions)
+            X = as_table(X, f"the data of {site.display_name}").take(positions)
         elif site.derived is not None:
             own["derived"] = site.derived.setdefault(kind, {})
         if issubclass(kind, PeerClient):
@@ -161,7 +161,7 @@ class _SiteCall:
         except InputError as error:
             if site.gate is None or isinstance(error, TellableError):
                 raise
-            raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
+            raise OwnFileError(f"{site.display_name} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
         client.entries = _own_entries(site, client)
         return client
@@ -169,11 +169,11 @@ class _SiteCall:
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
-            raise TellableError(f"{self.site.called} has no row ids, but the request asks for their hashes")
+            raise TellableError(f"{self.site.display_name} has no row ids, but the request asks for their hashes")
         if not self.site.id_key and not self.site.ids_without_key:
             raise TellableError(
-                f"{self.site.called} has no key for the hashes of its ids, so anyone holding the hashes could guess "
-                "ids by trial; allowed: a key that all sites share (join --id-key), or --ids-without-key"
+                f"{self.site.display_name} has no key for the hashes of its ids, so anyone holding the hashes could "
+                "guess ids by trial; allowed: a key that all sites share (join --id-key), or --ids-without-key"
             )
         return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
 
@@ -219,7 +219,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 text = _error_text(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
-                    text = f"{site.called}: {text}"  # in a round, the coordinator adds the name
+                    text = f"{site.display_name}: {text}"  # in a round, the coordinator adds the name
                 code, outline = _error_code(error, site, message), text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
@@ -271,7 +271,7 @@ def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     if not own or isinstance(error, TellableError | ProtocolError):
         log.info("refused: %s", shown(str(error)))
         return str(error).replace(site.path, "its table") if site and site.path else str(error)
-    return log_under_code(str(error), f"{site.called if site else 'the site'} cannot answer", error)
+    return log_under_code(str(error), f"{site.display_name if site else 'the site'} cannot answer", error)
 
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
@@ -371,7 +371,7 @@ def _most_sampled(call: _SiteCall, kind: type[KernelClient], rows: int) -> int |
     if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
         for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
-                raise TellableError(f"{site.called}: {foreseen.text}")
+                raise TellableError(f"{site.display_name}: {foreseen.text}")
     return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
 
 
@@ -386,14 +386,14 @@ def _take_rows(call: _SiteCall) -> Reply:
     """Restrict the run to the common rows, in their order, and reply with their number."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
-        raise TellableError(f"the rows of {call.site.called} are settled; allowed: one alignment per run")
+        raise TellableError(f"the rows of {call.site.display_name} are settled; allowed: one alignment per run")
     common = call.request(TakeRows).hashes
     positions = find_rows(own, common)
     if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
         raise TellableError(
-            f"only {len(positions)} of {len(own)} rows of {call.site.called} are common to all sites; its policy "
+            f"only {len(positions)} of {len(own)} rows of {call.site.display_name} are common to all sites; its policy "
             f"requires {least} (table.row_share)"
         )
     rows = None if np.array_equal(positions, np.arange(len(own))) else positions

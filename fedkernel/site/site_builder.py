@@ -172,38 +172,40 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
     """Return a real site, with the data of its own file and its operator's rules filled in."""
     if "out" not in node:
-        raise TellableError(f"{site.called} has data of its own, but no folder for its outbox and results: out = PATH")
+        raise TellableError(
+            f"{site.display_name} has data of its own, but no folder for its outbox and results: out = PATH"
+        )
     job = _read_job(text)
     data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
-    with _details_logged(site.called, "read its policy"):
+    with _details_logged(site.display_name, "read its policy"):
         policy = own_policy(node)
     try:
         check_run(policy, run)
         check_approved(node, policy, job)
     except RefusedError as error:
-        raise RefusedError(error.rule, f"{site.called}: {error}") from None
-    with _details_logged(site.called, "read its data"):
+        raise RefusedError(error.rule, f"{site.display_name}: {error}") from None
+    with _details_logged(site.display_name, "read its data"):
         own = read_own_data(node) if run.prepare is None else own_raw_table(*own_file(node), run.prepare)
-    with _details_logged(site.called, "import the allowed clients"):
+    with _details_logged(site.display_name, "import the allowed clients"):
         pairs = allowed(own_clients([run]) if policy.study.pairs is None else policy.study.pairs)
         if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
             pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
     except InputError as error:
-        raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
+        raise RefusedError("study.plan", f"{site.display_name}: {error} (study.plan)") from None
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
     study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
-    with _details_logged(site.called, "keep its secret"):
+    with _details_logged(site.display_name, "keep its secret"):
         secret = own_secret(out)
-    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.called)
+    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.display_name)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
-        with _details_logged(site.called, "store its results"):
+        with _details_logged(site.display_name, "store its results"):
             result_writer(results, sheet, key)(clusters.marked(outputs))
 
     def check_keep() -> None:
-        with _details_logged(site.called, "store its results"):
+        with _details_logged(site.display_name, "store its results"):
             check_folder(out, 0o700)
             check_outbox(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
@@ -212,7 +214,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         clusters.check()
 
     def remember(positions: Positions | None, order: int) -> None:
-        with _details_logged(site.called, "store its rows"):
+        with _details_logged(site.display_name, "store its rows"):
             used = own.X.kept if isinstance(own.X, TableToPrepare) else None
             RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
 
@@ -221,12 +223,12 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
         site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
-        with _details_logged(site.called, "read its new rows"):
+        with _details_logged(site.display_name, "read its new rows"):
             site = _projecting(site, node, run, run.project)
     return replace(
         site,
         derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
-        labels=lambda: _own_labels(node, site.called),
+        labels=lambda: _own_labels(node, site.display_name),
         keep=keep,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,

@@ -100,15 +100,15 @@ class Site:
         """Raise TellableError if an answer would be computed from too few rows."""
         if rows < self.min_rows:
             raise TellableError(
-                f"{self.called} has {rows} rows; its policy requires at least {self.min_rows} (--min-rows)"
+                f"{self.display_name} has {rows} rows; its policy requires at least {self.min_rows} (--min-rows)"
             )
 
     def check_table(self, then: str, run: str) -> None:
         """Raise TellableError if the site's files have changed since a run began."""
         if self.table() != then:
             raise TellableError(
-                f"the file of {self.called} has changed since run {run!r} began; restore the file, or start the run "
-                "again"
+                f"the file of {self.display_name} has changed since run {run!r} began; restore the file, or start the "
+                "run again"
             )
 
     def labels_at(self, positions: Positions | None) -> AnyArray | None:
@@ -124,7 +124,7 @@ class Site:
         return any(peer != self.number and not 0 < len(self.sites) <= peer for peer in self.pins)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Name of the site for error texts."""
         return called(self.number, self.name)
 

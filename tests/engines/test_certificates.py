@@ -112,11 +112,7 @@ def sign_by_another(folder):
     [
         (lambda a: (a / "tls.key").unlink(), "site", "tls.key cannot be read: No such file"),
         (lambda a: (a / "tls.crt").write_text("x"), "site", "does not hold certificates and a key"),
-        (
-            lambda a: shutil.copy(a.parent / "b" / "tls.key", a),
-            "site",
-            "is not the key of the certificate in the same folder",
-        ),
+        (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate in the"),
         (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
         (lambda a: None, "server", "is of 'a', which is not a server"),
         (sign_by_another, "site", "tls.crt is not signed by the authority in the same folder, ca.crt"),
@@ -140,9 +136,7 @@ def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp
     revoke(copy, ["a"])
     revoke(copy, ["b"])
     assert revoked_serials(copy / "server" / "ca.crl", authority) == set(serials.values())
-    with pytest.raises(
-        InputError, match=r"c.tls.crt is not a certificate of the authority in .* \(FileNotFoundError\)"
-    ):
+    with pytest.raises(InputError, match=r"c.tls.crt is not a certificate of the .* in .* \(FileNotFoundError\)"):
         revoke(copy, ["c"])
     with pytest.raises(InputError, match=r"there is no authority in .*nowhere \(ca.key\)"):
         revoke(tmp_path / "nowhere", ["a"])

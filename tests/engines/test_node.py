@@ -25,9 +25,8 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
 
     def answer_late(*arguments):
         node._job = "other"
-        node._adopt_welcome(
-            Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES)
-        )  # as the thread does that attends to the stream
+        # as the thread does that attends to the stream
+        node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
         return answer(*arguments)
 
     request = Message(RecordDict({"config": ConfigRecord()}), 1, "train", group_id="1")

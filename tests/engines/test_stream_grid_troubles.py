@@ -111,7 +111,7 @@ def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sen
         second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
     assert [text for text in sentences if "Input/output error" in text] == [
-        "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site's restart"
+        "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site restart"
     ]
     assert hub._slots["a"].open == 1
 
@@ -126,7 +126,7 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sen
     ask(hub)
     ask(hub)
     assert [text for text in sentences if "No space left" in text] == [
-        "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site's restart"
+        "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site restart"
     ]
 
 

@@ -144,9 +144,8 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
     content = RecordDict({} if config is None else {"config": ConfigRecord()})
     if config is not None:
         content["config"]._data.update(config)  # as it may come, past what Flower checks
-    append_to_outbox(
-        node, read_raw_request(SimpleNamespace(content=content, has_content=lambda: True)), refused="a\n\x1b[2Jb"
-    )
+    request = read_raw_request(SimpleNamespace(content=content, has_content=lambda: True))
+    append_to_outbox(node, request, refused="a\n\x1b[2Jb")
     append_to_outbox(node, asked(), refused="after")
     first, second = read_outbox(tmp_path / "out").departures
     assert (first.number, first.arrays, second.number) == (1, {}, 2)

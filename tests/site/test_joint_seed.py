@@ -194,9 +194,7 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
-        assert "the request needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(
-            EIGENPAIRS
-        )
+        assert "needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(EIGENPAIRS)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
     assert not isinstance(target.get(EIGENPAIRS), str)

@@ -108,12 +108,7 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' has rows of each site sent as they"),
         (run(), {"messages": {"GramProduct": {}}}, "messages", "no rule for reply LocalSpectrum"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
-        (
-            run(),
-            {"messages": {"*": {"only_summed": True}}},
-            "messages",
-            "in sums only, but it is also read",
-        ),
+        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "in sums only, but it is also read"),
         (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
     ],
 )

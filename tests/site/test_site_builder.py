@@ -25,7 +25,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
     assert [(site.number, site.name) for site in (find(north), find(east))] == [(0, "north"), (1, "east")]
     del east["name"]
     third = find(east | {"partition-id": 2, "num-partitions": 3})
-    assert (third.number, third.name, third.called) == (2, "south", "client 2 (site 'south')")
+    assert (third.number, third.name, third.display_name) == (2, "south", "client 2 (site 'south')")
     assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
 
 

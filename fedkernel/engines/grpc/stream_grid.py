@@ -122,7 +122,7 @@ class StreamGrid(MessageGrid):
         with self._arrived:
             return [slot.node for slot in self._nodes if slot.stream is None]
 
-    def called(self, node: int) -> str:
+    def node_name(self, node: int) -> str:
         """Return a node's site name for texts."""
         return f"site {self._nodes[node - 1].name!r}"
 
@@ -160,7 +160,7 @@ class StreamGrid(MessageGrid):
     def _stop_spooling(self, slot: SiteSlot, what: str, error: OSError) -> None:
         """Stop spooling a site's requests for the rest of this run."""
         if all(other.complete for other in self._nodes):  # else it was reported before
-            text = f"requests cannot be {what} ({shown(str(error))}); this run can no longer survive a site's restart"
+            text = f"requests cannot be {what} ({shown(str(error))}); this run can no longer survive a site restart"
             self._faults.append(text)
         slot.last, slot.complete, slot.behind = None, False, False
 
