@@ -215,7 +215,7 @@ def _limit_verdict(rule: str, limit: int, part: tuple[str, _FloatAmounts], shape
     if least is not None and least > limit:
         return Verdict(rule, f"{what} sends {least:,} floats, but {allowed}", False)
     if most is not None and most <= limit:
-        return Verdict(rule, f"{what} sends at most {most:,} floats; {allowed}", True)
+        return Verdict(rule, f"{what} sends {most:,} floats at most; {allowed}", True)
     numbers = [f"up to {most:,} floats by its plan"] if most is not None else []
     numbers += [f"{likely:,} by its forecast (mean over the sites)"] if likely is not None else []
     if numbers:

@@ -265,7 +265,7 @@ def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
         (range(29), "1 rows fewer than an earlier run"),
         (range(31), "1 rows more than an earlier run"),
         (range(1, 31), "1 rows more than an earlier run"),
-        (range(9, 40), "9 rows fewer than an earlier one"),
+        (range(9, 40), "9 rows fewer than an earlier run"),
     ):
         for folder in (tmp_path / "0", tmp_path / "4"):  # the last has another one, too
             with pytest.raises(InputError, match=r"allowed: the same rows or 10 others at least \(table.rows_apart\)"):
