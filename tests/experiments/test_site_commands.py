@@ -115,7 +115,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     monkeypatch.setattr(site_session, "ask", lambda text: questions.append(text) or next(words))
     site_session.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
-        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
+        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have at least 4 (study.min_sites)"
     )
     assert questions == []
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
@@ -207,7 +207,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     (place / "run.toml").write_text(CONFIG.replace("share_model", f'signatures = ["{signature}"]\nshare_model'))
     assert read_study(place / "run.toml").sha256 == sha256, "it is not what it signs"
     for text, says in (
-        (sha256[:12], "has 12 of 64 digits, which other studies may share; allowed: all 64, as the last"),
+        (sha256[:12], "has 12 of 64 digits, which other studies may share; allowed: all 64, from the last"),
         ("run.toml", "study = 'run.toml', but must be the SHA-256 of a study, 64 hexadecimal digits"),
     ):
         assert says in told("study", "approve", text, "--out", "kept")

@@ -110,7 +110,7 @@ def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinato
         client = Impostor
 
     monkeypatch.setattr(Impostor, "fields", fields)
-    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it posts a letter {sentence}$"):
+    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it sends a letter {sentence}$"):
         Strategy().fit(TABLES)
 
 
