@@ -226,7 +226,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     (place / "site.toml").write_text("[study]\nn_components = 19\nmin_sites = 4")
     text = told("policy", "explain", "site.toml", "run.toml")
     assert "2 reasons to refuse it" in text
-    assert "refused  run 'DKPCA__seed=0' has 3 sites, but must have 4 or more" in text
+    assert "refused  run 'DKPCA__seed=0' has 3 sites, but must have at least 4" in text
     assert ["study.min_sites", "4"] in [
         line.split() for line in told("policy", "check", "site.toml", code=0).splitlines()
     ]
