@@ -152,7 +152,7 @@ TOLD = {
     ),
     "another_order_of_the_clients": (
         returning(lambda replies: total(replies) + 1e-6 * replies[0].values),
-        r" \(neither the same, 1e-16, nor another, 1e-08: ",
+        r" \(neither equal, 1e-16, nor different, 1e-08: ",
     ),
     "rows_in_another_order": (
         returning(lambda replies: replies[0].values * total(replies[1:])),
