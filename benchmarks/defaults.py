@@ -42,8 +42,8 @@ GIVEN = {"npz:satellite": 6, "npz:vehicle": 4, "npz:shuttle": 7, "npz:ionosphere
 """Data sets, and their classes."""
 
 ROWS, SITES, FEW = 1500, 5, 60
-KINDS = {"floats": "floats went up", "rows": "of their rows left", "landmarks": "landmarks stand for"}
-KINDS |= {"table": "for each entry of its table left", "features": "random features in all"}
+KINDS = {"floats": "floats were sent", "rows": "of their raw rows", "landmarks": "landmarks stand for"}
+KINDS |= {"table": "numbers per table entry", "features": "random features in all"}
 KINDS |= {"left out": "may have left out", "width": "mean kernel value", "rounds": "rounds"}
 """What findings are called in the table, by words that are in them."""
 

@@ -13,9 +13,9 @@ from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import Linear
 from fedkernel.protocol import ask, repeated
 from fedkernel.site import Policy
-from fedkernel.site.audit_log import Answer, admit, record
+from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.gate import Gate
-from fedkernel.site.raw_request import asking_of
+from fedkernel.site.raw_request import read_raw_request
 from fedkernel.wire import RunSpec, flower_internals, to_content
 
 TIMES = 500
@@ -30,10 +30,10 @@ def seconds(gate: Gate | None) -> float:
         node = {"data": "none.csv", "out": folder}
         began = time.perf_counter()
         for _ in range(TIMES):
-            asking = asking_of(message)
+            asking = read_raw_request(message)
             if gate is not None:
                 admit(node, asking, gate)
-            record(node, asking, Answer(to_content(reply), reply), gate=gate)
+            append_to_outbox(node, asking, Answer(to_content(reply), reply), gate=gate)
         return (time.perf_counter() - began) / TIMES
 
 

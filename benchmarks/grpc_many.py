@@ -22,9 +22,19 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from rich.console import Console
 from rich.table import Table
 
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, OPTIONS, SPOKEN, VERSION, Envelope, Inbox, frames
+from fedkernel.engines.grpc.frames import (
+    INSTANCE,
+    METHOD,
+    NAME,
+    OPTIONS,
+    TRANSPORT,
+    VERSION,
+    Envelope,
+    FrameDecoder,
+    frames,
+)
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.wire import flower_internals
 
 ROUNDS = {100: 60, 1000: 12}
@@ -46,13 +56,13 @@ def sent_back(request: bytes | bytearray) -> bytes:
 async def site(address: str, number: int, method: str) -> None:
     """Be a site that sends back what it gets."""
     async with grpc.aio.insecure_channel(address, [*OPTIONS, OWN_CONNECTION]) as channel:
-        metadata = ((NAME, f"c{number}"), (INSTANCE, str(number)), (SPOKEN, str(VERSION)))
-        call, inbox = channel.stream_stream(method)(metadata=metadata), Inbox(notes=True)
+        metadata = ((NAME, f"c{number}"), (INSTANCE, str(number)), (TRANSPORT, str(VERSION)))
+        call, inbox = channel.stream_stream(method)(metadata=metadata), FrameDecoder(notes=True)
         async for frame in call:
             if method == RAW:
                 await call.write(frame)
                 continue
-            item = inbox.take(frame)
+            item = inbox.decode(frame)
             if isinstance(item, Envelope):
                 for answer in frames(Envelope(item.id, (sent_back(*item.parts),))):
                     await call.write(answer)
@@ -91,7 +101,7 @@ def timed(rounds: int, go: Callable[[], object]) -> tuple[float, float]:
 
 def ours(count: int, rounds: int) -> tuple[float, float]:
     """Send Flower's messages by the hub."""
-    hub = Hub([f"c{number}" for number in range(count)], tell=lambda text: None)
+    hub = StreamGrid([f"c{number}" for number in range(count)], report=lambda text: None)
     with listening(hub, "127.0.0.1:0", None) as port, processes(count, port, METHOD):
         hub.wait_for_all()
 

@@ -34,7 +34,7 @@ from rich.table import Table
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import blas_threads
 from fedkernel.protocol import Protocol, Run, to_all
 from fedkernel.site import Site
@@ -59,7 +59,7 @@ def node(address: str, folder: str) -> None:
         return Site(int(context.node_config["partition-id"]), X, None, lambda outputs: None, derived=derived)
 
     with blas_threads(1):  # as `fedkernel.engines.grpc.client_process` has it
-        Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
+        Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).serve(address, tls, 10)
 
 
 def message_node(address: str, folder: str) -> None:
@@ -71,7 +71,7 @@ def message_node(address: str, folder: str) -> None:
         array = message.content.array_records["arrays"]["values"].numpy()
         return Message(RecordDict({"arrays": ArrayRecord({"values": Array(array)})}), reply_to=message)
 
-    Node(app, tls.name, {}).attend(address, tls, 10)
+    Node(app, tls.name, {}).serve(address, tls, 10)
 
 
 def raw_node(address: str, folder: str) -> None:
@@ -138,7 +138,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 @contextmanager
 def messages(folder: Path, tls: TLS, floats: int) -> Iterator[Turn]:
-    hub = Hub([f"c{number}" for number in range(CLIENTS)])
+    hub = StreamGrid([f"c{number}" for number in range(CLIENTS)])
     with listening(hub, "127.0.0.1:0", tls) as port, processes(folder, "messages", port) as pids:
         hub.wait_for_all()
 
@@ -191,7 +191,7 @@ def raw(folder: Path, tls: TLS, floats: int) -> Iterator[Turn]:
 
 def in_turns(folder: Path, tls: TLS, floats: int, rounds: int) -> list[tuple[float, float]]:
     """Return the median seconds of a round, and of processor time, of the toy pair, Flower's messages and raw bytes."""
-    hub = Hub([f"c{number}" for number in range(CLIENTS)])
+    hub = StreamGrid([f"c{number}" for number in range(CLIENTS)])
     with ExitStack() as stack:
         others = [stack.enter_context(kind(folder, tls, floats)) for kind in (messages, raw)]
         port = stack.enter_context(listening(hub, "127.0.0.1:0", tls))

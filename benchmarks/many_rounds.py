@@ -24,7 +24,7 @@ from rich.table import Table
 
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.local import LocalGrid
 from fedkernel.protocol import Protocol, Run, to_all
 from fedkernel.run import Journal
@@ -92,8 +92,8 @@ def _sites(folder: Path, port: int) -> Iterator[list[int]]:
 
 def over_grpc(rounds: int, every: int, folder: Path) -> Watched:
     make_certificates(folder, ["127.0.0.1"], SITES)
-    hub = Hub(SITES)
-    journal = Journal(folder / "grpc", {"run": "grpc"}, Hub.write_every)
+    hub = StreamGrid(SITES)
+    journal = Journal(folder / "grpc", {"run": "grpc"}, StreamGrid.write_every)
     with listening(hub, "127.0.0.1:0", read_tls(folder / "server", "server")) as port, _sites(folder, port) as pids:
         strategy = Watched(rounds, {"coordinator": "self", "a site": pids[0]}, every)
         hub.wait_for_all()

@@ -3,7 +3,7 @@
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "fedkernel/engines/grpc/stream_grid.py",
-        "FAREWELL = 5.0",
+        "END_SECONDS = 5.0",
         "6.0",
     ): "patience: which second it is, no answer hangs on",
     (
@@ -28,7 +28,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "fedkernel/site/site_builder.py",
         "if run.prepare is None or preparation is None:",
         "(run.prepare is None and preparation is None)",
-    ): "kept_preparation, just before, raises unless both are None or neither is",
+    ): "stored_preparation, just before, raises unless both are None or neither is",
     (
         "strategies/cluster_count.py",
         "largest = max(worth.values(), default=Silhouette(-1.0, 0.0))",

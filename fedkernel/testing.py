@@ -1,4 +1,4 @@
-"""Property tests for any strategy with its client.
+"""Property tests for any strategy with its client class, a "strategy-client pair".
 
     from fedkernel.testing import check_pair
 
@@ -53,24 +53,25 @@ from fedkernel.wire import shares_rows
 log = logging.getLogger(__name__)
 
 SAME, OTHER = 1e-16, 1e-8
-"""Errors below which two results are the same, and above which they differ: sums of squared sines, or of squared
-relative differences. Errors between are an undecided case.
+"""Errors below which two results are equal, and above which they differ; errors between are undecided.
+
+Errors are sums of squared sines, or squared relative differences.
 """
 
 CENTRAL = 1e-8
-"""Largest distance of a metric from its best value that counts as none."""
+"""Largest distance of a metric from its best value that counts as zero."""
 
 ABOUT = 1.6
-"""Factor by which a forecast of "about" may be off."""
+"""Largest factor by which a forecast of kind "about" may be wrong."""
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is no error
-    """Reason why a property has no meaning for a pair."""
+    """Reason why a property has no meaning for a strategy-client pair."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request to a client in one round, its reply, and its letters to others."""
+    """Request to a client in one round, the client's reply, and its letters to other clients."""
 
     request: Request[Any]
     reply: Reply
@@ -79,14 +80,14 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Recording:
-    """A run, its clients' exchanges, and the requests that drew random numbers by client and purpose."""
+    """Recorded run: result, each client's exchanges, and requests that drew random numbers, by client and purpose."""
 
     result: Result[Any]
     exchanges: Mapping[int, Sequence[Exchange]]
     purposes: Mapping[tuple[int, str], Sequence[str]]
 
     def outside(self, plan: Plan) -> str:
-        """Return a sentence on the first request that a plan does not contain; empty: none."""
+        """Describe the first recorded request that a plan does not contain; empty: it contains all."""
         for client, exchanges in self.exchanges.items():
             place = PlanPosition()
             for request in (exchange.request for exchange in exchanges):
@@ -100,20 +101,13 @@ class Recording:
 
 
 class Pair:
-    """A strategy with its client, tables to test it on, and its expected properties.
+    """Strategy-client pair under test, with tables to test it on and its expected properties.
 
-    Parameters
-    ----------
-    strategy : KernelStrategy
-    shards : sequence of ndarray
-        One table per client, at least two: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Some
-        dozen rows are enough, and none should be at two clients.
-    tags : Tags, optional
-        By default the strategy's own.
-    name : str, optional
-        Name of the tests; by default the strategy's class.
-    y : sequence of ndarray of shape (n_m,), optional
-        Labels of each client's rows, for a client that needs them.
+    - `shards`: a table per client, at least two: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one.
+      Some dozen rows are enough, and none should be at two clients.
+    - `tags`: by default the strategy's own.
+    - `name`: of the tests; by default the strategy's class.
+    - `y`: labels (n_m,) of each client's rows, for a client that needs them.
     """
 
     def __init__(
@@ -129,7 +123,7 @@ class Pair:
         self.tags = strategy.tags if tags is None else tags
         self.name = name or type(strategy).__name__
         if len(self.tables) < 2:
-            raise InputError(f"shards: {len(self.tables)} tables, but a pair is tried on two or more")
+            raise InputError(f"shards has {len(self.tables)} tables, but a test needs at least 2")
         self.axis = 1 if strategy.partition == "vertical" else 0
         self.y = None if y is None else [np.asarray(labels) for labels in y]
 
@@ -144,7 +138,7 @@ class Pair:
         rows: npt.NDArray[np.intp] | None = None,
         **settings: Any,
     ) -> Result[Any]:
-        """Run the pair on tables whose clients or rows are permuted, with labels to match."""
+        """Run the strategy on tables whose clients (`order`) or rows (`rows`) are permuted, with matching labels."""
         y = self.y
         if y is not None and order is not None:
             y = [y[number] for number in order]
@@ -157,7 +151,7 @@ class Pair:
         return self.strategy.fit(tables, y=y, **settings)
 
     def fit_serialised(self) -> Result[Any]:
-        """Run the pair on its tables with serialised messages, as between machines."""
+        """Run the strategy on its tables with serialised messages, as between machines."""
         client = self.strategy.client
         tables = check_tables(self.tables, "shards", client.table)
         sites = simulated_sites(
@@ -170,17 +164,17 @@ class Pair:
 
     @property
     def whole(self) -> FloatArray:
-        """All tables concatenated."""
+        """All clients' tables, concatenated along the divided axis."""
         return np.concatenate(self.tables, axis=self.axis)
 
     def divided(self, whole: FloatArray) -> list[FloatArray]:
-        """Split a table into parts with the sizes of the clients' tables."""
+        """Divide a whole table into parts with the sizes of the clients' tables."""
         ends = np.cumsum([table.shape[self.axis] for table in self.tables])
         return np.split(whole, ends[:-1], axis=self.axis)
 
     @functools.cached_property
     def recording(self) -> Recording:
-        """The recorded run with seed 0."""
+        """Recorded run with seed 0, computed once."""
         return _recorded(self)
 
     def outcome(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
@@ -208,7 +202,7 @@ class Pair:
         return parts if self.axis == 1 else [np.vstack(parts)]
 
     def error(self, result: Result[Any], order: Sequence[int] | None = None, rows: Any = None) -> float:
-        """Return a run's distance to the recorded run; `rows`: the permutation of the rows in this run."""
+        """Return the distance of a run's result to the recorded one; `rows`: permutation of the rows in this run."""
         before, after = self.outcome(self.recording.result), self.outcome(result, order)
         if self.tags.components is not None and rows is not None:
             before = [basis[rows] for basis in before]
@@ -218,23 +212,23 @@ class Pair:
         return max(distance(*arrays) for arrays in zip(before, after, strict=True))
 
     def central(self, tables: Sequence[FloatArray], result: Result[Any]) -> Any:
-        """Return the central solution at a run's kernel widths; NotApplicable if the method has none."""
+        """Compute the strategy's `central` at a run's kernel widths; NotApplicable if it has none."""
         try:
             return self.strategy.as_run(result).central(tables)
         except NotImplementedError as error:
             raise NotApplicable(str(error)) from None
 
     def fail(self, check: str, text: str) -> NoReturn:
-        """Raise the AssertionError of a property."""
+        """Raise the AssertionError of a failed property."""
         raise AssertionError(f"{check}, {self.name}, {self.strategy!r}: {text}")
 
     def require(self, holds: bool, check: str, text: str) -> None:
-        """Raise the AssertionError of a property unless it holds."""
+        """Raise the AssertionError of a property unless the property holds."""
         if not holds:
             self.fail(check, text)
 
     def require_promised(self, check: str, what: str, tag: str, error: float) -> None:
-        """Raise unless an error is as small as a true tag promises, or as large as a false one admits."""
+        """Raise AssertionError unless an error is as small as a true tag promises, or as large as a false one says."""
         promised = getattr(self.tags, tag)
         if promised and error > SAME:
             self.fail(check, f"{what} {_changes(error)}, but tags.{tag} = True")
@@ -242,7 +236,7 @@ class Pair:
             self.fail(check, f"{what} {_changes(error)} only, but tags.{tag} = False")
 
     def require_same_or_drawn(self, check: str, what: str, error: float, tag: str | None = None) -> None:
-        """Raise unless two results are the same, or with drawn rows differ within `Tags.draws`."""
+        """Raise AssertionError unless two results are equal or, with drawn rows, differ by `Tags.draws` at most."""
         draws, promised = self.tags.draws, f"tags.{tag} = True and " if tag else ""
         if draws and not OTHER < error <= draws:
             self.fail(check, f"{what} {_changes(error)}, but {promised}tags.draws = {draws:g} says up to that")
@@ -266,7 +260,7 @@ def same_seed_same_bits(pair: Pair) -> None:
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:
-    """Check that a client takes the random numbers of a purpose only once in a run.
+    """Check that a client draws the random numbers of a purpose only once in a run.
 
     Two uses would have the same numbers. Purposes in `Tags.repeated` may serve one type of request in every round.
     """
@@ -275,7 +269,7 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
             len(requests) == 1 or (purpose in pair.tags.repeated and len(set(requests)) == 1),
             "a_generator_serves_one_draw",
             f"client {client} takes the same random numbers, rng({purpose!r}), in {len(requests)} requests "
-            f"({', '.join(sorted(set(requests)))}); name the purposes apart, or in tags.repeated",
+            f"({', '.join(sorted(set(requests)))}); use different purposes, or list this one in tags.repeated",
         )
 
 
@@ -288,7 +282,7 @@ def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
             pair.require(
                 seeded.get(request, True),
                 "a_request_says_that_its_answer_is_drawn",
-                f"client {client} takes random numbers, rng({purpose!r}), to answer {request}, which does not say so: "
+                f"client {client} takes random numbers, rng({purpose!r}), to answer {request}, which must declare it: "
                 "seeded: ClassVar = True",
             )
 
@@ -358,14 +352,14 @@ def everything_is_finite(pair: Pair) -> None:
     }
     pair.require(bool(named), "everything_is_finite", "neither the model nor a site's outputs hold an array")
     for name, array in named.items():
-        a_model = "what a protocol returns is an array, or an object with arrays as attributes, such as a dataclass"
+        a_model = "a protocol must return an array, or an object with arrays as attributes, such as a dataclass"
         pair.require(not array.dtype.hasobject, "everything_is_finite", f"{name} holds no numbers: {a_model}")
         holds = array.dtype.kind not in "fc" or all_finite(array)
         pair.require(holds, "everything_is_finite", f"{name} has entries that are not finite")
 
 
 def components_are_orthonormal(pair: Pair) -> None:
-    """Check for orthonormal columns (`Tags.orthonormal`), one entry per row, and eigenvalues in order."""
+    """Check that components have a row per table row and orthonormal columns (`Tags.orthonormal`)."""
     check, result, name = "components_are_orthonormal", pair.recording.result, pair.tags.components
     values = getattr(result.model, "eigenvalues_", None)
     if values is not None:
@@ -385,7 +379,7 @@ def components_are_orthonormal(pair: Pair) -> None:
 
 
 def history_and_ledger_agree(pair: Pair) -> None:
-    """Check that the history's rounds add up to the ledger's totals, within the run's time."""
+    """Check that the history's rounds add up to the ledger's totals, and their seconds to the run's at most."""
     check, result = "history_and_ledger_agree", pair.recording.result
     for name in ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up"):
         added, total = sum(row[name] for row in result.history), getattr(result.ledger, name)
@@ -397,12 +391,12 @@ def history_and_ledger_agree(pair: Pair) -> None:
 
 
 def a_run_takes_what_was_forecast(pair: Pair) -> None:
-    """Check rounds and floats against `forecast`, within its declared meaning: exact, at most, or about."""
+    """Check the run's rounds and floats against `forecast`, by its meaning: exact, at most, or about."""
     check = "a_run_takes_what_was_forecast"
     cohort = [Member(number, number, len(table), table.shape[1], 0) for number, table in enumerate(pair.tables)]
     forecast = pair.strategy.forecast_of_run(cohort)
     if forecast is None:
-        raise NotApplicable("forecast returns None: what a run will take is not known")
+        raise NotApplicable("forecast returns None: the costs of a run are unknown")
     for name in ("rounds", "floats_up", "floats_down"):
         expected, took = getattr(forecast, name), getattr(pair.recording.result.ledger, name)
         about = took / ABOUT <= expected <= took * ABOUT
@@ -419,27 +413,25 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
     check, strategy = "requests_are_those_of_the_plan", pair.strategy
     plan = strategy.plan_of_run(len(pair.tables), 0, evaluate=True)
     if plan is None:
-        raise NotApplicable("plan returns None: what a run will ask is not known")
+        raise NotApplicable("plan returns None: the requests of a run are unknown")
     for step in plan:
         restored = Step.model_validate_json(step.model_dump_json())
-        pair.require(restored == step, check, f"a step is not what it was after it was JSON: {step}")
+        pair.require(restored == step, check, f"a step changes when it is written to JSON and read again: {step}")
     measures = type(strategy).evaluation is not KernelStrategy.evaluation
     recording = _recorded(pair, evaluate=True) if measures else pair.recording
     outside = recording.outside(plan)
-    pair.require(not outside, check, f"a client is asked what the plan does not entail: {outside}")
+    pair.require(not outside, check, f"a request is not in the plan: {outside}")
     posted = {planned.request: planned.posts.keys() for step in plan for planned in step.requests}
     for client, exchanges in recording.exchanges.items():
         for exchange in exchanges:
             for letter in exchange.letters:
                 request, kind = type(exchange.request).__name__, type(letter).__name__
-                text = (
-                    f"client {client} posts {kind} with {request}, which does not say so: posts: ClassVar = ({kind},)"
-                )
+                text = f"client {client} sends letter {kind} with {request}, which must declare posts = ({kind},)"
                 pair.require(kind in posted.get(request, ()), check, text)
 
 
 def rows_that_leave_are_counted(pair: Pair) -> None:
-    """Check that replies and letters count their unchanged rows in `disclosed`, and the ledger sums these."""
+    """Check that replies and letters count unchanged rows in `disclosed`, and the ledger sums these up."""
     check = "rows_that_leave_are_counted"
     disclosed = 0
     for client, exchanges in pair.recording.exchanges.items():
@@ -450,7 +442,7 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
             name = type(reply).__name__
             for message in (*exchange.letters, reply):
                 shown = _rows_shown(table, message)
-                text = f"{type(message).__name__} shows {shown} rows of client {client} as they are"
+                text = f"{type(message).__name__} contains {shown} unchanged rows of client {client}"
                 pair.require(shown <= message.disclosed, check, f"{text}, but its disclosed is {message.disclosed}")
                 pair.require(shown <= reply.disclosed, check, f"{text}, but disclosed of {name} is {reply.disclosed}")
     counted = pair.recording.result.ledger.rows_up
@@ -470,7 +462,7 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
             same = _bits(decoded.arrays()) == _bits(message.arrays()) and decoded.model_dump_json(
                 exclude=set(decoded.shapes())
             ) == message.model_dump_json(exclude=set(message.shapes()))
-            pair.require(same, check, f"{type(message).__name__} is not what it was after encode and decode")
+            pair.require(same, check, f"{type(message).__name__} changes when it is encoded and decoded")
     if pair.tags.peers:
         return
     number = len(pair.tables) - 1
@@ -483,7 +475,7 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
         answered, _, answered_scalars = answers.fit(arrays, scalars)
         expected, expected_scalars = encode(exchange.reply)
         same = [array.tobytes() for array in answered] == [array.tobytes() for array in expected]
-        text = f"a bare client answers {type(exchange.request).__name__} otherwise than on the engine"
+        text = f"a bare client's answer to {type(exchange.request).__name__} differs from that on the engine"
         pair.require(same and answered_scalars == expected_scalars, check, text)
 
 
@@ -501,9 +493,9 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
     same = same and all(
         getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in RESULT_FIELDS
     )
-    pair.require(same, check, "the model that was loaded is not the one that was saved")
+    pair.require(same, check, "the loaded model differs from the saved one")
     same_account = loaded.ledger == result.ledger and loaded.history == result.history
-    pair.require(same_account, check, "the account that was loaded is not the one that was saved")
+    pair.require(same_account, check, "the loaded ledger or history differs from the saved one")
 
 
 def bad_input_is_one_sentence(pair: Pair) -> None:
@@ -537,7 +529,7 @@ def bad_input_is_one_sentence(pair: Pair) -> None:
 
 
 def one_client_alone_is_central(pair: Pair) -> None:
-    """Check that one client with all data finds the `central` solution (`Tags.alone`)."""
+    """Check that a single client with all data finds the result of `central` (`Tags.alone`)."""
     whole = [pair.whole]
     result = pair.fit(whole)
     reference = pair.central(whole, result)
@@ -548,9 +540,9 @@ def one_client_alone_is_central(pair: Pair) -> None:
 
 
 def together_closer_than_alone(pair: Pair) -> None:
-    """Check that the clients together come closer to `central` than each alone, in the mean.
+    """Check that all clients together come closer to `central` than each client alone, in the mean.
 
-    The result of each alone is `central` of its table, or the metric with the suffix ``_alone`` from `judge`.
+    The result of each client alone is `central` of its table, or the metric with the suffix ``_alone`` from `judge`.
     """
     result, name, best = pair.recording.result, pair.tags.error, pair.tags.best
     reference, strategy = pair.central(pair.tables, result), pair.strategy.as_run(result)
@@ -562,7 +554,7 @@ def together_closer_than_alone(pair: Pair) -> None:
         models = [strategy.alone(table) for table in pair.tables]
         figures = [_judged_alone(pair, model, reference) for model in models]
         alone = float(np.mean(np.abs(np.array(figures) - best)))
-    text = f"{name} is {together:.3g} from its best, but in the mean {alone:.3g} of each alone"
+    text = f"{name} is {together:.3g} from its best, but each client alone {alone:.3g} in the mean"
     pair.require(together < alone, "together_closer_than_alone", text)
 
 
@@ -598,22 +590,10 @@ def check_pair(
     tags: Tags | None = None,
     y: Sequence[npt.ArrayLike] | None = None,
 ) -> dict[str, str]:
-    """Check every property on a pair, in this process; some fifteen runs.
+    """Check every property of a strategy with its client class in this process, by some fifteen runs.
 
-    Parameters
-    ----------
-    strategy, shards, tags, y
-        As for `Pair`.
-
-    Returns
-    -------
-    dict of str to str
-        The properties that have no meaning for this pair, and why; each is logged as a warning besides.
-
-    Raises
-    ------
-    AssertionError
-        On the first property that does not hold; the text names it and the strategy.
+    Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, which
+    is also logged as a warning. Raises AssertionError for the first property that fails; the text names it.
     """
     pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:
@@ -647,7 +627,7 @@ def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
 
 
 def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:
-    """Run a pair with seed 0, and record exchanges and draws of its clients."""
+    """Run a strategy with seed 0, and record its clients' exchanges and draws of random numbers."""
     exchanges: dict[int, list[Exchange]] = defaultdict(list)
     purposes: dict[tuple[int, str], list[str]] = defaultdict(list)
     letters: dict[int, list[Letter]] = defaultdict(list)
@@ -677,7 +657,7 @@ def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:
 
 
 def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
-    """Return a model's arrays by name; a model without fields is itself the array."""
+    """Return a model's arrays by name; a model without attributes is itself the array."""
     if model is None:
         return {}
     if isinstance(model, np.ndarray) or not hasattr(model, "__dict__"):
@@ -697,7 +677,7 @@ def _bits(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, tuple[str, tuple[int
 
 
 def _changes(error: float) -> str:
-    between = f" (neither the same, {SAME:g}, nor another, {OTHER:g}: try tables or settings that tell)"
+    between = f" (neither equal, {SAME:g}, nor different, {OTHER:g}: try other tables or settings)"
     return f"changes the result by {error:.1e}" + (between if SAME < error < OTHER else "")
 
 

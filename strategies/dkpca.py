@@ -110,7 +110,7 @@ class DKPCA(SolvesKernelMatrix):
     max_components: MostComponents = None
 
     client: ClassVar = DKPCAClient
-    loses_first: ClassVar[bool] = True
+    may_lose_client_in_first_round: ClassVar[bool] = True
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"KPCA": {}}

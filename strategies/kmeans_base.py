@@ -100,7 +100,7 @@ class Nystroem(Rival[KernelKMeans]):
 class ClusteringStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that give horizontally partitioned rows coordinates, and cluster these together."""
 
-    hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
+    distribution_phases: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
 
     n_clusters: int | Literal["auto"]

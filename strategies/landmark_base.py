@@ -260,7 +260,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     """Base of the strategies that find components in the span of rows that the clients disclose."""
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
-    hands_out: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
+    distribution_phases: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
     needs_all: ClassVar[str] = "how many rows each client draws follows from the sizes and scores of all"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel")

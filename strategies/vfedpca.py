@@ -127,8 +127,8 @@ class VFedPCA(MeasuresPooledVariance):
     max_components: MostComponents = None
 
     client: ClassVar = VFedPCAClient
-    loses_first: ClassVar[bool] = True
-    hands_out: ClassVar[tuple[str, ...]] = (Finish.__name__,)
+    may_lose_client_in_first_round: ClassVar[bool] = True
+    distribution_phases: ClassVar[tuple[str, ...]] = (Finish.__name__,)
     needs_all: ClassVar[str] = "merged vectors and products go on from what all clients have sent before"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}

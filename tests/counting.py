@@ -10,10 +10,10 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, VERSION
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller
 from fedkernel.ground import EngineError
 from fedkernel.run import RunSettings
@@ -81,7 +81,7 @@ class Process:
 
     def _run(self, address, tls, patience):
         try:
-            self.node.attend(address, tls, patience)
+            self.node.serve(address, tls, patience)
         except (EngineError, Died) as error:
             self.error = str(error)
 
@@ -94,7 +94,7 @@ class Process:
 @contextmanager
 def server(*names, tls=None, **options):
     messages = []
-    hub = Hub(names, tell=messages.append, **options)
+    hub = StreamGrid(names, report=messages.append, **options)
     hub.messages = messages
     with listening(hub, "127.0.0.1:0", tls) as port:
         yield hub, port
@@ -126,7 +126,7 @@ def raw_stream(port, frames, name="a", instance="raw"):
         yield from frames
         ended.wait()
 
-    metadata = ((NAME, name), (INSTANCE, instance), (SPOKEN, str(VERSION)))
+    metadata = ((NAME, name), (INSTANCE, instance), (TRANSPORT, str(VERSION)))
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.stream_stream(METHOD)(sending(), metadata=metadata)
         next(call)
@@ -138,7 +138,7 @@ def raw_stream(port, frames, name="a", instance="raw"):
 
 def caller(name="a", instance="1", **metadata):
     """Who opens a stream of a site at a hub without a network."""
-    return Caller({NAME: name, INSTANCE: instance, SPOKEN: str(VERSION), **metadata}, f"peer of {instance}")
+    return Caller({NAME: name, INSTANCE: instance, TRANSPORT: str(VERSION), **metadata}, f"peer of {instance}")
 
 
 def sent(hub, stream):

@@ -7,11 +7,12 @@ import random
 
 from flwr.app import MessageType
 
-from fedkernel.engines.grpc.defaults import LIMIT
-from fedkernel.engines.grpc.frames import INSTANCE, NAME, SPOKEN, STANDS, TAKEN, VERSION, Envelope, Inbox
+from fedkernel.engines.grpc import frames
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
+from fedkernel.engines.grpc.frames import NAME, Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.reply_queue import Outgoing
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.reply_queue import ReplyQueue
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 
 NAMES = ("a", "b", "c")
@@ -20,7 +21,7 @@ LOOKING = f"{MessageType.QUERY}, who is there"
 FAULTS = ("break", "restart", "leave", "late", "silent", "again", "overtake")
 
 
-class SimulatedHub(Hub):
+class SimulatedHub(StreamGrid):
     """A hub that waits by letting a world go on."""
 
     world = None
@@ -44,7 +45,7 @@ class Link:
 
     def __init__(self, stream, outbox):
         self.stream, self.outbox = stream, outbox
-        self.inbox = Inbox(LIMIT, notes=True)
+        self.inbox = FrameDecoder(MAX_MESSAGE_BYTES, notes=True)
         self.broken, self.welcome = False, 0.0
         self.last = {"up": 0.0, "down": 0.0}
 
@@ -63,9 +64,10 @@ class Site:
 
     def connect(self):
         node = self.node
-        metadata = {NAME: self.name, INSTANCE: node.instance, SPOKEN: str(VERSION), STANDS: node._stands.text}
-        if node._taken:
-            metadata[TAKEN] = node._taken[-1]
+        metadata = {NAME: self.name, frames.INSTANCE: node.instance, frames.TRANSPORT: str(frames.VERSION)}
+        metadata[frames.POSITION] = node._journal_position.text
+        if node._received_ids:
+            metadata[frames.LAST_REQUEST] = node._received_ids[-1]
         if self.world.hub is None:
             self.world.later(self.world.rng.choice((0.1, 1.0, 5.0)), self.connect)
             return
@@ -76,25 +78,25 @@ class Site:
             if refusal.code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}:
                 self.world.later(1.0, self.connect)
             return
-        node._outbox = Outgoing()
+        node._outbox = ReplyQueue()
         self.link = self.world.links[stream] = Link(stream, node._outbox)
         self.link.site = self
         self.world.note(f"{self.name} connects as {node.instance}")
 
     def take(self, link, frame):
-        """Take a frame of the hub's, as `Node._converse` does."""
+        """Take a frame of the hub's, as `Node._answer_stream` does."""
         if link.broken:
             return
-        item = link.inbox.take(frame)
+        item = link.inbox.decode(frame)
         if isinstance(item, bytes):
             link.outbox.answer()
         elif isinstance(item, Envelope):
             self.world.note(f"{self.name} is asked {item.id[:6]}")
-            self.node._take(item, "")
+            self.node._queue_request(item, "")
             self.world.later(self.world.rng.uniform(0.01, 0.5), functools.partial(self.compute, self.node))
         elif item is not None and item.welcome is not None:
-            self.node._settle(item.welcome)
-            link.inbox = Inbox(LIMIT, notes=True)
+            self.node._adopt_welcome(item.welcome)
+            link.inbox = FrameDecoder(MAX_MESSAGE_BYTES, notes=True)
         self.send()
 
     def compute(self, node):
@@ -139,7 +141,7 @@ class World:
 
     def begin(self):
         """Have a hub."""
-        self.hub = self.kind(NAMES, job=self.job, patience=PATIENCE, tell=self.note, clock=lambda: self.now)
+        self.hub = self.kind(NAMES, job=self.job, patience=PATIENCE, report=self.note, clock=lambda: self.now)
         self.hub.world = self
 
     def end(self, restart=lambda: False):
@@ -181,7 +183,7 @@ class World:
         """Carry what the hub has to send."""
         if self.hub is None:
             return
-        self.hub.tend()
+        self.hub.replace_silent()
         while streams := self.hub.ready():
             for stream in sorted(streams, key=lambda stream: stream.peer):
                 link = self.links[stream]
@@ -231,6 +233,6 @@ class World:
     def arrive(self, delay, link, way, frame):
         def arrive():
             if not link.broken:
-                (self.hub.take(link.stream, frame) if way == "up" else link.site.take(link, frame))
+                (self.hub.receive_frame(link.stream, frame) if way == "up" else link.site.take(link, frame))
 
         self.later(delay, arrive)

@@ -22,7 +22,7 @@ from random_messages import SCALARS, messages
 
 import clients
 from fedkernel.engines.app_execution import answer
-from fedkernel.engines.grpc.frames import Envelope, FrameError, Inbox, Note, Welcome, frames
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome, frames
 from fedkernel.ground import FedkernelError, open_npz
 from fedkernel.peers import Letter
 from fedkernel.peers.letters import letter_from_bytes, letter_to_bytes, unpack
@@ -377,7 +377,7 @@ def notes(valid):
             return b"\0" + other_json(rng, frame[1:].decode()).encode()
         return cut_up(rng, frame)
 
-    return _sized(make), _refusing(lambda frame: Inbox(1000, notes=True).take(frame), FrameError)
+    return _sized(make), _refusing(lambda frame: FrameDecoder(1000, notes=True).decode(frame), FrameError)
 
 
 def jobs(valid):
@@ -408,7 +408,7 @@ def results(valid):
         parcel = result_transport.read(line)
         if parcel is not None:
             with TemporaryDirectory(dir=FILES) as folder:
-                result_transport.into_folder(parcel, Path(folder))
+                result_transport.unpack_result(parcel, Path(folder))
 
     return _sized(make), _refusing(read)
 

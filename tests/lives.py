@@ -20,7 +20,7 @@ from folders import FILES
 
 from fedkernel.engines.local import LocalGrid
 from fedkernel.run.journal import NAME
-from fedkernel.run.server_app import _carried_out, _journal_of
+from fedkernel.run.server_app import _execute_run, _journal_of
 from fedkernel.wire import Job, RunSpec
 
 HEAD = struct.Struct(">QI32s")
@@ -115,7 +115,7 @@ def carry_out(job, strategy, grid):
         patch("fedkernel.run.journal_header.header_of", header_of),
         _journal_of(job, run, strategy, grid) as (resumable, journal),
     ):
-        return _carried_out(job, run, strategy, resumable, journal)
+        return _execute_run(job, run, strategy, resumable, journal)
 
 
 def lives(name, rng):

@@ -12,7 +12,7 @@ from fedkernel import RBF
 from fedkernel.ground import ProtocolError
 from fedkernel.protocol import KernelClient
 from fedkernel.testing import Pair, _arrays, _bits
-from fedkernel.wire.quorum import HANDED_OUT, REMAINING
+from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -72,9 +72,10 @@ def goes_on_with(pair, result, where):
     """Return what the answer is of a run that went on, as it says of itself, and as the runs of others prove."""
     (loss,) = (text for text in result.findings if "was lost" in text)
     answer = _bits(_arrays(result.model))
-    for meaning, reference in ((HANDED_OUT, pair.recording.result), (REMAINING, pair.fit(pair.tables[:-1], seed=0))):
+    others = pair.fit(pair.tables[:-1], seed=0)
+    for meaning, reference in ((OF_ALL_TABLES, pair.recording.result), (OF_REMAINING_CLIENTS, others)):
         if answer == _bits(_arrays(reference.model)):
-            assert loss.endswith(f"was lost in {where}: the answer is {meaning}")
+            assert loss.endswith(f"was lost in {where}: the result is {meaning}")
             return meaning
     raise AssertionError(f"{pair}, {where}: another answer than that of all or of those that remain")
 

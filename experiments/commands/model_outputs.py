@@ -11,7 +11,7 @@ from experiments.commands.console import messages, output, say
 from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
 from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_atomic, write_new, write_rows
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, ModelOutput, class_names
-from fedkernel.site import SHEET, RunRows
+from fedkernel.site import MOST_CSV_COLUMNS, RunRows
 
 
 def predict_rows(
@@ -80,7 +80,7 @@ def apply_received(
         return None
     raw = read_raw(new)
     applied = fitted.transform(raw)
-    arrays = {"embedding": applied.values[:, :SHEET]}
+    arrays = {"embedding": applied.values[:, :MOST_CSV_COLUMNS]}
     if hasattr(fitted.model, "predict"):
         arrays["labels"] = fitted.predict(raw).values
     name = run if handed_out else f"{run}__{Path(new.path).stem}"

@@ -98,7 +98,7 @@ def explain(
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
     ending += f"; the run decides {open_} more" if open_ else ""
-    print_line(f"study {read.sha256[: wire.SHORT]} ({one_line(read.name)}): {ending}")
+    print_line(f"study {read.sha256[: wire.HASH_DIGITS]} ({one_line(read.name)}): {ending}")
     if refused:
         raise typer.Exit(BAD_INPUT)
 

@@ -9,22 +9,22 @@ from experiments.commands.console import print_line
 from experiments.commands.study_text import answers_of
 from fedkernel.ground import FedkernelError, InputError, RefusedError, load_class, one_line, own_short_names
 from fedkernel.protocol import Forecast, Guards, Member
-from fedkernel.site import FREE, Policy, ReplySize, needed_share, reply_sizes, table_shares, within_seconds
+from fedkernel.site import EXEMPT, Policy, ReplyBounds, needed_share, reply_bounds, table_shares, within_seconds
 from fedkernel.strategy import KernelStrategy
 from fedkernel.wire import RunSpec, Study
 
 
 def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
     """Return the policy table that allows exactly a study's replies, by number and bounded size."""
-    sizes: dict[str, ReplySize] = {}
+    sizes: dict[str, ReplyBounds] = {}
     for run in study.runs:
         if run.plan is None:
             raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
-        for reply, size in reply_sizes(run, answers_of(run), shape).items():
+        for reply, size in reply_bounds(run, answers_of(run), shape).items():
             sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
     lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
     for reply, size in sizes.items():
-        if reply in FREE:
+        if reply in EXEMPT:
             continue
         if not reply.isidentifier():
             raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")

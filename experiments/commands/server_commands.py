@@ -124,7 +124,7 @@ def serve(  # noqa: PLR0917 - one option each
             help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
             "waited for to join again with these mended; the other sites wait, too.",
         ),
-    ] = grpc.MEND,
+    ] = grpc.REPAIR_SECONDS,
     set_aside: Annotated[
         int,
         typer.Option(
@@ -135,10 +135,10 @@ def serve(  # noqa: PLR0917 - one option each
         int,
         typer.Option(
             min=1,
-            max=grpc.LIMIT,
+            max=grpc.MAX_MESSAGE_BYTES,
             help="Bytes of a message to or from any site, at most; each site has a limit of its own, too.",
         ),
-    ] = grpc.LIMIT,
+    ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
         bool,
         typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
@@ -224,7 +224,7 @@ def read_tls_of(
         raise InputError(f"--tls DIR or --insecure is needed, but {both}")
     if folder is not None:
         tls = grpc.read_tls(folder, role)
-        if warning := grpc.ending(tls):
+        if warning := grpc.expiry_warning(tls):
             tell(warning)
         return tls
     if not grpc.is_loopback(address):

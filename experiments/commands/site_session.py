@@ -25,14 +25,14 @@ from fedkernel.site import (
     approve,
     approved_guards,
     check_approved,
-    check_record,
+    check_outbox,
     foreseen,
     is_approved,
     needed_share,
     own_shape,
     verdicts,
 )
-from fedkernel.wire import SHORT, Job
+from fedkernel.wire import HASH_DIGITS, Job
 
 LOOK = 0.5
 """Seconds between two checks for an approval."""
@@ -64,7 +64,7 @@ def attend(
         raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
     fresh = _new_rows(file, new)
     ensure_writable_folder(out, 0o700)
-    check_record(out)
+    check_outbox(out)
     with grpc.report_failed_handshakes(lambda text: None, tell):  # the node explains them here
         if guessed := how_read(file):
             tell(guessed)
@@ -83,7 +83,7 @@ def attend(
         )
         try:
             with blas_threads(1):  # the usual setting of runs: else each request sets and restores it
-                node.attend(server, tls, patience)
+                node.serve(server, tls, patience)
         finally:
             if node.ended:  # unfinished work still needs its keys
                 remove_key_files(out)
@@ -140,7 +140,7 @@ def consider(
     """Show a job's study and have it approved; otherwise its requests are refused."""
     if (study := job.study) is None:
         return
-    title = f"study {study.sha256[:SHORT]}"
+    title = f"study {study.sha256[:HASH_DIGITS]}"
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
     forecasts = forecasts_within(FORECAST)
     rule_verdicts = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]

@@ -7,7 +7,7 @@ from experiments.config import Experiment, Shards, Sites
 from experiments.running.file_tables import raw_tables
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.ground import Division, FloatArray
-from fedkernel.preparing import TableToPrepare, prepared_here
+from fedkernel.preparing import TableToPrepare, prepare_centrally
 from fedkernel.site import simulated_raw
 
 
@@ -51,4 +51,4 @@ def prepared_shards(
 
 @lru_cache(maxsize=1)
 def _prepared(draw: _Draw, prepare: Prepare) -> list[FloatArray]:
-    return prepared_here(draw.raw(prepare), prepare, draw.divided)
+    return prepare_centrally(draw.raw(prepare), prepare, draw.divided)

@@ -1,4 +1,4 @@
-"""Engines that carry a run's messages: all run the same apps and give the same numbers."""
+"""Engines that execute jobs: all run the same Flower apps and give the same numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedkernel.wire import Job
 
 Engine = Callable[["Job"], Iterator["str | FailedRun"]]
-"""Function that executes a job and yields the id of each run once its results are in the job's folder.
+"""Function that executes a job, and yields each run's id once its results are in the job's folder.
 
 A failed run is yielded if the job goes on after failures, else raised.
 """

@@ -1,4 +1,4 @@
-"""Execution of Flower's two apps: a ClientApp's replies, and a ServerApp's runs."""
+"""Execution of a job's ClientApp and ServerApp within this process."""
 
 import os
 import sys
@@ -18,18 +18,18 @@ from fedkernel.wire import Apps, Job, RunSpec, flower_internals
 def apps_of(job: Job) -> Apps:
     """Return the addresses of a job's apps; InputError if the job has none."""
     if job.apps is None:
-        raise InputError("apps = None, but whoever makes a job for an engine says where its server and client apps are")
+        raise InputError("apps = None, but an engine needs the addresses of the job's server and client apps")
     return job.apps
 
 
 def import_paths() -> dict[str, str]:
-    """Return environment variables that let subprocesses import everything that this process can."""
+    """Return environment variables with which subprocesses import whatever this process can."""
     entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> Message:
-    """Return the reply of a client app; an exception becomes an error reply."""
+    """Return a client app's reply to a message; an exception becomes an error reply."""
     try:
         reply = app(message, context)
     except Exception as error:  # a third-party app may raise anything: the caller must get it
@@ -40,7 +40,7 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Execute a job's runs over grids of this process; yield each id once its results are complete.
+    """Execute a job's runs over grids of this process; yield each run's id once its results are complete.
 
     A failed run is yielded if the job goes on after failures, else raised. `grid`: opens the grid for a run, from the
     run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
@@ -48,7 +48,7 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     where = apps_of(job).server
     server = load_class(where, object, "pairs", "apps.server")
     if not isinstance(server, ServerApp):
-        raise InputError(f"apps.server = {where!r} is no ServerApp")
+        raise InputError(f"apps.server = {where!r}, but must be a ServerApp")
     for run in job.runs:
         text = job.model_copy(update={"runs": [run], "go_on": False}).model_dump_json()
         ended: str | FailedRun = run.id

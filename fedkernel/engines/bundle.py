@@ -1,4 +1,4 @@
-"""Flower app bundle of a job, and the cause of its ServerApp's failure."""
+"""Flower app bundle of a job, and the error that its ServerApp reported."""
 
 import importlib.util
 import json
@@ -13,16 +13,16 @@ from fedkernel.wire import Job
 
 
 def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
-    """Write an app bundle of the framework, the job's packages and, in its config, the job.
+    """Write a Flower app bundle: fedkernel, the job's packages and, in the bundle's configuration, the job.
 
-    Further packages that a third-party pair imports must be installed where the bundle runs.
+    Further packages that a third-party strategy imports must be installed where the bundle runs.
     """
     apps = apps_of(job)
     packages = ["fedkernel", *sorted(job.packages - {"fedkernel"})]
     for package in packages:
         spec = importlib.util.find_spec(package)
         if spec is None:
-            raise EngineError(f"{package} is not importable, but Flower's app bundle needs it")
+            raise EngineError(f"package {package} cannot be imported, but Flower's app bundle needs it")
         for source in spec.submodule_search_locations or ():
             shutil.copytree(source, folder / package, ignore=_not_code, dirs_exist_ok=True)
         if not spec.submodule_search_locations and spec.origin is not None:
@@ -60,7 +60,7 @@ job = {quoted(job.model_dump_json())}
 
 
 def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
-    """Return the entries of a folder that are not Python code, which bundles leave out."""
+    """Return a folder's entries that are not Python code, which bundles omit."""
     return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | {"__pycache__"}
 
 

@@ -1,4 +1,4 @@
-"""Calls of Flower's command ``flwr``, with its JSON output parsed."""
+"""Calls of Flower's command ``flwr``, with parsed JSON output."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from fedkernel.ground import EngineError
 Flwr = Callable[..., dict[str, Any]]
 
 SCRIPTS = Path(sys.executable).parent
-"""Folder of Flower's commands: that of the running Python."""
+"""Folder of Flower's commands, next to the running Python."""
 
 QUIET = {
     "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', '')}",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
 }
-"""Environment of Flower's commands."""
+"""Environment variables for Flower's commands: no telemetry, no update check."""
 
 
 def flwr_in(folder: Path | None = None, environment: Mapping[str, str] | None = None) -> Flwr:
-    """Return a function that calls ``flwr`` in a folder and an environment, and parses its output."""
+    """Return a function that calls ``flwr`` in a folder and environment, and returns its parsed output."""
 
     def flwr(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - our own executable and arguments
@@ -52,7 +52,7 @@ def submit(flwr: Flwr, app: Path, connection: str, *options: str) -> str:
 
 
 def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
-    """Return a run's status, such as ``finished:completed``, and its details."""
+    """Return the status of Flower's run, such as ``finished:completed``, and its details."""
     answer = flwr("list", connection, "--run-id", run_id, "--format", "json")
     if not answer.get("success", True):
         raise EngineError(f"flwr list failed: {_one_line(answer)}")
@@ -61,6 +61,6 @@ def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
 
 
 def _one_line(answer: Mapping[str, Any]) -> str:
-    """Return the error in flwr's output: the last line, since log lines may precede it."""
+    """Return the error in the output of ``flwr``: the last line, since log lines may precede it."""
     lines = str(answer.get("error-message") or answer).strip().splitlines()
     return lines[-1]

@@ -1,4 +1,4 @@
-"""Engine in one process: Flower's apps and messages without waiting and, optionally, without serialisation."""
+"""Engine in this process: Flower's apps and messages, on request without serialisation."""
 
 import os
 import queue
@@ -16,18 +16,18 @@ from fedkernel.engines.app_execution import answer, carry_out
 from fedkernel.ground import ProtocolError, blas_threads, openmp_threads, quoted, reserve_core
 from fedkernel.protocol import KernelClient
 from fedkernel.run import FailedRun, MessageGrid, Serialise
-from fedkernel.site import FindSite, Site, changes_of, copy_of, site_of_job, take_changes
+from fedkernel.site import FindSite, Site, apply_changes, changes_of, copy_state, site_of_job
 from fedkernel.site.client_app import client_app
-from fedkernel.wire import UNFIT, Job, RunSpec, flower_internals
+from fedkernel.wire import INVALID_REPLY, Job, RunSpec, flower_internals
 
 
 class LocalGrid(MessageGrid):
-    """Flower Grid of contexts in this process, served by a few daemon threads.
+    """Flower Grid whose clients compute in this process, in a few daemon threads.
 
     - `threads`: BLAS threads while clients compute.
     - `run_config`: Flower's run configuration for every app.
-    - `serialised`: whether messages are serialised, and checked on reading, as between machines. Else they are passed
-      as objects, for apps that leave them unchanged: `fedkernel.site.client_app`'s reads copies of the arrays.
+    - `serialised`: messages are serialised, and checked on reading, as between machines. Else they are passed as
+      objects, for apps that leave them unchanged: `fedkernel.site.client_app`'s reads copies of the arrays.
 
     One client's requests are executed one after the other, different clients' in parallel on at most as many threads as
     the machine has cores: more would only multiply the memory. Idle cores help the clients that compute
@@ -71,7 +71,7 @@ class LocalGrid(MessageGrid):
             self._tasks.put(None)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes' ids: 1 and up."""
+        """Return the ids of all nodes: the clients' numbers plus 1."""
         return list(self._contexts)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -80,7 +80,7 @@ class LocalGrid(MessageGrid):
             return super().send_and_receive(messages, timeout=timeout)
 
     def checkpoint(self) -> bytes:
-        """Return the changes in the clients' memory since the last call, without clients that compute."""
+        """Return the changes in the clients' memory since the last call, except of clients that are computing."""
         changes = RecordDict()
         for node, context in self._contexts.items():
             if not self._locks[node].acquire(blocking=False):
@@ -88,18 +88,18 @@ class LocalGrid(MessageGrid):
             try:
                 for name, record in changes_of(self._noted[node], context.state).items():
                     changes[f"{node} {name}"] = record
-                self._noted[node] = copy_of(context.state)
+                self._noted[node] = copy_state(context.state)
             finally:
                 self._locks[node].release()
         return b"".join(flower_internals.content_to_parts(changes))
 
-    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Restore the clients' memory from checkpoints; every resume is possible."""
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Restore the clients' memory from checkpoints; return an empty text, since every run can resume."""
         for checkpoint in checkpoints:
             for place, record in flower_internals.content_from_bytes(checkpoint).items():
                 node, _, name = place.partition(" ")
-                take_changes(self._contexts[int(node)].state, name, record)
-        self._noted = {node: copy_of(context.state) for node, context in self._contexts.items()}
+                apply_changes(self._contexts[int(node)].state, name, record)
+        self._noted = {node: copy_state(context.state) for node, context in self._contexts.items()}
         return ""
 
     def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
@@ -122,8 +122,8 @@ class LocalGrid(MessageGrid):
             try:
                 reply = flower_internals.from_bytes(flower_internals.to_bytes(reply))
             except ProtocolError as error:  # else this thread would end, and its requests would wait
-                unfit = f"{self.called(node)} cannot be understood: {error}"
-                reply = Message(Error(UNFIT, unfit), reply_to=message)
+                unfit = f"{self.node_name(node)} sent an invalid reply: {error}"
+                reply = Message(Error(INVALID_REPLY, unfit), reply_to=message)
         self._deliver(node, message_id, reply)
 
 
@@ -139,8 +139,7 @@ def sites_here(
 ) -> Iterator[LocalGrid]:
     """Open a grid whose sites are in this process; see `client_app` and `LocalGrid` for the parameters.
 
-    An error in a client's code shows its text, with the client's traceback as its cause: nothing has to be hidden
-    within one process.
+    An error in a client's code keeps its text, and its traceback as cause: nothing has to be hidden in one process.
     """
     failures: dict[str, Exception] = {}
     sites: dict[int, tuple[Site, Site]] = {}  # by node: the last site, without and with `outline`

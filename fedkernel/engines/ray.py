@@ -1,4 +1,4 @@
-"""Engine on Flower's Ray simulation, started once per job and stopped afterwards.
+"""Engine on Flower's Ray simulation, which is started once per job and stopped afterwards.
 
 ``flwr run`` submits the job to a SuperLink of our own, with its own home and port: the one that ``flwr run`` starts by
 itself has a fixed port and may be another user's. Starting takes about 10 s, a round 0.1 s with 5 clients.
@@ -30,10 +30,10 @@ from fedkernel.run import FailedRun
 from fedkernel.wire import Job
 
 START_SECONDS = 60.0
-"""Longest time until the SuperLink answers."""
+"""Longest wait for the SuperLink to start, in seconds."""
 
 STOP_SECONDS = {signal.SIGTERM: 3.0, signal.SIGKILL: 15.0}
-"""Longest time for all processes to end: by themselves, as Ray's idle workers do after 6 s; and killed."""
+"""Longest wait for all processes to end after a signal, in seconds (idle Ray workers end after 6 s)."""
 
 STATUS_SECONDS = 10.0
 """Seconds between two checks of the run's status, each of which costs a core two seconds."""
@@ -75,7 +75,7 @@ def _short_folder() -> str | None:
 
 
 def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str | FailedRun]:
-    """Yield the runs in order as results or failures appear, until the job or the simulation ends."""
+    """Yield runs in order as their results or failures appear, until the job or the simulation ends."""
     waiting, checked = [run.id for run in job.runs], time.monotonic()
     ended = False
     while waiting:
@@ -100,9 +100,9 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 
 @contextmanager
 def superlink() -> Iterator[tuple[Flwr, Path]]:
-    """Run a SuperLink for simulations with a home and a port of its own.
+    """Run a SuperLink for simulations, with its own Flower home and port.
 
-    Yields a function that calls ``flwr`` against it and parses its output, and the SuperLink's temporary folder.
+    Yields a function that calls ``flwr`` for this SuperLink and parses its output, and the SuperLink's folder.
     """
     with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -155,7 +155,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
 
 
 def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
-    """Terminate, then kill, the SuperLink and its descendants, and wait for their ends."""
+    """Terminate, then kill, the SuperLink and its descendants, and wait until they have ended."""
     family: dict[int, str] = {}
     for how, seconds in STOP_SECONDS.items():
         family = _descendants(home, family)
@@ -171,7 +171,7 @@ def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
 
 
 def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
-    """Return the living descendants of a SuperLink, with their start times.
+    """Return the process ids of a SuperLink's living descendants, with their start times.
 
     Ray's processes outlive their parents, and some overwrite their environment with a title. So a process counts if its
     environment names our private home, if its parent counts, or if it was known before.

@@ -25,10 +25,10 @@ from fedkernel.run import FailedRun, result_transport
 from fedkernel.wire import Job
 
 STATUS_SECONDS = 3.0
-"""Seconds before an interrupted log is read again, or a silent SuperLink is called again."""
+"""Seconds before an interrupted log is read again, or an unreachable SuperLink is called again."""
 
 STATUS_TRIES = 10
-"""Failed status calls after which the SuperLink counts as gone."""
+"""Number of failed status calls after which the run is given up."""
 
 
 def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun]:
@@ -64,7 +64,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
                             if parcel.error:
                                 yield FailedRun.from_table(parcel.run, parcel.error)
                                 continue
-                            result_transport.into_folder(parcel, out / parcel.run)
+                            result_transport.unpack_result(parcel, out / parcel.run)
                             yield parcel.run
                 current, details = _patient_status(run, name, where)
                 ended = current.startswith("finished")
@@ -80,7 +80,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun
 
 
 def find_connection(name: str | None) -> tuple[str, str]:
-    """Return the name and address of a connection, by default the default one, from the Flower configuration."""
+    """Return name and address of a connection in the Flower configuration; None: the default connection."""
     path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
     try:
         known = parse_toml(path.read_text(encoding="utf-8"), path).get("superlink", {})
@@ -99,7 +99,7 @@ def find_connection(name: str | None) -> tuple[str, str]:
 
 @contextmanager
 def _marked(job: Job) -> Iterator[Job]:
-    """Mark the job's folder for processes on this file system; the folder is hidden from real sites."""
+    """Mark the job's folder, so that simulated sites with the same file system use it; yield the marked job."""
     out, mark = Path(str(job.out)), f".fedkernel-{uuid.uuid4().hex}"
     shared = all(run.sites is None for run in job.runs)
     out.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _marked(job: Job) -> Iterator[Job]:
 
 @contextmanager
 def _log(run: str, connection: str) -> Iterator[Iterator[str]]:
-    """Open a run's log: its lines from the beginning until it ends or breaks off."""
+    """Open the log of Flower's run; yield its lines from the beginning until it ends or breaks off."""
     process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
         [str(SCRIPTS / "flwr"), "log", run, connection, "--stream"],
         env={**os.environ, **QUIET, "PYTHONUNBUFFERED": "1"},
@@ -130,7 +130,7 @@ def _log(run: str, connection: str) -> Iterator[Iterator[str]]:
 
 
 def _patient_status(run: str, connection: str, where: str) -> tuple[str, str]:
-    """Return a run's status, with retries while the SuperLink is unreachable."""
+    """Return the status of Flower's run and its details, with retries while the SuperLink is unreachable."""
     tries = 0
     while True:
         try:
@@ -143,6 +143,6 @@ def _patient_status(run: str, connection: str, where: str) -> tuple[str, str]:
 
 
 def _dependencies() -> list[str]:
-    """Return the app's requirements, for a SuperLink that installs them."""
+    """Return the app bundle's requirements, for a SuperLink that installs them."""
     needed = [line for line in requires("fedkernel") or [] if "extra ==" not in line]
     return [f"flwr=={version('flwr')}" if re.match(r"flwr\b", line) else line for line in needed]

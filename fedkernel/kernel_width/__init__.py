@@ -1,4 +1,4 @@
-"""Sub-protocol that settles kernel widths given by a rule, before a strategy's own protocol begins."""
+"""Sub-protocol that computes rule-based kernel widths, before a strategy's own protocol."""
 
 from typing import TYPE_CHECKING
 

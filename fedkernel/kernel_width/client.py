@@ -1,7 +1,7 @@
-"""Client for the rules of kernel widths: requests and replies before a run's own protocol.
+"""Client, requests and replies of rule-based kernel widths, before a strategy's own protocol.
 
-This client answers whatever the method is: a run's plan has its requests first, and a site checks them against that
-plan, its policy and its guards like all others. Each is answered once in a run. Its draws depend on the size of the
+This client answers for any method: a run's plan has its requests first, and a site checks them against that plan, its
+policy and its guards like all others. Each is answered once in a run. Its draws depend on the size of the
 table only, and not on the run's seed: a coordinator could try seeds, and each of a study's runs would draw other rows.
 """
 
@@ -17,14 +17,14 @@ from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, ShareableErro
 from fedkernel.numerics import Moments, deviations, moments_of_blocks
 from fedkernel.protocol import MAX_ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
-PAIRS = 5000
-"""Largest number of pairs of rows whose distances are measured."""
+MOST_PAIRS = 5000
+"""Most pairs of rows whose distances are measured."""
 
-GROUP = 10
+LEAST_GROUP_ROWS = 10
 """Fewest rows of a group."""
 
-GROUPED, ENTRIES = 2000, 20_000_000
-"""Largest number of rows that are put into groups, and of their entries."""
+MOST_GROUPED_ROWS, MOST_GROUPED_ENTRIES = 2000, 20_000_000
+"""Most rows that are put into groups, and most entries of these."""
 
 
 class ColumnSums(Summed):
@@ -34,13 +34,13 @@ class ColumnSums(Summed):
 
 
 class SumColumns(Request[ColumnSums]):
-    """Asks for the sums of the columns, for the mean of all rows."""
+    """Request for the sum of a site's rows, to compute the mean of all rows."""
 
     once: ClassVar = True
 
 
 Power = Literal[1, 2]
-"""Power of the summed differences: 1, absolute values, as a Laplacian has them; 2, squared distances."""
+"""Power of the summed differences: 1, absolute values, for a Laplacian kernel; 2, squared distances."""
 
 
 class Squares(Summed):
@@ -53,9 +53,9 @@ class Squares(Summed):
 
 
 class MeasureSquares(Request[Squares]):
-    """Asks for the sum of squared distances to the mean of all rows or, without one, to the site's own.
+    """Request for the sum of the rows' squared distances to `mean`, by default the site's own mean row.
 
-    With `power` 1 it asks for the sum of absolute differences from it.
+    With `power` 1: of the absolute differences.
     """
 
     once: ClassVar = True
@@ -70,26 +70,26 @@ class EntrySum(Summed):
 
 
 class SumEntries(Request[EntrySum]):
-    """Asks for the sum of all entries, for their mean."""
+    """Request for the sum of a site's entries, to compute the mean of all entries."""
 
     once: ClassVar = True
 
 
 class EntrySquares(Summed):
-    """Sum of all entries' squared distances to a number: 1 float. Reveals how large the entries are, all together."""
+    """Sum of squared differences between all table entries and a given mean: 1 float. Reveals the entries' size."""
 
     squares: Annotated[float, Shape(), Within()]
 
 
 class MeasureEntries(Request[EntrySquares]):
-    """Asks for the squared distances of all entries to their mean."""
+    """Request for the sum of squared differences between all table entries and `mean`."""
 
     once: ClassVar = True
     mean: Annotated[float, Shape()]
 
 
 class PairSquares(Summed):
-    """Squared distances, on the site's columns, of P pairs of rows: P floats, n / 2 or 5000 at most.
+    """Squared distances of P pairs of rows, on the site's columns: P floats, at most n / 2 and 5000.
 
     Reveals of each row, which is in one pair at most, how far it is from one other. The sum over the sites covers all
     columns together, but a coordinator that reads a site's own reply sees its part: of a site with one column, the
@@ -102,14 +102,14 @@ class PairSquares(Summed):
 
 
 class MeasurePairs(Request[PairSquares]):
-    """Asks for the partial squared distances of pairs of rows, the same at all sites and in all runs."""
+    """Request for the squared distances of pairs of rows, which are the same at all sites and in all runs."""
 
     once: ClassVar = True
     largest: ClassVar = {"P": "pairs"}
-    pairs: Annotated[int, Field(ge=1, le=PAIRS)]
+    pairs: Annotated[int, Field(ge=1, le=MOST_PAIRS)]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the number of pairs."""
+        """Return the number P of pairs of rows."""
         return {"P": self.pairs}
 
 
@@ -127,21 +127,21 @@ class RowGroups(Reply):
 
 
 class DescribeGroups(Request[RowGroups]):
-    """Asks for groups of rows, for an estimate of the distances between the rows of all sites."""
+    """Request for groups of rows, to estimate the median distance between the rows of all sites."""
 
     once: ClassVar = True
     largest: ClassVar = {"G_m": "groups"}
     groups: Literal[128] = 128  # the most groups of so many rows, for readers of a plan
 
     def check_reply(self, reply: RowGroups) -> None:
-        """Check also that there are no more groups than asked for."""
+        """Check also that there are at most as many groups as requested."""
         super().check_reply(reply)
         if len(reply.sizes) > self.groups:
-            raise ValueError(f"there are {len(reply.sizes)} groups, but {self.groups} at most were asked")
+            raise ValueError(f"{len(reply.sizes)} groups, but must be at most {self.groups}")
 
 
 class WidthClient(KernelClient):
-    """Client that answers the requests of the rules in `fedkernel.kernel_width.width_rounds`."""
+    """Client that answers the requests for rule-based kernel widths (`fedkernel.kernel_width.width_rounds`)."""
 
     X: Table
     answers: ClassVar[Answers] = (
@@ -155,7 +155,7 @@ class WidthClient(KernelClient):
 
     @staticmethod
     def table(X: TableLike, what: str) -> Table:
-        """Return the rows as a table, for reading block by block."""
+        """Convert the rows to a table that is read block by block."""
         return as_table(X, what)
 
     def _blocks(self) -> Iterator[Rows]:
@@ -165,15 +165,15 @@ class WidthClient(KernelClient):
         return moments_of_blocks(self._blocks(), self.X.shape[1])
 
     def sum_columns(self, ask: SumColumns) -> ColumnSums:
-        """Sum the rows."""
+        """Sum the rows of the table."""
         rows, mean, _ = self._moments()
         return ColumnSums(sums=rows * mean)
 
     def measure_squares(self, ask: MeasureSquares) -> Squares:
-        """Sum squared distances; identical rows give 0, without rounding."""
+        """Sum the rows' squared distances or absolute differences; identical rows give exactly 0."""
         rows, mean, scatter = self._moments()
         if ask.mean is not None and len(ask.mean) != len(mean):
-            raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {len(mean)} columns")
+            raise ProtocolError(f"mean has {len(ask.mean)} entries, but the site has {len(mean)} columns")
         if ask.mean is None and not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
             return Squares(squares=0.0)
         if ask.power == 1:
@@ -184,32 +184,32 @@ class WidthClient(KernelClient):
         return Squares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def sum_entries(self, ask: SumEntries) -> EntrySum:
-        """Sum the entries."""
+        """Sum the entries of the table."""
         rows, mean, _ = self._moments()
         return EntrySum(total=rows * float(mean.sum()))
 
     def measure_entries(self, ask: MeasureEntries) -> EntrySquares:
-        """Sum the entries' squared distances."""
+        """Sum the squared differences of the table's entries from a mean."""
         rows, mean, scatter = self._moments()
         return EntrySquares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def measure_pairs(self, ask: MeasurePairs) -> PairSquares:
-        """Measure pairs without a row in common."""
+        """Measure the squared distances of random pairs of rows, with no row in two pairs."""
         n = self.X.shape[0]
         if ask.pairs > n // 2:
-            raise ShareableError(
-                f"{ask.pairs} pairs of {n} rows, but must be at most {n // 2}, with no row in two of them"
-            )
+            raise ShareableError(f"pairs = {ask.pairs}, but must be at most {n // 2} for {n} rows, each in one pair")
         first, second = generator("pairs of rows", n).permutation(n)[: 2 * ask.pairs].reshape(2, -1)
         differences: Any = self.X.take(first) - self.X.take(second)
         squares = differences**2 if isinstance(differences, np.ndarray) else differences.multiply(differences)
         return PairSquares(squares=np.asarray(squares.sum(axis=1), dtype=np.float64).ravel())
 
     def describe_groups(self, ask: DescribeGroups) -> RowGroups:
-        """Cut the rows into groups, or a sample of them if they are many."""
+        """Group neighbouring rows (a sample, if there are many), and return the groups' means and variances."""
         n, d = self.X.shape
-        if self.guards is not None and n < GROUP:
-            raise ShareableError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
+        if self.guards is not None and n < LEAST_GROUP_ROWS:
+            raise ShareableError(
+                f"client {self.client} has {n} rows, but groups have at least {LEAST_GROUP_ROWS} (guard: groups)"
+            )
         some = grouped_rows(n, d)
         if some < n:
             positions = generator("rows in groups", n).choice(n, some, replace=False)
@@ -225,24 +225,24 @@ class WidthClient(KernelClient):
 
 
 def grouped_rows(n: int, d: int) -> int:
-    """Return the number of rows, of n with d columns, that are put into groups."""
-    return min(n, GROUPED, max(2 * GROUP, ENTRIES // d))
+    """Return the number of rows that are put into groups, of n rows with d columns."""
+    return min(n, MOST_GROUPED_ROWS, max(2 * LEAST_GROUP_ROWS, MOST_GROUPED_ENTRIES // d))
 
 
 def count_groups(n: int) -> int:
-    """Return the number of groups of n rows."""
-    return 1 if n < 2 * GROUP else count_groups(n // 2) + count_groups(n - n // 2)
+    """Return the number of groups that `row_groups` makes of n rows."""
+    return 1 if n < 2 * LEAST_GROUP_ROWS else count_groups(n // 2) + count_groups(n - n // 2)
 
 
 def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
-    """Cut rows X (n, d) into groups of 10 to 19 neighbouring rows; fewer than 10 rows are one group.
+    """Cut rows X (n, d) into groups of 10 to 19 neighbours; return each group's row positions.
 
-    It halves them repeatedly, along the direction in which they spread the most. Returns the rows' positions.
+    Rows are halved repeatedly, along the direction of their largest spread. Fewer than 10 rows are one group.
     """
     pending, groups = [np.arange(len(X))], []
     while pending:
         rows = pending.pop()
-        if len(rows) < 2 * GROUP:
+        if len(rows) < 2 * LEAST_GROUP_ROWS:
             groups.append(rows)
             continue
         Z = X[rows] - X[rows].mean(axis=0)

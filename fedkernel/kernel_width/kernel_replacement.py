@@ -1,4 +1,4 @@
-"""Search and replacement of kernels whose width is a rule in a strategy's nested fields."""
+"""Replacement of kernels whose width is a rule by kernels with numeric width, anywhere in a strategy's fields."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def ruled_kernels(value: Any) -> tuple[Kernel, ...]:
-    """Return the kernels with a width by rule among a value's nested fields, in order, each once."""
+    """Return the kernels with a rule-based width among a value's nested fields, in order, each once."""
     if isinstance(value, Kernel):
         return () if value.rule is None else (value,)
     inner = (ruled_kernels(part) for part in _fields(value).values())
@@ -18,7 +18,7 @@ def ruled_kernels(value: Any) -> tuple[Kernel, ...]:
 
 
 def with_kernels(value: T, settled: Mapping[Kernel, Kernel]) -> T:
-    """Replace the kernels with a width by rule among a value's nested fields by their settled kernels."""
+    """Replace kernels with a rule-based width among a value's nested fields by those with numeric width."""
     if isinstance(value, Kernel):
         return value if value.rule is None else settled[value]  # type: ignore[return-value]
     if not ruled_kernels(value):
@@ -28,7 +28,7 @@ def with_kernels(value: T, settled: Mapping[Kernel, Kernel]) -> T:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass by name, of any other value none."""
+    """Return the fields of a dataclass instance by name; of any other value, none."""
     if not dataclasses.is_dataclass(value) or not hasattr(value, "__dict__"):
         return {}
     return {field.name: vars(value).get(field.name) for field in dataclasses.fields(value)}

@@ -1,4 +1,4 @@
-"""Sub-protocol that settles the width of a kernel by rule, before a strategy's own protocol begins.
+"""Sub-protocol that computes rule-based kernel widths, before a strategy's own protocol.
 
 `fedkernel.numerics.widths` defines the rules. Their cost, with M clients and d columns (d_m each), and their error
 against the pooled rows:
@@ -36,8 +36,8 @@ from scipy.spatial.distance import pdist
 
 from fedkernel.ground import BLOCK_ROWS, EPS, Division, FloatArray, InputError, generator
 from fedkernel.kernel_width.client import (
-    ENTRIES,
-    PAIRS,
+    MOST_GROUPED_ENTRIES,
+    MOST_PAIRS,
     DescribeGroups,
     MeasureEntries,
     MeasurePairs,
@@ -60,14 +60,14 @@ from fedkernel.numerics import (
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
 Width: TypeAlias = dict[str, float]
-"""Result of a rule: the sigma or the gamma of an RBF kernel."""
+"""Result of a rule: the sigma or the gamma of a kernel, by this name."""
 
-POINTS = 1500
-"""Number of points that stand for the rows of all groups; 200 or more for tables with many columns."""
+MOST_POINTS = 1500
+"""Most points that represent the rows of all groups; at least 200, for tables with many columns."""
 
 
 def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
-    """Return each kernel with a rule and its settled kernel; a rule that several have is measured once."""
+    """Compute rule-based widths; return for each kernel the one with numeric width. Equal rules run once."""
     widths: dict[str, Width] = {}
     for rule in _rules(kernels):
         widths[rule] = yield from _RULES[rule].measure(run, partition)
@@ -75,7 +75,7 @@ def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> P
 
 
 def width_plan(kernels: Iterable[Kernel], partition: Division) -> Plan:
-    """Return the plan of `settle_widths`."""
+    """Return the planned requests of `settle_widths`."""
     return tuple(step for rule in _rules(kernels) for step in _RULES[rule].plan(partition))
 
 
@@ -92,12 +92,12 @@ def _rules(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def _columns(cohort: Sequence[Member], partition: Division) -> int:
-    """Return the number d of all columns."""
+    """Return the number d of columns of the pooled table."""
     return sum(member.columns for member in cohort) if partition == "vertical" else cohort[0].columns
 
 
 def _rows(run: Run, partition: Division) -> int:
-    """Return the number N of all rows."""
+    """Return the number N of rows of the pooled table."""
     return run.members[0].rows if partition == "vertical" else run.rows
 
 
@@ -105,7 +105,7 @@ def _rows(run: Run, partition: Division) -> int:
 
 
 def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
-    """Return N, the mean of all rows, and the sum about it; a site's own columns' mean stays there."""
+    """Return the number N of rows, their mean, and the sum of differences from it; vertical means stay at the sites."""
     rows = _rows(run, partition)
     if partition == "vertical":
         about_own = yield from to_sum(MeasureSquares(power=power))
@@ -117,12 +117,12 @@ def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[i
 
 
 def _mean(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the squares about the mean of all rows."""
+    """Compute the width from the squared distances to the mean of all rows."""
     return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
 
 
 def _mean_difference(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the sums of differences from the mean of all rows."""
+    """Compute the width from the absolute differences from the mean of all rows."""
     return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
 
 
@@ -140,7 +140,7 @@ def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 
 
 def _scale(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the mean of all entries, and the squares about it."""
+    """Compute the width from the mean of all entries, and the squared differences from it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
     entries = yield from to_sum(SumEntries())
     mean = entries.total / (rows * d)
@@ -160,11 +160,11 @@ def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 
 
 def _median(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the median distance of pairs of rows or, if sites hold rows, of points drawn from groups."""
+    """Compute the width from the median distance of row pairs or, if sites hold rows, of points from groups."""
     if partition == "vertical":
-        pairs = min(run.members[0].rows // 2, PAIRS)
+        pairs = min(run.members[0].rows // 2, MOST_PAIRS)
         if pairs == 0:
-            raise InputError("a median distance needs two rows; there is 1")
+            raise InputError("rows = 1, but a median distance needs at least 2")
         total = yield from to_sum(MeasurePairs(pairs=pairs))
         sigma = float(np.sqrt(np.median(total.squares)))
     else:
@@ -174,14 +174,14 @@ def _median(run: Run, partition: Division) -> Protocol[Width]:
         variances = np.vstack([reply.variances for reply in groups])
         sigma = median_of_groups(means, variances, np.concatenate(own))
     if sigma == 0.0:
-        raise InputError("the median distance between rows is 0, which is no width; most rows are the same")
+        raise InputError("the median distance between rows is 0, so it cannot be a width; most rows are equal")
     return {"sigma": sigma}
 
 
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
-    """Return the median distance of points of G normal groups: means and variances (G, d), numbers of rows (G,)."""
+    """Return the median distance of points from normal groups: means, variances (G, d) and numbers of rows (G,)."""
     d = means.shape[1]
-    count = min(POINTS, max(200, ENTRIES // d))
+    count = min(MOST_POINTS, max(200, MOST_GROUPED_ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
     groups = np.searchsorted(np.cumsum(weights), places)
     points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
@@ -192,14 +192,14 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
 
 
 def _median_plan(partition: Division) -> Plan:
-    return (
-        (once(MeasurePairs, pairs=AtMost(PAIRS)),) if partition == "vertical" else (once(DescribeGroups, groups=128),)
-    )
+    if partition == "vertical":
+        return (once(MeasurePairs, pairs=AtMost(MOST_PAIRS)),)
+    return (once(DescribeGroups, groups=128),)
 
 
 def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     if partition == "vertical":
-        pairs = min(cohort[0].rows // 2, PAIRS)
+        pairs = min(cohort[0].rows // 2, MOST_PAIRS)
         memory = 3 * FLOAT * pairs * max(member.columns for member in cohort)
         return Forecast(1, len(cohort) * pairs, memory=memory)
     d = cohort[0].columns
@@ -211,13 +211,13 @@ def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 
 
 def _dimension(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the number of columns, which the clients have introduced."""
+    """Compute the width from the number of columns, known since the clients' introduction."""
     yield from ()
     return {"sigma": dimension_sigma(_columns(run.members, partition))}
 
 
 class _Rule(NamedTuple):
-    """Functions of a rule: its protocol, plan and forecast."""
+    """Protocol, plan and forecast of one rule for kernel widths."""
 
     measure: Callable[[Run, Division], Protocol[Width]]
     plan: Callable[[Division], Plan]

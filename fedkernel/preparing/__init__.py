@@ -1,11 +1,11 @@
-"""Preparation of raw tables across sites, by sums, with a report of differences between sites."""
+"""Joint preparation of the sites' raw tables by sums, with a report of columns that differ between sites."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.preparing.central_preparation import prepared_here
+    from fedkernel.preparing.central_preparation import prepare_centrally
     from fedkernel.preparing.client import PrepareClient
     from fedkernel.preparing.preparation_rounds import Outcome, forecast, plan, prepare_tables
     from fedkernel.preparing.python_tables import tables_to_prepare

@@ -1,4 +1,4 @@
-"""Preparation of tables that are all in one place, with the same bits as the sites of a run."""
+"""Preparation of all clients' raw tables in one process, bit-identical to that of a federated run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +12,10 @@ from fedkernel.preparing.raw_table import TableToPrepare
 from fedkernel.protocol import Member, Protocol, Run
 
 
-def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
-    """Return the prepared tables of all clients of a run, each of shape (n_m, columns).
+def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
+    """Prepare all clients' raw tables; return arrays of shape (n_m, columns).
 
-    Differences between sites are not reported: the run itself reports them. Raises InputError: as of `prepare_tables`.
+    Differences between sites are not reported: the run itself reports them. Raises InputError like `prepare_tables`.
     """
     silent = replace(prepare, drift="ignore")
     clients = [PrepareClient(table.raw, client=number, prepare=silent) for number, table in enumerate(tables)]
@@ -28,7 +28,7 @@ def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition:
 
 
 def _carry_out(protocol: Protocol[Any], clients: Sequence[PrepareClient]) -> None:
-    """Answer a protocol's rounds by clients in this process; every round's request is the same for all."""
+    """Run a protocol to its end with clients in this process; each round has one request for all."""
     try:
         round_ = next(protocol)
         while True:

@@ -1,4 +1,4 @@
-"""Client that answers for a site's raw table until it is prepared: counts, sums, and the preparation."""
+"""Client of joint data preparation: answers counts and sums of a raw table, then prepares it."""
 
 import logging
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from fedkernel.preparing.messages import (
     TakePreparation,
 )
 from fedkernel.preparing.scaling import QUARTILES, fitted
-from fedkernel.preparing.site_differences import as_seen_from, differences
+from fedkernel.preparing.site_differences import differences, site_sentence
 from fedkernel.protocol import MAX_NUMBER, KernelClient, State
 
 log = logging.getLogger(__name__)
@@ -35,38 +35,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MedianBins(State):
-    """Last thresholds (p, 1, b) of the search for medians, kept by sites with guards."""
+    """Last thresholds (p, 1, b) of the search for medians, stored by sites with guards."""
 
     edges: FloatArray
 
 
 @dataclass(frozen=True)
 class QuartileBins(State):
-    """Last thresholds (p, 3, b) of the search for quartiles, kept by sites with guards."""
+    """Last thresholds (p, 3, b) of the search for quartiles, stored by sites with guards."""
 
     edges: FloatArray
 
 
 class PrepareClient(KernelClient):
-    """Client of a raw table: only sums leave it, and what its policy allows beside them.
+    """Client that answers for a raw table and then prepares it; only sums leave, and replies that its policy allows.
 
-    - `X`: the rows that the run works on.
-    - `prepare`: the run's choices of preparing, as the site knows them.
+    - `X`: the raw rows that the run works on.
+    - `prepare`: the run's options of preparation, as the site knows them.
     - `min_rows`: fewest rows with which the site answers; with guards, also fewest values of a column.
-    - `**more`: as of `KernelClient`.
+    - `**more`: further parameters of `KernelClient`.
 
-    `preparation`: set once it is settled.
+    `preparation`: the preparation, once it is known.
     """
 
-    answers = (
-        CountCells,
-        SumSquares,
-        CompareColumns,
-        CountBelow,
-        FindExtremes,
-        TakePreparation,
-        PrepareOwn,
-    )
+    answers = (CountCells, SumSquares, CompareColumns, CountBelow, FindExtremes, TakePreparation, PrepareOwn)
 
     def __init__(self, X: RawTable, *, prepare: Prepare, min_rows: int = 1, **more: Any) -> None:
         super().__init__(X, **more)  # type: ignore[arg-type] # which `table` takes
@@ -78,31 +70,31 @@ class PrepareClient(KernelClient):
     def table(X: Any, what: str) -> Any:
         """Return a raw table unchanged."""
         if not isinstance(X, RawTable):
-            raise TypeError(f"{what} is no RawTable")
+            raise TypeError(f"{what} is a {type(X).__name__}, but must be a RawTable")
         return X
 
     def count_cells(self, ask: CountCells) -> Cells:
-        """Count the cells that hold a value, and add these up; log the columns without any here."""
+        """Count and sum each column's values; log columns without any value at this site."""
         numbers = self._numbers(ask.names)
-        for place in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
-            text = "%s: this site (client %d) has no value: each of its cells is filled by those of other sites"
-            log.warning(text, ask.names[place], self.client)
+        for position in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
+            text = "%s: this site (client %d) has no value; all cells are filled from the other sites' values"
+            log.warning(text, ask.names[position], self.client)
         return Cells(counts=_counts(numbers), sums=_sum(numbers))
 
     def sum_squares(self, ask: SumSquares) -> Squares:
-        """Add up distances from the center, and their squares."""
+        """Sum each column's deviations from the center, and their squares."""
         apart = self._numbers(ask.names) - ask.center
         return Squares(deviations=_sum(apart), squares=_sum(apart**2))
 
     def compare_columns(self, ask: CompareColumns) -> Differences:
-        """Compare the columns with those of all other sites; log those that differ, not the site at fault."""
+        """Compare the columns with all other sites'; log columns that differ."""
         reply = differences(self._numbers(ask.names), ask)
-        for place, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
-            log.warning("%s", as_seen_from(f"this site (client {self.client})", ask.names[place], mean, spread))
+        for position, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
+            log.warning("%s", site_sentence(f"this site (client {self.client})", ask.names[position], mean, spread))
         return reply
 
     def count_below(self, ask: CountBelow) -> CellsBelow:
-        """Count values that are at most each threshold."""
+        """Count each column's values that are at most each of its thresholds."""
         if self.guards is not None:
             self._check_refines(ask.thresholds)
         columns = zip(self._numbers(ask.names).T, ask.thresholds, strict=True)
@@ -119,26 +111,30 @@ class PrepareClient(KernelClient):
         return Extremes(least=least, greatest=np.where(missing, -limit, numbers).max(axis=0))
 
     def take_preparation(self, ask: TakePreparation) -> Prepared:
-        """Prepare the table as the request says."""
+        """Prepare the table by the joint preparation in the request."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
-            raise ShareableError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
+            raise ShareableError(
+                f"the request adds an indicator for column {strange[0]!r}, but this run allows none there"
+            )
         if len(ask.scale) != len(numeric):
-            raise ShareableError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
-        with self._for_the_log():
-            return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
+            raise ShareableError(f"scale has {len(ask.scale)} entries, but there are {len(numeric)} columns of numbers")
+        with self._row_errors_logged():
+            return self._set_preparation(
+                Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
+            )
 
     def prepare_own(self, ask: PrepareOwn) -> Prepared:
-        """Prepare the table by its own statistics."""
-        with self._for_the_log():
-            return self._settle(fitted(self.prepare.within(self.X.names), self.X))
+        """Prepare the table by its own statistics, since other sites have other columns."""
+        with self._row_errors_logged():
+            return self._set_preparation(fitted(self.prepare.within(self.X.names), self.X))
 
     def _has_larger(self, bound: float) -> bool:
         return any(bool((np.abs(column) > bound).any()) for column in self.X.columns.values() if not is_text(column))
 
     @contextmanager
-    def _for_the_log(self) -> Iterator[None]:
-        """Keep errors that name a row in the log of a site with guards: a coordinator's scales select that row."""
+    def _row_errors_logged(self) -> Iterator[None]:
+        """Log errors that name a row instead of sending them, at a site with guards."""
         try:
             yield
         except InputError as error:
@@ -147,18 +143,18 @@ class PrepareClient(KernelClient):
             who = f"client {self.client}"
             raise OwnFileError(f"{who} cannot prepare its table", f"{who}: {error}") from None
 
-    def _settle(self, preparation: Preparation) -> Prepared:
+    def _set_preparation(self, preparation: Preparation) -> Prepared:
         with np.errstate(over="ignore"):
             X, positions = preparation.apply(self.X)
         if not np.isfinite(X).all():
-            raise InputError(f"{self.X.title} has numbers that are too large once it is centred and scaled")
+            raise InputError(f"{self.X.title}: some numbers are too large after centring and scaling")
         if X.shape[1] == 0:
-            raise InputError(f"{self.X.title} has no columns once it is prepared; allowed: at least one")
+            raise InputError(f"{self.X.title} has no columns after preparation, but needs at least one")
         self.preparation = preparation
         return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise ShareableError unless thresholds divide, for each quantile, one bin between two of the earlier ones.
+        """Raise ShareableError unless thresholds divide, for each quantile, one bin of the previous thresholds.
 
         Otherwise a coordinator's thresholds could find every value of a small site's columns.
         """
@@ -166,8 +162,8 @@ class PrepareClient(KernelClient):
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
         if not medians and not quartiles:
             raise ShareableError(
-                f"client {self.client} was asked to count below {thresholds.shape[1]} thresholds of each column, which "
-                "no quantile of the run needs (guard: quantiles)"
+                f"client {self.client} got {thresholds.shape[1]} thresholds per column, which no quantile of the run "
+                "needs (guard: quantiles)"
             )
         bins = MedianBins if medians else QuartileBins
         edges = thresholds.reshape(len(thresholds), -1, EDGES)
@@ -178,32 +174,33 @@ class PrepareClient(KernelClient):
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
             raise ShareableError(
-                f"client {self.client} was asked to count below thresholds that do not divide a bin of those before; "
-                "allowed: one bin for each quantile, more finely from round to round (guard: quantiles)"
+                f"the request's thresholds for client {self.client} do not divide a bin of the previous ones; allowed: "
+                "one bin for each quantile, more finely from round to round (guard: quantiles)"
             )
         bins(edges).save(self.memory)
 
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:
-        """Return the columns of numbers in the agreed order."""
+        """Return the numeric columns (n, p) in the agreed order; ShareableError if one has too few values."""
         self._check_names(names, self.prepare.numeric_names(self.X.names))
         ordered: RawTable = self.X.select([*names, *self.prepare.categories])
-        with self._for_the_log():
+        with self._row_errors_logged():
             numbers = self.prepare.numeric_columns(ordered)
         if self.guards is not None:
             least = max(self.guards.cell_rows, self.min_rows)
             for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
                 if 0 < count < least:
                     raise ShareableError(
-                        f"client {self.client} has fewer than {least} values in column {name!r}, whose "
-                        "sum would be about these; allowed: none or more of them, or to leave the column out (guard: "
-                        "cells)"
+                        f"client {self.client} has fewer than {least} values in column {name!r}; their sum would "
+                        f"reveal too much. Allowed: no values, at least {least}, or drop the column (guard: cells)"
                     )
         return numbers
 
     def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-        """Raise ShareableError unless these are the table's own columns, in any order; return those of numbers."""
+        """Raise ShareableError unless names are the columns `own`, in any order; return the numeric ones."""
         if len(names) != len(own) or set(names) != set(own):
-            raise ShareableError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.title}")
+            raise ShareableError(
+                f"the request names {len(names)} columns that differ from the {len(own)} of {self.X.title}"
+            )
         return self.prepare.numeric_names(names)
 
 

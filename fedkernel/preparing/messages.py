@@ -1,7 +1,7 @@
-"""Requests and replies of preparing raw tables.
+"""Requests and replies of the joint preparation of raw tables.
 
-All of them are about the p columns of numbers, in the agreed order, after clipping and logarithms: `Prepare` names
-these columns, and the site knows it from the run, not from a message.
+All are about the p numeric columns, in the agreed order, after clipping and logarithms: `Prepare` names these columns,
+and the site knows it from the run, not from a message.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pydantic import Field
 from fedkernel.ground import FloatArray
 from fedkernel.protocol import MAX_ENTRY, MAX_NUMBER, SEMIDEFINITE, Count, Reply, Request, Shape, Size, Summed, Within
 
-Places = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.int32]
 
 BINS = 32
 """Number of bins of a histogram."""
@@ -24,7 +24,7 @@ EDGES = BINS + 1
 
 
 class Cells(Summed):
-    """Number of values of each column, and their sum.
+    """Number and sum of each numeric column's values.
 
     Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats. A
     reader of each site's own numbers has the value itself if a column has one there, so a site's guards refuse columns
@@ -36,14 +36,14 @@ class Cells(Summed):
 
 
 class CountCells(Request[Cells]):
-    """Asks for counts and sums of the columns of numbers, by their names and in this order."""
+    """Request for the counts and sums of the numeric columns, in the order of `names`."""
 
     once = True
 
     names: tuple[str, ...]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the number of columns."""
+        """Return the number p of numeric columns."""
         return {"p": len(self.names)}
 
     def check_table(self, reply: Cells, sizes: Mapping[str, int]) -> None:
@@ -53,13 +53,13 @@ class CountCells(Request[Cells]):
 
 
 def check_counts(counts: FloatArray, rows: int) -> None:
-    """Raise ValueError if a column has more counted cells than there are rows."""
+    """Raise ValueError if a column's count exceeds the number of rows."""
     if (most := float(counts.max(initial=0.0))) > rows:
-        raise ValueError(f"counts has {most:.6g} cells in a column, but there are {rows} rows")
+        raise ValueError(f"counts = {most:.6g} in a column, but must be at most {rows}, the number of rows")
 
 
 class Squares(Summed):
-    """Sums of the distances of each column's values from a center, and of their squares.
+    """Sums of each numeric column's deviations from a center, and of their squares.
 
     Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares: 2 p floats.
     With the counts they give mean and standard deviation. The first sum is about 0: it corrects the rounding of the
@@ -71,7 +71,7 @@ class Squares(Summed):
 
 
 class SumSquares(Request[Squares]):
-    """Asks for the sums of squares about a center (p,), the mean over all sites."""
+    """Request for each column's sums of deviations and squares about `center` (p,), the mean over all sites."""
 
     once = True
 
@@ -84,15 +84,15 @@ class SumSquares(Request[Squares]):
         rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # squares of smaller numbers are lost
         most = np.sqrt(rows * reply.squares) + rows * least
         if (over := np.abs(reply.deviations) > (1 + SEMIDEFINITE) * most).any():
-            place = int(over.argmax())
+            position = int(over.argmax())
             raise ValueError(
-                f"deviations of {rows} rows with squares of {reply.squares[place]:.6g} are {most[place]:.6g} "
-                f"at most, not {reply.deviations[place]:.6g}"
+                f"deviations = {reply.deviations[position]:.6g}, but must be at most {most[position]:.6g} for {rows} "
+                f"rows with squares = {reply.squares[position]:.6g}"
             )
 
 
 class Differences(Reply):
-    """Columns that differ from all other sites' by more than chance explains, with three ratios each.
+    """Columns of a site that differ from all other sites' by more than chance explains, with three ratios each.
 
     Reveals which columns differ from all other sites' by more than chance explains, and of each of these three ratios:
     3 floats, of two digits each. A site whose columns are like the others' sends none. `columns` (f_m,): their places.
@@ -100,14 +100,14 @@ class Differences(Reply):
     cell by which two normal distributions, one for this site, fit better than one for all.
     """
 
-    columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
+    columns: Annotated[Positions, Shape("f_m", dtype="int32", empty=True)]
     means: Annotated[FloatArray, Shape("f_m", empty=True)]
     spreads: Annotated[FloatArray, Shape("f_m", empty=True)]
     gains: Annotated[FloatArray, Shape("f_m", empty=True)]
 
 
 class CompareColumns(Request[Differences]):
-    """Sends sums of all sites (p,), about a center; each site compares its own columns with the others'."""
+    """Request to compare a site's columns with all other sites', by all sites' counts and sums (p,) about a center."""
 
     once = True
 
@@ -119,15 +119,15 @@ class CompareColumns(Request[Differences]):
     squares: Annotated[FloatArray, Shape("p", empty=True), Within()]
 
     def check_reply(self, reply: Differences) -> None:
-        """Check also that the columns are of the table, and no two of them the same."""
+        """Check also that the columns are distinct positions below p, the number of numeric columns."""
         super().check_reply(reply)
-        places = reply.columns
-        if len(set(places.tolist())) < len(places) or (places < 0).any() or (places >= len(self.names)).any():
-            raise ValueError(f"columns = {places.tolist()}, but must be different ones of {len(self.names)}")
+        positions, p = reply.columns.tolist(), len(self.names)
+        if len(set(positions)) < len(positions) or not all(0 <= position < p for position in positions):
+            raise ValueError(f"columns = {positions}, but must be distinct positions below {p}")
 
 
 class CellsBelow(Summed):
-    """Number of each column's values that are at most each threshold.
+    """Number of each numeric column's values that are at most each of its thresholds.
 
     Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats. A
     reader who chooses the thresholds, and sees each site's counts, learns the places of a column's values: all of them
@@ -139,17 +139,17 @@ class CellsBelow(Summed):
 
 
 class CountBelow(Request[CellsBelow]):
-    """Asks for the number of each column's values that are at most each of its thresholds (p, b)."""
+    """Request for the number of each column's values that are at most each of its `thresholds` (p, b)."""
 
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
     def check_reply(self, reply: CellsBelow) -> None:
-        """Check also that counts do not fall as thresholds rise."""
+        """Check also that a column's counts do not fall as its thresholds rise."""
         super().check_reply(reply)
         order = np.argsort(self.thresholds, axis=1)
         if (np.diff(np.take_along_axis(reply.counts, order, axis=1), axis=1) < 0).any():
-            raise ValueError("counts must not fall where the thresholds rise")
+            raise ValueError("counts must not fall as the thresholds rise")
 
     def check_table(self, reply: CellsBelow, sizes: Mapping[str, int]) -> None:
         """Check also that no column has more values than the table has rows."""
@@ -158,7 +158,7 @@ class CountBelow(Request[CellsBelow]):
 
 
 class Extremes(Reply):
-    """Least and greatest value of each column.
+    """Least and greatest value of each numeric column.
 
     Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
     `least`, `greatest` (p,): the largest number of a message and its negative if the site has no value.
@@ -169,14 +169,14 @@ class Extremes(Reply):
 
 
 class FindExtremes(Request[Extremes]):
-    """Asks for the least and the greatest value of each column."""
+    """Request for the least and the greatest value of each numeric column."""
 
     once = True
 
     names: tuple[str, ...]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the number of columns."""
+        """Return the number p of numeric columns."""
         return {"p": len(self.names)}
 
     def check_reply(self, reply: Extremes) -> None:
@@ -184,9 +184,9 @@ class FindExtremes(Request[Extremes]):
         super().check_reply(reply)
         no_value = (reply.least == MAX_NUMBER) & (reply.greatest == -MAX_NUMBER)
         if (over := (reply.least > reply.greatest) & ~no_value).any():
-            place = int(over.argmax())
-            least, greatest = reply.least[place], reply.greatest[place]
-            raise ValueError(f"least must be at most greatest, but are {least:.6g} and {greatest:.6g}")
+            position = int(over.argmax())
+            least, greatest = reply.least[position], reply.greatest[position]
+            raise ValueError(f"least = {least:.6g}, but must be at most greatest = {greatest:.6g}")
 
 
 class Prepared(Reply):
@@ -197,11 +197,11 @@ class Prepared(Reply):
 
 
 class TakePreparation(Request[Prepared]):
-    """Sends the preparation of the raw table.
+    """Request to prepare the raw table by the joint preparation.
 
     A site cannot check that center and scale follow from all sites' sums. A coordinator that chooses the scales can
     make one column count alone, and learns of that column what the method reveals of a table with no other. `names`: of
-    all columns, in their order. `flagged`: the columns with an indicator beside them. `fill`, `center`, `scale` (p,):
+    all columns, in their order. `flagged`: the columns that get an indicator column. `fill`, `center`, `scale` (p,):
     see `fedkernel.data.Preparation`.
     """
 
@@ -214,13 +214,13 @@ class TakePreparation(Request[Prepared]):
     scale: Annotated[FloatArray, Shape("p", empty=True)]
 
     @pydantic.model_validator(mode="after")
-    def _divides(self) -> "TakePreparation":
+    def _has_positive_scale(self) -> "TakePreparation":
         if not (self.scale > 0).all():
             raise ValueError("scale must be greater than 0")
         return self
 
 
 class PrepareOwn(Request[Prepared]):
-    """Asks a site that holds columns to prepare them by itself."""
+    """Request to a site with columns of its own to prepare them by its own statistics."""
 
     once = True

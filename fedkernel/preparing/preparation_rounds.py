@@ -1,4 +1,4 @@
-"""Protocol that prepares the sites' raw tables before a method's own protocol begins."""
+"""Protocol of joint preparation of the sites' raw tables, before a method's own protocol."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,21 +48,21 @@ from fedkernel.protocol import (
     to_sum,
 )
 
-ROUNDS = 9
-"""Largest number of histograms for a quantile, each of one bin of the last."""
+MOST_ROUNDS = 9
+"""Most histograms for a quantile, each of one bin of the previous."""
 
-RANK = 0.005
-"""Largest share of the values by which a quantile may be off."""
+RANK_TOLERANCE = 0.005
+"""Largest error of a quantile, as a share of the values."""
 
 RESOLUTION = 1e-13
-"""Or its largest error in standard deviations: 2.31 / 32^9 is 7e-14."""
+"""Largest error of a quantile in standard deviations: 2.31 / 32^9 is 7e-14."""
 
 
 class Outcome(NamedTuple):
-    """Result of preparing: the clients, the preparation, and the columns that differ between sites.
+    """Result of the preparation: clients with prepared tables, the preparation, and columns that differ.
 
-    `members`: with the rows and columns that a method gets. `preparation`: None if sites hold columns: each has its
-    own. `findings`: columns of sites that are not like the others'.
+    `members`: with the rows and columns of the prepared tables. `preparation`: None with a vertical partition, where
+    each site has its own. `findings`: columns of sites that differ from the others'.
     """
 
     members: tuple[Member, ...]
@@ -71,13 +71,13 @@ class Outcome(NamedTuple):
 
 
 def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[Outcome]:
-    """Prepare all sites' tables: by sums over the sites if they hold rows, each alone if they hold columns.
+    """Prepare all sites' tables: by sums over sites if these hold rows, each site alone if they hold columns.
 
-    Raises InputError: a column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not
-    like the others'; rows that cannot be dropped, since there are no ids.
+    Raises InputError: a column without a value to fill cells with; with ``drift = "refuse"`` a column that differs from
+    the others'; rows that cannot be dropped, since there are no ids.
     """
     if partition == "vertical":
-        return (yield from _each_its_own(run, prepare))
+        return (yield from _prepare_separately(run, prepare))
     names = run.members[0].names
     numeric = prepare.numeric_names(names)
     columns, rows = len(numeric), run.rows
@@ -119,16 +119,16 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
     return Outcome(tuple(members), preparation, drifting)
 
 
-def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
+def _prepare_separately(run: Run, prepare: Prepare) -> Protocol[Outcome]:
     if prepare.missing == "drop" and (without := [member.label for member in run.members if not member.ids]):
         raise InputError(
-            f'prepare.missing = "drop", but {without[0]} has no ids, by which the other sites would know which rows to '
-            'drop, too; allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
+            f'prepare.missing = "drop", but {without[0]} has no row ids, so other sites cannot drop the same rows; '
+            'allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
         )
     named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
     for option, names in named.items():
         if absent := [name for name in names if not any(name in member.names for member in run.members)]:
-            raise InputError(f"prepare.{option} names {absent[0]!r}, which is a column of no site")
+            raise InputError(f"prepare.{option} names {absent[0]!r}, but no site has this column")
     replies = yield from to_all(PrepareOwn())
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=())
@@ -164,12 +164,12 @@ def quantiles(
     filled: FloatArray | float = 0.0,
     fill: FloatArray | float = 0.0,
 ) -> Protocol[FloatArray]:
-    """Find quantiles of columns by histograms, summed over the sites, each of one bin of the last.
+    """Find quantiles of columns by histograms, summed over the sites, each of one bin of the previous.
 
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
     (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
-    has at most `RANK` of the values, or is as narrow as `RESOLUTION`, which takes at most `ROUNDS` rounds. Many equal
-    values stay in one bin to the end, and are taken as the number of fewest digits in it, a whole one of whole ones.
+    has at most `RANK_TOLERANCE` of the values, or is as narrow as `RESOLUTION`, after at most `MOST_ROUNDS` rounds.
+    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it.
 
     - `names`: the p columns.
     - `levels`: of each column the quantiles q.
@@ -186,8 +186,8 @@ def quantiles(
     below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # numbers of values up to low, and high
     mass, value = (np.broadcast_to(values, len(names))[:, None, None] for values in (filled, fill))
     narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(mean))
-    for _ in range(ROUNDS):
-        done = narrow | (upto - below <= RANK * rows)
+    for _ in range(MOST_ROUNDS):
+        done = narrow | (upto - below <= RANK_TOLERANCE * rows)
         if done.all():
             break
         edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
@@ -197,22 +197,22 @@ def quantiles(
         counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
         reached = counts >= (q * rows)[..., None]
         bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), BINS)
-        low, high = (np.where(done, old, _at(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
-        below, upto = (np.where(done, old, _at(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
+        low, high = (np.where(done, old, _bin_values(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
+        below, upto = (np.where(done, old, _bin_values(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
         narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
     share = np.clip((q * rows - below) / np.maximum(upto - below, 1), 0, 1)
-    within = np.where(narrow, np.vectorize(_shortest, otypes=[float])(low, high), low + share * (high - low))
+    within = np.where(narrow, np.vectorize(_shortest_number, otypes=[float])(low, high), low + share * (high - low))
     return np.where(deviation > 0, within, mean)
 
 
-def _shortest(low: float, high: float) -> float:
-    """Return the number of fewest decimal digits (0 has none) that is above `low` and at most `high`."""
+def _shortest_number(low: float, high: float) -> float:
+    """Return the number with the fewest decimal digits (0 has none) that is above `low` and at most `high`."""
     rounded = (float(f"{low + (high - low) / 2:.{digits}g}") for digits in range(1, 18))
     return next((number for number in (0.0, *rounded) if low < number <= high), high)
 
 
-def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
-    """Return one value of each bin's edges (p, q, b), at places (p, q)."""
+def _bin_values(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
+    """Select from values at bin edges (p, q, b) those at positions (p, q)."""
     return np.take_along_axis(values, places[..., None], axis=-1)[..., 0]
 
 
@@ -220,7 +220,7 @@ def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
 
 
 def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
-    """Return the plan of preparing, see `prepare_tables`; without columns of numbers, fewer requests come."""
+    """Return the plan of `prepare_tables`; without numeric columns, fewer requests are sent."""
     if partition == "vertical":
         return (once(PrepareOwn),)
     steps = [once(CountCells)]
@@ -229,28 +229,30 @@ def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     if prepare.drift != "ignore":
         steps.append(once(CompareColumns, sites=clients))
     if prepare.missing == "median":
-        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": EDGES})))
     if prepare.scale == "robust":
-        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
     if prepare.scale == "minmax":
         steps.append(once(FindExtremes))
     return (*steps, once(TakePreparation))
 
 
-class Foreseen(NamedTuple):
-    """Forecast of preparing, and the clients as a method gets them, both at most if cells may be missing."""
+class PreparationForecast(NamedTuple):
+    """Forecast of the preparation, and clients with prepared tables; upper bounds if cells may be missing."""
 
     forecast: Forecast
     members: list[Member]
 
 
-def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> Foreseen:
-    """Forecast the preparing of such raw tables."""
+def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> PreparationForecast:
+    """Forecast the costs of `prepare_tables`, and the sizes of the prepared tables."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
     if partition == "vertical":
         exact = not open_ended and not prepare.categories  # which differ between sites
-        return Foreseen(Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members)
+        return PreparationForecast(
+            Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members
+        )
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
     if columns:
@@ -261,13 +263,13 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
             rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
             open_ended = True
         for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
-            floats = ROUNDS * columns * levels * EDGES * used
-            rounds, up, down = rounds + ROUNDS * used, up + floats, down + floats
+            floats = MOST_ROUNDS * columns * levels * EDGES * used
+            rounds, up, down = rounds + MOST_ROUNDS * used, up + floats, down + floats
             open_ended = open_ended or used
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
     meaning: ForecastMeaning = "at most" if open_ended else "exact"
-    return Foreseen(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
+    return PreparationForecast(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
 
 
 def _memory(cohort: Sequence[Member]) -> int:

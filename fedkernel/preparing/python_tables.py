@@ -1,4 +1,4 @@
-"""Conversion of clients' tables given in Python to raw tables: frames by name, arrays by position."""
+"""Conversion of all clients' tables given in Python to raw tables: frames by column name, arrays by position."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,13 @@ def tables_to_prepare(
     *,
     id_: str | None = None,
 ) -> list[TableToPrepare]:
-    """Convert clients' tables to raw ones; if rows are divided, arrays take the first frame's column names.
+    """Convert clients' tables to raw tables; with a horizontal partition, arrays get the first frame's names.
 
-    - `shards`: NaN or None for a missing cell. If columns are divided, frames' rows take the first one's order.
+    - `shards`: NaN or None for a missing cell. With a vertical partition, frames' rows get the first one's order.
     - `new_shards`: rows that came after training, of each client.
-    - `id_`: the column of all shards, or index of that name, with the rows' ids; it is no column of the table.
+    - `id_`: name of the column, or index, with the row ids in all shards; it is not a column of the tables.
 
-    Raises InputError: a table of another kind, or a fault for `frames.aligned_arrays` or `TableToPrepare`.
+    Raises InputError for a table of an unknown type, and like `frames.aligned_arrays` and `TableToPrepare`.
     """
     if not len(shards):
         raise InputError("shards is empty, but at least one client is needed")

@@ -1,4 +1,4 @@
-"""Raw table of a site in a run that prepares it, with its usable rows and its prepared form."""
+"""Raw table of a site in a run with preparation: its usable rows, and its prepared form."""
 
 import json
 from typing import NamedTuple
@@ -15,11 +15,10 @@ class _Ready(NamedTuple):
 
 
 class TableToPrepare:
-    """Raw table, its usable rows, and the prepared table that was computed last.
+    """Raw table of a site, without rows that are dropped, and its prepared form, computed last and cached.
 
-    Memory holds one prepared table beside the raw one; a run with another preparation replaces it. `new`: rows that
-    came after training. `raw`: without the rows that are dropped. `kept` (n,): positions of its rows; None: all. Raises
-    InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
+    `new`: rows that came after training. `kept` (n,): positions of the usable rows in the given table; None: all.
+    Raises InputError: a refused empty cell, a number that is not finite, no usable row; see `Prepare`.
     """
 
     def __init__(self, raw: RawTable, prepare: Prepare, new: RawTable | None = None) -> None:
@@ -28,7 +27,7 @@ class TableToPrepare:
                 _check_finite(table)
         whole = prepare.usable_rows(raw)
         if not whole.any():
-            raise InputError(f"{raw.title} has no row without an empty cell; allowed: at least one")
+            raise InputError(f"{raw.title} has no row without an empty cell, but needs at least one")
         self.prepare, self.new = prepare, new
         self.kept: AnyArray | None = None if whole.all() else np.flatnonzero(whole)
         self.raw = raw if self.kept is None else raw.take(self.kept)
@@ -36,7 +35,7 @@ class TableToPrepare:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of the raw table."""
+        """Numbers of usable rows and of columns of the raw table."""
         return self.raw.shape
 
     @property
@@ -45,11 +44,11 @@ class TableToPrepare:
         return self.raw.title
 
     def rows(self, positions: AnyArray | None) -> RawTable:
-        """Return the raw rows at these positions among the usable ones; all with None."""
+        """Return the raw rows at positions among the usable ones; None: all."""
         return self.raw if positions is None else self.raw.take(positions)
 
     def prepared(self, preparation: str, positions: AnyArray | None = None) -> FloatArray:
-        """Return the prepared rows at these positions, by a `Preparation` that `to_text` wrote."""
+        """Return the prepared rows at positions (None: all), by the text of a `Preparation`."""
         key = preparation, None if positions is None else positions.tobytes()
         ready = self._ready
         if ready is None or ready.key != key:
@@ -57,7 +56,7 @@ class TableToPrepare:
         return ready.X
 
     def prepared_new(self, preparation: str) -> FloatArray | None:
-        """Return the prepared new rows, none of them dropped, or None if there are none."""
+        """Return the prepared new rows; None if there are none, InputError if one has empty cells to drop."""
         if self.new is None:
             return None
         X, positions = from_text(preparation).apply(self.new)
@@ -69,7 +68,7 @@ class TableToPrepare:
 
 
 def to_text(preparation: Preparation) -> str:
-    """Write a preparation as JSON with every bit of its numbers, for `from_text`."""
+    """Write a preparation as JSON that keeps every bit of its numbers, for `from_text`."""
     return json.dumps(preparation.to_table())
 
 

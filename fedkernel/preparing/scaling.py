@@ -1,4 +1,4 @@
-"""Centre and scale of each column from summed statistics, as in scikit-learn's scalers."""
+"""Centre and scale of each column from its statistics, as in scikit-learn's scalers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,14 +13,14 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 
 class Moments(NamedTuple):
-    """Moments of columns: number of cells, mean and variance, each of shape (p,)."""
+    """Moments of columns: number of values, mean and variance, each of shape (p,)."""
 
     counts: FloatArray
     means: FloatArray
     variances: FloatArray
 
     def filled(self, rows: int, fill: FloatArray) -> "Moments":
-        """Return the moments with all empty cells filled with `fill`."""
+        """Return the columns' moments after all empty cells are filled with `fill` (p,)."""
         share = self.counts / rows
         means = self.means + (1 - share) * (fill - self.means)  # exactly the mean if the fill is the mean
         within = share * (self.variances + (self.means - means) ** 2) + (1 - share) * (fill - means) ** 2
@@ -41,43 +41,43 @@ class Moments(NamedTuple):
 
 
 def moments_of(counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray) -> Moments:
-    """Compute moments from sums of distances from a center about the mean, and of their squares."""
+    """Compute columns' moments from sums of deviations, and of their squares, about a center near the mean."""
     n = np.maximum(counts, 1)
     shifts = deviations / n
     return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / n)
 
 
 class Scaling(NamedTuple):
-    """Center that is subtracted, and scale that divides then, each of shape (p,)."""
+    """Center to subtract from columns, and scale to divide by, each of shape (p,)."""
 
     center: FloatArray
     scale: FloatArray
 
 
 def standard(moments: Moments) -> Scaling:
-    """Scale to mean 0 and standard deviation 1."""
+    """Return the scaling of columns to mean 0 and standard deviation 1, from their moments."""
     return Scaling(moments.means, np.where(moments.constant, 1.0, np.sqrt(moments.variances)))
 
 
 def minmax(least: FloatArray, greatest: FloatArray) -> Scaling:
-    """Scale to the range from 0 to 1."""
+    """Return the scaling of columns to the range from 0 to 1, from their extremes."""
     distance = greatest - least
     return Scaling(least, np.where(distance < 10 * EPS, 1.0, distance))
 
 
 def robust(quartiles: FloatArray, resolution: FloatArray | float = 0.0) -> Scaling:
-    """Scale by the median and the distance of the quartiles (p, 3), taken as 0 below the resolution."""
+    """Return the scaling by median and interquartile range, from quartiles (p, 3); ranges below `resolution` are 0."""
     distance = quartiles[:, 2] - quartiles[:, 0]
     return Scaling(quartiles[:, 1], np.where(distance <= np.maximum(10 * EPS, resolution), 1.0, distance))
 
 
 def unscaled(columns: int) -> Scaling:
-    """Return the scaling that changes nothing."""
+    """Return the scaling that changes no column."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
 def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
-    """Fit a preparation to one table; InputError: a column to be filled without a value, or from `Prepare.numbers`."""
+    """Fit a preparation to one table's own statistics; InputError if a column has no value to fill cells with."""
     numbers, names = prepare.numeric_columns(raw), prepare.numeric_names(raw.names)
     columns = numbers.shape[1]
     present = np.isfinite(numbers)
@@ -101,7 +101,7 @@ def fitted(prepare: Prepare, raw: RawTable) -> Preparation:
 
 
 def flagged(prepare: Prepare, names: Sequence[str], counts: FloatArray, rows: int) -> tuple[str, ...]:
-    """Return the columns that get an indicator."""
+    """Return the names of the columns that get an indicator column: those with empty cells."""
     return tuple(name for name, count in zip(names, counts, strict=True) if prepare.indicator and count < rows)
 
 
@@ -112,6 +112,6 @@ def check_filled(prepare: Prepare, names: Sequence[str], counts: FloatArray) -> 
         "median",
     ):
         raise InputError(
-            f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row, so there is no {prepare.missing} "
-            "to fill its cells with; allowed: to leave it out"
+            f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row, so its {prepare.missing} cannot "
+            "fill empty cells; drop the column"
         )

@@ -1,11 +1,11 @@
-"""Tests for columns of a site that differ from all other sites' by more than chance explains.
+"""Statistical tests for sites whose columns differ in mean or spread from all other sites' columns.
 
 Each column has two tests, of the site's cells against all others'. Their level is shared out over both tests, all
-columns and all sites (Bonferroni), so that a run of sites that are alike has a false alarm with probability `LEVEL` at
-most. Means: Welch's t-test. Standard deviations: the logarithm of the variances' ratio, whose variance is (k - 1) (1/n
-+ 1/n') for sites with the same kurtosis k; k is the site's own, but at least `KURTOSIS`. A finding must also matter,
-since with many rows everything differs: means `LEAST_SHIFT` standard deviations of the others apart, or standard
-deviations that differ by a factor of `LEAST_SPREAD`.
+columns and all sites (Bonferroni), so that a run of similar sites has a false alarm with probability
+`FALSE_ALARM_LEVEL` at most. Means: Welch's t-test. Standard deviations: the logarithm of the variances' ratio, whose
+variance is (k - 1) (1/n + 1/n') for sites with the same kurtosis k; k is the site's own, but at least `KURTOSIS`. A
+finding must also matter, since with many rows everything differs: means `LEAST_SHIFT` standard deviations of the others
+apart, or standard deviations that differ by a factor of `LEAST_SPREAD`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fedkernel.ground import EPS, FloatArray, printable
 from fedkernel.preparing.messages import CompareColumns, Differences
 from fedkernel.protocol import Member
 
-LEVEL = 1e-6
+FALSE_ALARM_LEVEL = 1e-6
 LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0
 KURTOSIS = 9.0
 """Kurtosis of an exponential distribution; a normal one has 3."""
@@ -27,23 +27,23 @@ KURTOSIS = 9.0
 FEWEST = 3
 """Fewest cells of a column, at the site and at all others together, for a comparison."""
 
-MOST = 1e9
-"""Largest ratio; ratios have no limit if the others' columns are constant."""
+LARGEST_RATIO = 1e9
+"""Largest reported ratio, since ratios have no limit if the others' columns are constant."""
 
-UNIT = 3.0
-"""Least factor of mean and standard deviation that suggests another unit; that of feet and metres is 3.3."""
+UNIT_FACTOR = 3.0
+"""Least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3."""
 
-ALIKE = 3.0
-"""Largest factor between these two for another unit: at 20 rows chance alone makes it 2 and more."""
+ALIKE_FACTOR = 3.0
+"""Largest factor between these two ratios for a different unit: at 20 rows chance alone makes 2 and more."""
 
-BY_FAR = 2 / 3
-"""Least share of a column's largest gain that is reported.
+LEAST_GAIN_SHARE = 2 / 3
+"""Least share of a column's largest gain with which a site is reported.
 
 Of three sites, one in a unit 18 times smaller, the other two have less than half of the largest gain.
 """
 
 
-class Column(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Moments of columns: number of cells, mean, and variance of a cell, each of shape (p,)."""
 
     counts: FloatArray
@@ -51,25 +51,27 @@ class Column(NamedTuple):
     variances: FloatArray
 
 
-def _column(counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray) -> Column:
+def _column_moments(
+    counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray
+) -> ColumnMoments:
     at_least = np.maximum(counts, 2)
     shifts = deviations / at_least
     variances = np.maximum(squares - shifts * deviations, 0) / (at_least - 1)
-    return Column(counts, center + shifts, variances)
+    return ColumnMoments(counts, center + shifts, variances)
 
 
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
-    """Compare a site's columns (n, p), NaN for missing cells, with those of all others, by the sums of all."""
+    """Compare a site's columns (n, p), NaN for missing cells, with all other sites', by the sums of all sites."""
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
     deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
-    here = _column(counts, ask.center, deviations, squares)
-    there = _column(
+    here = _column_moments(counts, ask.center, deviations, squares)
+    there = _column_moments(
         ask.counts - counts, ask.center, ask.deviations - deviations, np.maximum(ask.squares - squares, 0.0)
     )
     compared = (here.counts >= FEWEST) & (there.counts >= FEWEST)
-    level = LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
-    with np.errstate(all="ignore"):  # constant or short columns: see `compared` and `MOST`
+    level = FALSE_ALARM_LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
+    with np.errstate(all="ignore"):  # constant or short columns: see `compared` and `LARGEST_RATIO`
         distance = np.abs(here.means - there.means)
         # a constant column is off by rounding
         distance[distance <= 1e3 * EPS * np.maximum(np.abs(here.means), np.abs(there.means))] = 0.0
@@ -88,16 +90,16 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
         spread = (2 * ndtr(-z) <= level) & (logarithm >= 2 * np.log(LEAST_SPREAD))
         places = np.flatnonzero(compared & (shifted | spread))
         means, spreads = here.means / there.means, deviation / deviation_there
-        gains = _gains(_column(ask.counts, ask.center, ask.deviations, ask.squares), here, there)
+        gains = _gains(_column_moments(ask.counts, ask.center, ask.deviations, ask.squares), here, there)
     return Differences(
         columns=places.astype(np.int32),
-        means=_outline(means[places]),
-        spreads=_outline(spreads[places]),
-        gains=_outline(gains[places]),
+        means=_rounded(means[places]),
+        spreads=_rounded(spreads[places]),
+        gains=_rounded(gains[places]),
     )
 
 
-def _gains(whole: Column, here: Column, there: Column) -> FloatArray:
+def _gains(whole: ColumnMoments, here: ColumnMoments, there: ColumnMoments) -> FloatArray:
     """Return the gain, in nats per cell, of separate normal distributions for a site's cells and the others'."""
     floor = 1e-18 * whole.variances
     total, own, others = (
@@ -106,14 +108,14 @@ def _gains(whole: Column, here: Column, there: Column) -> FloatArray:
     return (total - own - others) / (2 * whole.counts)
 
 
-def _outline(ratios: FloatArray) -> FloatArray:
-    """Round numbers to two digits, enough to recognise a fault and little more."""
-    limited = np.nan_to_num(np.clip(ratios, -MOST, MOST), nan=0.0)
+def _rounded(ratios: FloatArray) -> FloatArray:
+    """Round numbers to two digits: enough to recognise a fault, and little more."""
+    limited = np.nan_to_num(np.clip(ratios, -LARGEST_RATIO, LARGEST_RATIO), nan=0.0)
     return np.array([float(f"{ratio:.2g}") for ratio in limited.tolist()])
 
 
 class Finding(NamedTuple):
-    """Column of a site that differs from the others', and `ratio`, of means or, if alike, of standard deviations."""
+    """Column of a site that differs from the others'; `ratio`: of the means or, if similar, standard deviations."""
 
     column: str
     client: int
@@ -122,10 +124,10 @@ class Finding(NamedTuple):
 
 
 def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[Differences]) -> list[Finding]:
-    """Collect the sites' findings, without columns that differ only because of another site's outlying column.
+    """Collect the sites' findings, without columns that differ only because a different site's is an outlier.
 
-    A site that is far off is among the others of each other site, which then differ from these, too; but setting it
-    apart gains much more. So a column is reported only with at least `BY_FAR` of its largest gain.
+    An outlying site also makes every other site differ from the rest; but separating the outlier gains much more. So a
+    column is reported only with at least `LEAST_GAIN_SHARE` of its largest gain.
     """
     largest: npt.NDArray[np.float64] = np.zeros(len(names))
     for reply in replies:
@@ -135,23 +137,23 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
         for place, mean, spread, gain in zip(
             reply.columns.tolist(), reply.means.tolist(), reply.spreads.tolist(), reply.gains.tolist(), strict=True
         ):
-            if gain >= BY_FAR * largest[place]:
-                ratio, text = sentence(printable(names[place]), member.label, mean, spread)
+            if gain >= LEAST_GAIN_SHARE * largest[place]:
+                ratio, text = coordinator_sentence(printable(names[place]), member.label, mean, spread)
                 named.append(Finding(names[place], member.client, ratio, text))
     return named
 
 
-def as_seen_from(site: str, column: str, mean: float, spread: float) -> str:
-    """Return a site's own sentence about a column: that the two sides differ, but not which is at fault."""
+def site_sentence(site: str, column: str, mean: float, spread: float) -> str:
+    """Return the site's own sentence on a column that differs, without saying which side is at fault."""
     text = f"{column} differs between {site} and the others: mean {mean:g} times, standard deviation {spread:g} times"
-    may_be = _beyond(spread, UNIT) and _beyond(abs(mean), UNIT)
-    return f"{text}; one of them may be in another unit" if may_be else text
+    may_be = _beyond(spread, UNIT_FACTOR) and _beyond(abs(mean), UNIT_FACTOR)
+    return f"{text}; one of them may have a different unit" if may_be else text
 
 
-def sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:
-    """Return the ratio of a site's column to the others', and the sentence about it."""
-    if _beyond(spread, UNIT) and (1 / ALIKE <= abs(mean) / spread <= ALIKE):
-        return mean, f"{column}: {site}'s mean is {mean:g} times the others': another unit?"
+def coordinator_sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:
+    """Return the ratio of a site's column to the others', and the coordinator's sentence on it."""
+    if _beyond(spread, UNIT_FACTOR) and (1 / ALIKE_FACTOR <= abs(mean) / spread <= ALIKE_FACTOR):
+        return mean, f"{column}: {site}'s mean is {mean:g} times the others'; a different unit?"
     if not 0 < 1 / LEAST_SPREAD < spread < LEAST_SPREAD:
         text = f"{column}: {site}'s standard deviation is {spread:g} times the others', and its mean {mean:g} times"
         return spread, text

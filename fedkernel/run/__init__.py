@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.run.client_joining import JOINING, join, unlike
-    from fedkernel.run.driver import Conversation, Execution
-    from fedkernel.run.events import Happened, Observer, log_event
+    from fedkernel.run.client_joining import JOINING_PHASES, join, minority_nodes
+    from fedkernel.run.driver import Execution, RunningProtocol
+    from fedkernel.run.events import EventName, Observer, log_event
     from fedkernel.run.failed_run import NOT_RUN, FailedRun
-    from fedkernel.run.flower_grids import LOOK, MessageGrid, Serialise
+    from fedkernel.run.flower_grids import CHECK_SECONDS, MessageGrid, Serialise
     from fedkernel.run.journal import Journal, remove_journal
     from fedkernel.run.ledger import Account, Entry, Ledger
     from fedkernel.run.result import Result, read_ledger

@@ -1,4 +1,4 @@
-"""Joining of a run's clients: introductions, joint seed and alignment of rows, before the first round."""
+"""Joining of a run's clients before the first round: introductions, joint seed, and alignment of rows."""
 
 import logging
 import secrets
@@ -17,13 +17,20 @@ from fedkernel.protocol import Member, ReplyT, Request
 from fedkernel.run.flower_grids import MessageGrid
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
-from fedkernel.run.message_delivery import POLL, by_node, node_called, recorded, send_and_receive, write_down
-from fedkernel.run.row_matching import check_same_columns, common_rows, stranger_of
+from fedkernel.run.message_delivery import (
+    POLL_SECONDS,
+    node_name,
+    record_replies,
+    recorded_replies,
+    replies_by_node,
+    send_and_receive,
+)
+from fedkernel.run.row_matching import check_same_columns, common_rows, outlying_site
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import (
     BEGINNING,
-    CARRIERS,
-    GONE,
+    DISCONNECTED,
+    ENGINE_CODES,
     UNFIT_TABLE,
     HashIds,
     Introduce,
@@ -35,30 +42,30 @@ from fedkernel.wire import (
     flower_internals,
     from_content,
     joint_seed,
-    order_of,
+    order_id,
     to_content,
 )
 
 log = logging.getLogger(__name__)
 
-JOINING = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
-"""Steps before a protocol, as texts name them, with their phases."""
+JOINING_PHASES = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
+"""Phases of the steps before a protocol, by the steps' names in texts."""
 
 CONNECT_SECONDS = 60.0
-"""Longest wait for nodes to connect; they start before the run or within seconds."""
+"""Longest wait for nodes to connect, in seconds; they start before the run or within seconds."""
 
 
 def reason_of(reply: Message) -> str:
-    """Return a failed reply's error text, from the client or the transport; empty if it succeeded."""
+    """Return a failed reply's error text, from the client or the engine; empty if the reply succeeded."""
     if not reply.has_error():
-        return "" if reply.has_content() else "its reply has nothing in it"
+        return "" if reply.has_content() else "its reply is empty"
     reason = reply.error.reason or f"error {reply.error.code}"
-    return one_line(reason) if _is_carriers(reply) else quoted(reason)
+    return one_line(reason) if _is_engine_error(reply) else quoted(reason)
 
 
-def _is_carriers(reply: Message) -> bool:
-    """Return whether the transport, not the client, reported the error; its text names the client already."""
-    return reply.has_error() and reply.error.code in CARRIERS
+def _is_engine_error(reply: Message) -> bool:
+    """Return whether the engine, not the client, reported a reply's error; its text then names the client."""
+    return reply.has_error() and reply.error.code in ENGINE_CODES
 
 
 def join(
@@ -70,16 +77,16 @@ def join(
     *,
     journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
-    """Collect every node's introduction; return the members in the clients' order, and the run's settings.
+    """Join a run's clients; return its members by client number, and its settings with the joint seed if drawn.
 
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
-    with the same columns must agree on their names; sites whose rows have ids are aligned by these. The settings have
-    the joint seed, if it is drawn. Raises ProtocolError if nodes are missing, have the same number, fail, or speak
-    another wire version. Raises InputError if the sites' columns or ids do not fit together.
+    with the same columns must agree on their names; sites whose rows have ids are aligned by these. Raises
+    ProtocolError if nodes are missing, have the same number, fail, or use a different wire version. Raises InputError
+    if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
-    nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
-    wire = _Wire(grid, settings, pair, journal)
+    nodes = {node: node_name(grid, node) for node in _wait_for_nodes(grid, settings)}
+    wire = _JoiningExchange(grid, settings, pair, journal)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
     members = [
         Member(node_id=node, **reply.model_dump(exclude={"commitment"})) for node, (reply, _) in introductions.items()
@@ -94,7 +101,7 @@ def join(
             f"{pair}, joining: the clients must be numbered 0 to {(settings.clients or len(members)) - 1} "
             f"without gaps, but their numbers are {numbers}"
         )
-    costs = Ledger(wire.entry("join", member.client, down, contents[member.client]) for member in members)
+    costs = Ledger(wire.joining_entry("join", member.client, down, contents[member.client]) for member in members)
     account.close_round(0, "join", time.perf_counter() - started, {}, costs)
     if settings.joint_seed:
         committed = {reply.client: reply for reply, _ in introductions.values()}
@@ -107,8 +114,8 @@ def join(
     return members, settings
 
 
-def unlike(values: Mapping[int, Hashable]) -> list[int]:
-    """Return the nodes whose value differs from the majority's: all without a majority, none if all agree."""
+def minority_nodes(values: Mapping[int, Hashable]) -> list[int]:
+    """Return the nodes whose value differs from the majority's; without a majority all nodes."""
     (value, count), *others = Counter(values.values()).most_common()
     if not others:
         return []
@@ -116,9 +123,9 @@ def unlike(values: Mapping[int, Hashable]) -> list[int]:
 
 
 def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
-    """Raise InputError if sites' column names differ, with the minority's nodes as the cause."""
+    """Raise InputError if the sites' column names differ; the error names the minority's nodes as its cause."""
     order = sorted if in_any_order else tuple
-    apart = unlike({member.node_id: tuple(order(member.names)) for member in members})
+    apart = minority_nodes({member.node_id: tuple(order(member.names)) for member in members})
     some_agree = len(apart) < len(members)
     expected_first = sorted(members, key=lambda member: some_agree and member.node_id in apart)
     try:
@@ -128,9 +135,9 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
 
 
 def _draw_seed(
-    wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
+    wire: "_JoiningExchange", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
 ) -> int:
-    """Draw the run's seed jointly by the sites' shares (`fedkernel.wire.seed_agreement`)."""
+    """Collect the sites' shares of the joint seed, and return the seed (`fedkernel.wire.seed_agreement`)."""
     if without := [member.label for member in members if introductions[member.client].commitment is None]:
         raise ProtocolError(
             f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
@@ -142,13 +149,13 @@ def _draw_seed(
     def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
         for member in members:
-            costs.add(wire.entry("seed", member.client, down, replies[member.node_id][1]))
+            costs.add(wire.joining_entry("seed", member.client, down, replies[member.node_id][1]))
         return [replies[member.node_id][0] for member in members]
 
     shares = tuple(reply.share for reply in ask(ShowShare(commitments=commitments), "share"))
     for member, share, bound in zip(members, shares, commitments, strict=True):
         if commitment(share) != bound:
-            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.label} showed another share than it drew")
+            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.label} sent a share that it did not draw")
     ask(TakeShares(shares=shares), "seed")
     seed = joint_seed(shares)
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
@@ -156,10 +163,10 @@ def _draw_seed(
     return seed
 
 
-def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:
-    """Restrict sites whose rows have ids to the common rows, in one order.
+def _align(wire: "_JoiningExchange", members: Sequence[Member], account: Account) -> list[Member]:
+    """Align sites by their row ids: all work on the common rows in one order; return the members with these.
 
-    Sites without ids are taken to hold the same rows in the same order.
+    Sites without ids are assumed to hold the same rows in the same order.
     """
     without = [member.label for member in members if not member.ids]
     if len(without) == len(members):
@@ -167,8 +174,8 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     if without:
         knows = next(member.label for member in members if member.ids)
         raise InputError(
-            f"{without[0]}{and_more(len(without) - 1)} has no ids, but {knows} has; allowed: ids at all sites or none"
-        ).at(unlike({member.node_id: member.ids for member in members}), mendable=True)
+            f"{without[0]}{and_more(len(without) - 1)} has no row ids, but {knows} has; all sites need ids, or none"
+        ).at(minority_nodes({member.node_id: member.ids for member in members}), mendable=True)
     started = time.perf_counter()
     nodes, costs = {member.node_id: member for member in members}, Ledger()
 
@@ -176,7 +183,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
         who = {node: member.label for node, member in nodes.items()}
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
         for node, (_, content) in replies.items():
-            costs.add(wire.entry("align", nodes[node].client, down, content))
+            costs.add(wire.joining_entry("align", nodes[node].client, down, content))
         return {who[node]: reply for node, (reply, _) in replies.items()}
 
     rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
@@ -185,29 +192,29 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     for member in members:
         if hashed[member.label].hashes.shape[0] != (has := getattr(member, rows)):
             count = len(hashed[member.label].hashes)
-            raise ProtocolError(f"{wire.pair}, aligning: {member.label} sent {count} ids of {has} rows").at(
-                [member.node_id]
-            )
+            raise ProtocolError(
+                f"{wire.pair}, aligning: {member.label} sent {count} hashes of ids, but has {has} rows"
+            ).at([member.node_id])
         if not np.array_equal(hashed[member.label].key_check, hashed[members[0].label].key_check):
             raise InputError(
-                f"{member.label} has another id-key than {members[0].label}; allowed: the same at all sites, or none"
-            ).at(unlike(checks), mendable=True)
+                f"{member.label} and {members[0].label} have different id-keys; all sites need the same key, or none"
+            ).at(minority_nodes(checks), mendable=True)
     hashes = {who: reply.hashes for who, reply in hashed.items()}
     try:
         common = common_rows(hashes, wire.settings.missing, wire.settings.run)
     except InputError as error:
-        alone = stranger_of(hashes)
+        alone = outlying_site(hashes)
         raise error.at([member.node_id for member in members if member.label == alone], mendable=True) from None
     ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
-    figures |= {"rows": float(len(common)), "order": order_of(common)}
+    figures |= {"rows": float(len(common)), "order": order_id(common)}
     account.close_round(0, "align", time.perf_counter() - started, figures, costs)
     return [replace(member, **dict[str, Any]({rows: len(common)})) for member in members]
 
 
 @dataclass(frozen=True)
-class _Wire:
-    """Exchange of requests that precede a protocol, with its journal and costs."""
+class _JoiningExchange:
+    """Exchange of the requests that precede a protocol, with the run's settings and journal."""
 
     grid: Grid
     settings: RunSettings
@@ -217,16 +224,16 @@ class _Wire:
     def ask(
         self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
     ) -> tuple[int, dict[int, tuple[ReplyT, RecordDict]]]:
-        """Send a request to `nodes`, named by their values in texts.
+        """Send a request to nodes and collect the replies; `nodes` maps node ids to names for error messages.
 
-        Returns the request's size in bytes, and by node, in the order of `nodes`, the replies decoded and as received.
+        Returns the request's size in bytes, and by node, in the order of `nodes`, each reply decoded and as received.
         """
         header = self.settings.header(self.pair)
         if kind == MessageType.QUERY:
             header[BEGINNING] = secrets.token_hex(16) if self.journal is None else self.journal.beginning
         content = to_content(request, header)
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
-        if (record := recorded(self.journal, self.grid, messages, doing, self.settings.deadline)) is not None:
+        if (record := recorded_replies(self.journal, self.grid, messages, doing, self.settings.deadline)) is not None:
             contents = dict(zip(record.nodes, map(flower_internals.content_from_bytes, record.contents), strict=True))
         else:
             contents = self._contents(messages, doing, nodes)
@@ -239,15 +246,15 @@ class _Wire:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}").at([node]) from None
             decoded[node] = reply, contents[node]
         if self.journal is not None and record is None:
-            write_down(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
+            record_replies(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
         return flower_internals.content_bytes(content), decoded
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
-        """Return the nodes' replies by node, or raise the first failure's cause."""
-        deadline = self.settings.deadline_of(JOINING[doing])
+        """Send messages and return the replies' contents by node; raise ProtocolError for the first failure."""
+        deadline = self.settings.deadline_of(JOINING_PHASES[doing])
         replies = send_and_receive(self.grid, messages, deadline)
         try:
-            reply_of = by_node(replies, nodes)
+            reply_of = replies_by_node(replies, nodes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
         needs = f"a run begins with all {len(nodes)} clients"
@@ -257,10 +264,10 @@ class _Wire:
         failures = {node: reason for node, reply in reply_of.items() if (reason := reason_of(reply))}
         if failures:
             causes = sorted(
-                reason if _is_carriers(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
+                reason if _is_engine_error(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
                 for node, reason in failures.items()
             )
-            if all(reply_of[node].has_error() and reply_of[node].error.code == GONE for node in failures):
+            if all(reply_of[node].has_error() and reply_of[node].error.code == DISCONNECTED for node in failures):
                 first, *others = failures
                 cause = f"{self.pair}, {doing}: {failures[first]}"
                 raise QuorumError.of(cause, [nodes[node] for node in others], needs).at(failures)
@@ -268,20 +275,20 @@ class _Wire:
             raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
 
-    def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
-        """Return the ledger entry of one reply."""
+    def joining_entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
+        """Return the ledger entry of a reply before the method's first round: round 0, no floats counted."""
         size = flower_internals.content_bytes(content)
         return Entry(0, phase, client, 0, bytes_down, 0, size, sha256=self.settings.hash_of(content))
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
-    """Wait until `settings.clients` nodes are connected, or at least one if that is None."""
-    least, patience = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
-    give_up = time.monotonic() + patience
+    """Wait until `settings.clients` nodes are connected (None: at least one), and return their ids."""
+    least, longest = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
+    give_up = time.monotonic() + longest
     while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
             absent = grid.absent() if isinstance(grid, MessageGrid) else []
-            who = f"; without: {listed([node_called(grid, node) for node in absent])}" if absent else ""
-            raise QuorumError(f"{len(nodes)} of {least} clients were connected after {patience:g} s{who}").at(absent)
-        time.sleep(POLL)
+            who = f"; missing: {listed([node_name(grid, node) for node in absent])}" if absent else ""
+            raise QuorumError(f"{len(nodes)} of {least} clients were connected after {longest:g} s{who}").at(absent)
+        time.sleep(POLL_SECONDS)
     return nodes

@@ -1,4 +1,4 @@
-"""Driver of a run's protocols over a Flower Grid, round by round."""
+"""Coordinator's main loop: sends each round's requests over a Flower Grid, passes checked replies to the protocol."""
 
 import logging
 import math
@@ -19,11 +19,11 @@ from fedkernel.run.client_joining import reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.flower_grids import MessageGrid
 from fedkernel.run.journal import Exchange, Journal
-from fedkernel.run.ledger import Account, Entry, Ledger, Posted
-from fedkernel.run.message_delivery import by_node, recorded, send_and_receive, write_down
+from fedkernel.run.ledger import Account, Entry, Ledger, LetterEntry
+from fedkernel.run.message_delivery import record_replies, recorded_replies, replies_by_node, send_and_receive
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import (
-    GONE,
+    DISCONNECTED,
     UNFIT_LETTER,
     UNFIT_TABLE,
     Losses,
@@ -40,14 +40,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Execution:
-    """State of one run that its protocols share, once the clients have joined.
+    """State of one run that all its protocols share, once the clients have joined.
 
-    - `name`, `pair`: the strategy's name, for errors, and the name of the client class that answers.
+    - `name`, `pair`: class names of the strategy, for errors, and of the client that answers.
     - `partition`: decides the dimension that all clients' tables share; replies are checked against it.
-    - `losses`: rules for going on without clients that fail or do not answer.
+    - `losses`: rules on clients that fail or do not answer.
     - `run`: members and seed, the protocols' input.
     - `account`: costs so far; rounds are numbered on from these.
-    - `preparation`: applied to the tables before, where rows are divided.
+    - `preparation`: of the tables, with a horizontal partition.
     - `warnings`: findings of the preparation that may make the result wrong.
     - `journal`: replies recorded before the run was stopped; new ones are added.
     """
@@ -64,26 +64,26 @@ class Execution:
     warnings: tuple[str, ...] = ()
     journal: Journal | None = None
 
-    def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
-        """Start a protocol; its steps use the settings' number of threads."""
-        return Conversation(self, limit_steps(self.settings.threads, protocol))
+    def start_protocol(self, protocol: Protocol[T]) -> "RunningProtocol[T]":
+        """Start a protocol to be advanced round by round, with the settings' number of threads."""
+        return RunningProtocol(self, limit_steps(self.settings.threads, protocol))
 
     def finish(self, protocol: Protocol[T]) -> T:
-        """Run a protocol to its end and return its result."""
+        """Run a protocol over the grid to its end, and return its result."""
         around, deadline = (self.journal, self.grid), self.settings.deadline
         with blas_threads(self.settings.threads):  # once, or each step and each client would set them anew
-            conversation = self.converse(protocol)
-            while not conversation.done:
-                messages = conversation.messages()
-                if (record := recorded(*around, messages, conversation.where, deadline)) is not None:
-                    conversation.replay(record)
+            running = self.start_protocol(protocol)
+            while not running.done:
+                messages = running.messages()
+                if (record := recorded_replies(*around, messages, running.where, deadline)) is not None:
+                    running.replay(record)
                 else:
-                    conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))
-        return conversation.value
+                    running.receive(send_and_receive(self.grid, messages, running.deadline))
+        return running.value
 
 
-class Conversation(Generic[T]):
-    """Protocol in progress: makes each round's messages, checks the replies and accounts for them.
+class RunningProtocol(Generic[T]):
+    """Protocol in progress: builds each round's messages, checks the replies and accounts for them.
 
     `value`: the protocol's result, once `done`.
     """
@@ -92,7 +92,7 @@ class Conversation(Generic[T]):
         self._execution, self._account = execution, execution.account
         self._protocol = protocol
         self._cohort = list(execution.run.members)
-        self._called = {member.client: member.label for member in self._cohort}
+        self._names = {member.client: member.label for member in self._cohort}
         self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
         self._round_number = self._account.ledger.rounds
         self._pending: Round
@@ -116,7 +116,7 @@ class Conversation(Generic[T]):
             self._round_number += 1
 
     def messages(self) -> list[Message]:
-        """Return the messages of the pending round, one per addressed client."""
+        """Build the pending round's messages, one for each client that gets a request."""
         self._requests = {}
         self._started = time.perf_counter()
         messages: list[Message] = []
@@ -140,14 +140,15 @@ class Conversation(Generic[T]):
             )
         if not messages:
             raise ProtocolError(
-                f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
+                f"{self._execution.name}, round {self._round_number}: no request goes to a client of the run"
             )
         members = [member for member in self._cohort if member.client in self._requests]
-        log_event("round begun", "%s: round %d, %s, begins", *self._now.values(), **self._now, asked=members)
+        fields = self._event_fields
+        log_event("round begun", "%s: round %d, %s, begins", *fields.values(), **fields, asked=members)
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
-        """Check the pending round's replies, account for them, and advance the protocol; return True once done.
+        """Check the pending round's replies, account for them, and advance the protocol; return whether it is done.
 
         Raises ProtocolError if a client failed or did not answer (unless the run may go on without it), if a reply does
         not fit its request, or if replies contradict each other.
@@ -155,7 +156,7 @@ class Conversation(Generic[T]):
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}
         try:
-            reply_of = {client_of[node]: reply for node, reply in by_node(replies, addressees).items()}
+            reply_of = {client_of[node]: reply for node, reply in replies_by_node(replies, addressees).items()}
         except ProtocolError as error:
             where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
             raise ProtocolError(f"{where}: {error}") from None
@@ -168,7 +169,7 @@ class Conversation(Generic[T]):
             # the reader of an unfit letter did not write it, and only the error's text names its writer
             at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
-                self._go_on_without(failures, lost=set(codes.values()) <= {GONE})
+                self._drop_or_fail(failures, lost=set(codes.values()) <= {DISCONNECTED})
             except ProtocolError as error:
                 raise error.at(at, mendable=set(codes.values()) == {UNFIT_TABLE}) from None
         contents, costs = [reply_of[client].content for client in self._requests], Ledger()
@@ -182,16 +183,16 @@ class Conversation(Generic[T]):
             node_of = {member.client: member.node_id for member in self._cohort}
             nodes = [node_of[client] for client in self._requests]
             records = contents if total is None else [to_content(total)]  # a sum's addends are never recorded
-            write_down(journal, self._execution.grid, nodes, records, account)
+            record_replies(journal, self._execution.grid, nodes, records, account)
         self._close(seconds, slowest, costs)
         self._advance(decoded if total is None else total)
         return self.done
 
     def replay(self, record: Exchange) -> None:
-        """Advance the protocol with the recorded replies to the pending round."""
+        """Advance the protocol by the recorded replies to the pending round, without sending anything."""
         client_of = {member.node_id: member.client for member in self._cohort}
         answered = [client_of[node] for node in record.nodes]
-        self._leave_out(self._requests.keys() - answered)
+        self._drop(self._requests.keys() - answered)
         costs = Ledger.from_table(record.account["ledger"])
         self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
         contents = [flower_internals.content_from_bytes(content) for content in record.contents]
@@ -204,16 +205,16 @@ class Conversation(Generic[T]):
 
     @property
     def where(self) -> str:
-        """Number of the pending round, for texts."""
+        """Pending round for texts, such as ``round 3``."""
         return f"round {self._round_number}"
 
     @property
     def deadline(self) -> float:
-        """Seconds that the pending round may take."""
+        """Most seconds that the pending round may take."""
         return self._execution.settings.deadline_of(self._pending.phase)
 
-    def _go_on_without(self, causes: Mapping[int, str], *, lost: bool) -> None:
-        """Drop the clients that failed, or raise the first cause; `lost`: all of these went away."""
+    def _drop_or_fail(self, causes: Mapping[int, str], *, lost: bool) -> None:
+        """Drop failed clients if the run may go on, else raise the first cause; `lost`: all of them disconnected."""
         losses, pending, grid = self._execution.losses, self._pending, self._execution.grid
         left = len(self._cohort) - len(causes)
         if len(causes) == len(self._requests) and losses.quorum is None:
@@ -226,24 +227,24 @@ class Conversation(Generic[T]):
             of = len(self._execution.run.members)
             needs = f"{len(self._cohort) - len(away)} of {of} clients are left, but {needs}"
             if lost:
-                raise QuorumError.of(cause, [self._called[client] for client in away if client != first], needs)
+                raise QuorumError.of(cause, [self._names[client] for client in away if client != first], needs)
             raise ProtocolError(cause + and_more(len(causes) - 1) + (f"; {needs}" if losses.quorum is not None else ""))
         for client, cause in causes.items():
             log.warning("going on without client %d: %s", client, cause)
-        self._leave_out(causes)
+        self._drop(causes)
 
-    def _leave_out(self, clients: Iterable[int]) -> None:
-        """Drop clients from the run, and note in its account how that changes the result."""
+    def _drop(self, clients: Iterable[int]) -> None:
+        """Drop clients from the run, and note in its account the meaning of the result without them."""
         gone, pending = set(clients), self._pending
         meaning = self._execution.losses.meaning(self._round_number, pending.phase, summed=pending.summed)
         for client in sorted(gone):
             where = f"round {self._round_number} ({pending.phase})"
-            self._account.losses.append(f"{self._called[client]} was lost in {where}: the answer is {meaning}")
+            self._account.losses.append(f"{self._names[client]} was lost in {where}: the result is {meaning}")
         self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
     def _close(self, seconds: float, slowest: float, costs: Ledger, *, replayed: bool = False) -> None:
-        """Account for the pending round, and log its end."""
+        """Add the pending round to the run's account, and log its end."""
         values = self._pending.values
         self._account.close_round(
             *(self._round_number, self._pending.phase, seconds, values, costs), slowest_seconds=slowest
@@ -251,14 +252,14 @@ class Conversation(Generic[T]):
         row, figures = self._account.history[-1], "".join(f", {name} = {value:g}" for name, value in values.items())
         took = {name: row[name] for name in ("seconds", "bytes_up", "bytes_down")}
         log_event(
-            *("round over", "%s: round %d, %s%s", *self._now.values(), figures),
-            **(self._now | took),
+            *("round over", "%s: round %d, %s%s", *self._event_fields.values(), figures),
+            **(self._event_fields | took),
             replayed=replayed,
         )
 
     @property
-    def _now(self) -> dict[str, Any]:
-        """Run, round and phase that are pending, for the log."""
+    def _event_fields(self) -> dict[str, Any]:
+        """Run, number and phase of the pending round, for log events."""
         run, number = self._execution.settings.run, self._round_number
         return {"run": run, "round": number, "phase": self._pending.phase}
 
@@ -272,22 +273,22 @@ class Conversation(Generic[T]):
         except ValueError:
             parts = [max(float(abs(array).max(initial=0.0)) for array in reply.arrays().values()) for reply in replies]
             most = list(self._requests)[parts.index(max(parts))]
-            text = "the sum over the clients is too large, most of all by what this one sent"
+            text = "the sum over the clients is too large, and this client's part is the largest"
             raise self._fault_of(most, text) from None
         return total
 
-    def _where(self, client: int) -> str:
-        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
+    def _place_of(self, client: int) -> str:
+        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._names[client]}"
 
     def _fault_of(self, client: int, what: str) -> ProtocolError:
-        """Return the error for an invalid reply, with the client's node as the cause."""
+        """Return the error about a client's invalid reply; the client's node is its cause."""
         nodes = [member.node_id for member in self._cohort if member.client == client]
-        return ProtocolError(f"{self._where(client)}: {what}").at(nodes)
+        return ProtocolError(f"{self._place_of(client)}: {what}").at(nodes)
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:
-            return f"{self._where(client)}: no answer within {self.deadline:g} s"
-        return f"{self._where(client)}: {reason}" if (reason := reason_of(reply)) else None
+            return f"{self._place_of(client)}: no answer within {self.deadline:g} s"
+        return f"{self._place_of(client)}: {reason}" if (reason := reason_of(reply)) else None
 
     def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
         request, bytes_down = self._requests[client]
@@ -307,18 +308,18 @@ class Conversation(Generic[T]):
             costs.post(letter)
         return reply
 
-    def _posted(self, client: int, reply: Reply) -> list[Posted]:
+    def _posted(self, client: int, reply: Reply) -> list[LetterEntry]:
         """Return the ledger entries of a reply's letters, after a check of their sender and round."""
-        posted: list[Posted] = []
+        posted: list[LetterEntry] = []
         for sealed in sealed_in(reply):
             sender, receiver, number, _ = sealed.header
             if (sender, number) != (client, self._round_number):
-                raise ProtocolError(f"it posts a letter of client {sender}, round {number}")
-            posted.append(Posted(number, sender, receiver, sealed.floats, sealed.size))
+                raise ProtocolError(f"it sends a letter of client {sender}, round {number}")
+            posted.append(LetterEntry(number, sender, receiver, sealed.floats, sealed.size))
         return posted
 
     def _seconds(self, client: int, content: RecordDict) -> float:
-        """Return the computing time that a client reports; no protocol depends on it."""
+        """Return the computing seconds that a client reports in its reply; no protocol depends on them."""
         seconds = records_of(content)[1].get("seconds", 0.0)
         if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
@@ -336,11 +337,11 @@ class Conversation(Generic[T]):
             other = next(client for client, size in sizes.items() if size == expected)
             for client, size in sizes.items():
                 if size != expected:
-                    where = self._where(client)
+                    where = self._place_of(client)
                     raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")
 
 
 def _table_sizes(member: Member, partition: Division) -> dict[str, int]:
-    """Return the known sizes of a client's tables by dimension name, for checks of its replies."""
+    """Return the known sizes of a client's tables by dimension name, to check its replies."""
     shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
     return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

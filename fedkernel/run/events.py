@@ -1,4 +1,4 @@
-"""Events of a run as log records, for log lines, JSON lines and counters.
+"""Log records for the events of a run, read by progress lines, JSON logs and counters.
 
 A record has its event's name in the attribute `happened`, and the event's fields in attributes of their own: names of
 runs, phases and sites, and figures, never data.
@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 log = logging.getLogger(__name__)
 
-Happened = Literal[
+EventName = Literal[
     "run begun", "round begun", "reply came", "round over", "run over", "site here", "site gone", "refused"
 ]
-KNOWN: Mapping[Happened, tuple[str, ...]] = MappingProxyType(
+EVENT_FIELDS: Mapping[EventName, tuple[str, ...]] = MappingProxyType(
     {
         "run begun": ("run", "rounds", "meaning"),
         "round begun": ("run", "round", "phase", "asked"),
@@ -26,20 +26,20 @@ KNOWN: Mapping[Happened, tuple[str, ...]] = MappingProxyType(
         "refused": ("cause",),
     }
 )
-"""Fields of each event's records: `rounds` is the method's forecast, None without one, and `meaning` its kind.
+"""Names of the fields in each event's log records: `rounds` is the forecast (None: unknown), `meaning` its kind.
 
-`asked` are the members that a round addresses, `replayed` says that its replies came from a journal.
+`asked` are the members that a round's requests go to; `replayed`: its replies came from a journal.
 """
 
 
-def log_event(happened: Happened, text: str, *values: object, level: int = logging.DEBUG, **known: Any) -> None:
-    """Log an event; a `level` above DEBUG is for events without any other log line."""
+def log_event(happened: EventName, text: str, *values: object, level: int = logging.DEBUG, **known: Any) -> None:
+    """Log an event of a run, with its fields; a `level` above DEBUG is for events without any other log line."""
     if log.isEnabledFor(level):
         log.log(level, text, *values, extra={"happened": happened, **known})
 
 
 class Observer(logging.Handler):
-    """Log handler, active as a context manager, with a method for each event that a subclass handles.
+    """Log handler, active as a context manager, that calls a subclass's method for each event.
 
     The method for ``"round over"`` is ``round_over(record)``.
     """
@@ -58,10 +58,10 @@ class Observer(logging.Handler):
         log.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record to its event's method, if there is one."""
+        """Call the method for a record's event, if the subclass has one."""
         name = getattr(record, "happened", "").replace(" ", "_")
-        if name and (heed := getattr(self, name, None)) is not None:
+        if name and (handle := getattr(self, name, None)) is not None:
             try:
-                heed(record)
+                handle(record)
             except Exception:  # an observer must not end the run
                 self.handleError(record)

@@ -1,4 +1,4 @@
-"""Record of a failed run, for an engine that goes on with the next one."""
+"""Description of a failed run, for an engine that goes on with the next run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fedkernel.ground import EngineError, FedkernelError
 
 NOT_RUN = "NotRun"
-"""The kind of a run that was skipped because a site that it needs is set aside."""
+"""Kind of a run that was skipped because a site that it needs is excluded."""
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,27 @@ class FailedRun:
 
     @classmethod
     def of(cls, run: str, error: Exception) -> "FailedRun":
-        """Build the record of a run's error; raise the error itself if it concerns every run."""
+        """Build the description of a run's failure; raise the error itself if it ends all runs."""
         if not is_of_a_run(error):
             raise error
         return cls(run, type(error).__name__, text_of(error), error)
 
     @classmethod
     def from_table(cls, run: str, table: Mapping[str, str]) -> "FailedRun":
-        """Read the `as_table` of another process."""
+        """Rebuild from the `as_table` of a different process."""
         return cls(run, table["kind"], table["text"])
 
     @property
     def as_table(self) -> dict[str, str]:
-        """The cause as plain text, for another process."""
+        """Kind and text of the cause as plain data, for a different process."""
         return {"kind": self.kind, "text": self.text}
 
 
 def text_of(error: Exception) -> str:
-    """Return an error as a sentence; an error not of `fedkernel` is marked as a defect."""
+    """Return an error's text; an error that is not fedkernel's own is marked as a defect."""
     return str(error) if isinstance(error, FedkernelError) else f"{type(error).__name__}: {error} (this is a defect)"
 
 
 def is_of_a_run(error: Exception) -> bool:
-    """Return whether an error ends only its run; engine and system errors end all runs."""
+    """Return whether an error ends only one run; errors of the engine or the system end all runs."""
     return not isinstance(error, EngineError | OSError)

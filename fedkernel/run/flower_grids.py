@@ -1,4 +1,4 @@
-"""Base classes of Flower Grids that resume a run or carry serialised messages."""
+"""Base classes of Flower Grids that resume a stopped run, and that carry serialised messages."""
 
 import threading
 import time
@@ -14,16 +14,16 @@ from fedkernel.run.events import log_event
 from fedkernel.run.journal import Exchange
 from fedkernel.wire import flower_internals
 
-LOOK = 0.25
-"""Seconds between two checks of the nodes during a wait for replies."""
+CHECK_SECONDS = 0.25
+"""Seconds between two checks of the nodes' connections during a wait for replies."""
 
 
 Serialise: TypeAlias = Callable[[], tuple[bytes, ...]]
-"""Function that returns a message's serialised parts."""
+"""Function that returns the serialised parts of one message."""
 
 
 class ResumableGrid(Grid):
-    """Base of Flower Grids that resume a run from its journal (`fedkernel.run.journal`).
+    """Base class of Flower Grids that resume a run from its journal (`fedkernel.run.journal`).
 
     `write_every`: seconds between two writes of the journal. With 0, as where nodes outlive this process, each exchange
     is written before the next request is sent.
@@ -34,20 +34,20 @@ class ResumableGrid(Grid):
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """Create a message to a node."""
+        """Create a message to a node, as Flower's Grid requires."""
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
-    def called(self, node: int) -> str:
+    def node_name(self, node: int) -> str:
         """Return a node's name for texts, before its client has joined."""
         return f"node {node}"
 
     def checkpoint(self) -> bytes:
-        """Return the changes, since the last call, in the memory of nodes that end with this process."""
+        """Return the changes, since the last call, in the memory of nodes within this process."""
         return b""
 
     @abstractmethod
-    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Prepare the nodes for a resumed run, and return why that is impossible; empty if it is possible.
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Prepare the nodes for resuming a run; return why that is impossible, or an empty text.
 
         `run`: `fedkernel.wire.RunSpec.key`. `answered`: number of requests that each node has answered. `checkpoints`:
         results of `checkpoint`, in order.
@@ -55,20 +55,19 @@ class ResumableGrid(Grid):
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Register messages with their recorded replies; nodes that lost their state compute theirs again.
+        """Register a replayed round's messages and replies; nodes that lost their state compute theirs again.
 
-        Returns True if nodes are sent these again. Raises StrayError if a new reply differs from the recorded one.
+        Returns whether messages were sent again. Raises RecordMismatchError if a new reply differs from its record.
         """
 
     def catch_up(self, deadline: float) -> None:
-        """Bring all nodes to the journal's end after its last replayed exchange; raises as `replay`."""
+        """Bring all nodes to the journal's end after the last replayed round; raises RecordMismatchError."""
 
 
 class MessageGrid(ResumableGrid):
-    """Base of Flower Grids that carry messages themselves; a subclass sends bytes and delivers replies.
+    """Base class of Flower Grids that carry messages themselves; a subclass sends bytes and delivers replies.
 
-    `behind`: nodes, restarted for instance, whose state is older than the journal's end; they are sent its requests
-    again.
+    `behind`: nodes, such as restarted ones, whose state is older than the journal's end; its requests are sent again.
     """
 
     behind: frozenset[int] = frozenset()
@@ -84,36 +83,36 @@ class MessageGrid(ResumableGrid):
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
-        """Send a message, serialised if needed, to its node; each reply is passed to `_deliver`."""
+        """Send a message, serialised if needed, to its node; `_deliver` gets the reply."""
 
     def _posted(self) -> None:
-        """Flush the posted messages."""
+        """Flush the messages that `_post` has queued."""
 
-    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Refuse to resume a run; a subclass whose nodes keep or restore their state overrides this."""
-        return "its sites remember nothing"
+        return "its sites keep no memory of it"
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Register answered messages, send them again to nodes that are `behind`, and compare the replies."""
-        self.recall(message for message in messages if message.metadata.dst_node_id not in self.behind)
+        """Register a replayed round's messages; nodes that are `behind` answer again, and the replies must match."""
+        self.restore_requests(message for message in messages if message.metadata.dst_node_id not in self.behind)
         forgetful = self.behind.intersection(exchange.nodes)
         again = [message for message in messages if message.metadata.dst_node_id in forgetful]
         if not again:
             return False
         reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(again, timeout=deadline)}
         for node in (message.metadata.dst_node_id for message in again):
-            exchange.check_again(node, self.called(node), reply_of.get(node))
+            exchange.check_again(node, self.node_name(node), reply_of.get(node))
         return True
 
-    def recall(self, messages: Iterable[Message]) -> None:
+    def restore_requests(self, messages: Iterable[Message]) -> None:
         """Register messages of the run that were answered before this process started."""
 
     def absent(self) -> list[int]:
-        """Return the disconnected nodes, if the grid knows its full list of nodes."""
+        """Return the ids of disconnected nodes, if the grid knows all its nodes."""
         return []
 
     def _deliver(self, node: int, message_id: str, reply: Any) -> None:
-        """Store a node's reply, in a form that `_open` decodes; late and repeated replies are dropped."""
+        """Store a node's reply for `_open` to decode; late and repeated replies are dropped."""
         with self._arrived:
             if message_id not in self._asked:
                 return
@@ -130,26 +129,26 @@ class MessageGrid(ResumableGrid):
         return message
 
     def _wait(self, seconds: float) -> None:
-        """Wait until all awaited replies have arrived, at most so long; the lock of `_arrived` is held."""
+        """Wait until all awaited replies have arrived, at most some seconds; the lock of `_arrived` is held."""
         self._arrived.wait(seconds)
 
     def _forget(self, ids: Set[str]) -> None:
-        """Discard messages whose replies are no longer awaited."""
+        """Discard messages, by their ids, whose replies are no longer awaited."""
 
-    def _look_after(self) -> None:
+    def _check_connections(self) -> None:
         """Check the connections of nodes whose replies are awaited."""
 
     def set_run(self, run: flower_internals.Run) -> None:
-        """Set the grid's run."""
+        """Set Flower's record of the grid's run."""
         self._run = run
 
     @property
     def run(self) -> flower_internals.Run:
-        """The grid's run."""
+        """Flower's record of the grid's run."""
         return self._run
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send the messages to their nodes."""
+        """Send messages to their nodes, and return the messages' ids."""
         ids = []
         # most rounds send all nodes the same content: it is serialised once
         contents: dict[int, list[bytes]] = {}
@@ -168,7 +167,7 @@ class MessageGrid(ResumableGrid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the arrived replies to these messages, each once."""
+        """Return the arrived replies to messages, by the messages' ids; each reply is returned once."""
         with self._arrived:
             replies = [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
         return [self._open(reply) for reply in replies]
@@ -180,11 +179,11 @@ class MessageGrid(ResumableGrid):
         with self._arrived:
             self._awaited = set(ids) - self._replies.keys()
             while self._awaited:
-                left = LOOK if give_up is None else give_up - self._clock()
+                left = CHECK_SECONDS if give_up is None else give_up - self._clock()
                 if left <= 0:
                     break
-                self._wait(min(left, LOOK))
-                self._look_after()
+                self._wait(min(left, CHECK_SECONDS))
+                self._check_connections()
             self._asked.difference_update(ids)
             self._forget(self._awaited)
         return self.pull_messages(ids)

@@ -1,4 +1,4 @@
-"""Append-only journal of a run's replies, for resuming a stopped run.
+"""Append-only journal of a run's replies, from which a stopped run is resumed.
 
 A protocol is deterministic: the same run and replies give the same requests and result. A resumed run is fed the
 recorded replies without sending anything, and sends requests from there on: the result has the same bits.
@@ -10,7 +10,7 @@ the last of them; later computations are repeated.
 
 Each record has its length and a SHA-256 over itself and its predecessor's, so a truncated or damaged file ends at its
 last whole record. The first record is the header: a journal of other data, settings or versions is set aside, and never
-used. Only its owner may read the file, which holds nothing that the coordinator has not seen.
+used. Only its owner may read the file, which holds nothing that the coordinator has not received.
 """
 
 import contextlib
@@ -36,22 +36,22 @@ from fedkernel.wire import answer_hash, content_digest, flower_internals
 log = logging.getLogger(__name__)
 
 NAME, ASIDE = "journal", "journal.aside"
-"""The journal's file in a run's folder, and the new name of one that does not fit the run."""
+"""Names of the journal in a run's folder, and of one that was set aside as it did not fit the run."""
 
 MOST_BYTES = 1 << 32
-"""Size limit of a journal; the run goes on without one beyond it."""
+"""Largest size of a journal in bytes; beyond it, the run goes on without one."""
 
-MOST_WAITING = 1 << 24
+MOST_UNWRITTEN_BYTES = 1 << 24
 """Bytes of unwritten replies beyond which they are written at once."""
 
 _HEAD = struct.Struct(">QI32s")
-"""A record's head: bytes that follow, bytes of these that are its description, and the SHA-256."""
+"""Head of a record: number of bytes that follow, number of these in its description, and SHA-256."""
 
 
 class Exchange(NamedTuple):
-    """Recorded exchange of one round.
+    """Recorded requests and replies of one round.
 
-    `requests`: their `requests_hash`. `nodes`: those that answered, in the order of `contents` unless these are summed.
+    `requests`: their `requests_hash`. `nodes`: nodes that answered, in the order of `contents` unless these are summed.
     `account`: further values for the reader, as JSON. `contents`: of the replies, or of their sum.
     """
 
@@ -66,7 +66,7 @@ class Exchange(NamedTuple):
         return len(self.contents) < len(self.nodes)
 
     def answer_of(self, node: int) -> str:
-        """Return the `answer_hash` of a node's reply; empty if only the sum is known."""
+        """Return the `answer_hash` of a node's reply; empty if only the sum is recorded."""
         return (
             ""
             if self.summed
@@ -74,15 +74,15 @@ class Exchange(NamedTuple):
         )
 
     def check_again(self, node: int, called: str, reply: Message | None) -> None:
-        """Raise StrayError unless a restarted node, `called` so in texts, repeats its recorded answer."""
+        """Raise RecordMismatchError unless a restarted node's reply equals the recorded one; `called`: its name."""
         if reply is None or reply.has_error():
-            raise StrayError(f"{called}, which was restarted, does not answer again what it had answered")
+            raise RecordMismatchError(f"{called} was restarted and does not repeat its recorded answer")
         if not self.summed and answer_hash(reply.content) != self.answer_of(node):
-            raise StrayError(f"{called}, which was restarted, answers otherwise than is recorded of it")
+            raise RecordMismatchError(f"{called} was restarted, and its answer differs from the recorded one")
 
 
 class Journal:
-    """Journal of one run.
+    """File with the recorded rounds of one run, which replays them and appends new ones.
 
     - `answered`: number of requests that each node has answered.
     - `pending`: `requests_hash` of the last looked-up requests; empty once their replies are recorded.
@@ -124,11 +124,11 @@ class Journal:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise InputError(f"{self.path} is being written: another process carries this run out") from None
+            raise InputError(f"{self.path} is locked: a different process executes this run") from None
         return file
 
     def _read(self) -> None:
-        """Find the whole records, truncate the file after them, and compare the header with this run's."""
+        """Find the complete records, truncate the file after them, and compare the header with this run's."""
         size, header = os.fstat(self._file.fileno()).st_size, None
         while (record := self._record_at(self._end, self._chain)) is not None:
             description, chain = record
@@ -143,7 +143,7 @@ class Journal:
             self._first = self._first or self._end
         if self._end < size:
             log.warning(
-                "%s is damaged or was cut off after %d recorded exchanges; what follows is left out",
+                "%s is damaged or cut off after %d recorded exchanges; the rest is ignored",
                 *(self.path, self._count),
             )
             self._file.truncate(self._end)
@@ -151,11 +151,11 @@ class Journal:
             self._write_header()
         elif header != self._header:
             differing = [name for name in {**header, **self._header} if header.get(name) != self._header.get(name)]
-            self.set_aside(f"it is of another run ({', '.join(differing)})")
+            self.set_aside(f"it is of a different run ({', '.join(differing)})")
         self._recorded = (exchange for exchanges, _ in self._records() for exchange in exchanges)
 
     def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes] | None:
-        """Return a record's description and hash; None if no whole record begins there."""
+        """Return description and hash of the record at a position; None if no complete record begins there."""
         self._file.seek(place)
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size:
@@ -172,11 +172,11 @@ class Journal:
         return self._count
 
     def checkpoints(self) -> Iterator[bytes]:
-        """Yield each record's changes of the memory of sites that end with this process."""
+        """Yield each record's changes in the memory of sites within this process."""
         return (sites for _, sites in self._records())
 
     def _records(self) -> Iterator[tuple[list[Exchange], bytes]]:
-        """Yield each record's exchanges and the changes of the sites' memory."""
+        """Yield each record's exchanges and changes in the sites' memory."""
         place, end = self._first, self._end
         while place < end:
             self._file.seek(place)
@@ -195,15 +195,15 @@ class Journal:
     # --- replay and writing
 
     def next(self, requests: str) -> Exchange | None:
-        """Return the recorded exchange for requests with this hash; None at the journal's end.
+        """Return the next recorded exchange, for requests with this hash; None at the journal's end.
 
-        Raises StrayError if other requests are recorded there.
+        Raises RecordMismatchError if other requests are recorded there.
         """
         self.pending = requests
         if (exchange := next(self._recorded, None)) is None:
             return None
         if exchange.requests != requests:
-            raise StrayError(f"its exchange {self._replayed + 1} is of another request")
+            raise RecordMismatchError(f"its exchange {self._replayed + 1} is of a different request")
         self._replayed += 1
         self.pending = ""
         return exchange
@@ -213,18 +213,18 @@ class Journal:
         """True between the first replayed exchange and the first new request."""
         return self._replayed > 0 and not self.resumed
 
-    def note_live(self, where: str) -> None:
-        """Log the resume at its first exchange that is not recorded."""
+    def log_resumption(self, where: str) -> None:
+        """Log once, at the first exchange that is not recorded, that the run was resumed; `where`: in which round."""
         if self.replays:
             self.resumed = where
-            again = f", {self.asked_again} of them asked again of restarted sites" if self.asked_again else ""
+            again = f", {self.asked_again} of them repeated by restarted sites" if self.asked_again else ""
             run, count = self._header["run"], self._replayed
             log.info("%s: resumed at %s, after %d recorded exchanges%s", run, where, count, again)
 
     def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
-        """Write an exchange to disk, or keep it for the next write.
+        """Append an exchange to the journal, at once or with the next write.
 
-        `checkpoint` returns the changes of the sites' memory since its last call.
+        `checkpoint`: returns the changes in the sites' memory since its last call.
         """
         if self._file.closed:
             return
@@ -232,11 +232,11 @@ class Journal:
         self.pending = ""
         self._waiting.append(exchange)
         self._waiting_bytes += sum(map(len, exchange.contents))
-        if time.monotonic() - self._written >= self._every or self._waiting_bytes > MOST_WAITING:
+        if time.monotonic() - self._written >= self._every or self._waiting_bytes > MOST_UNWRITTEN_BYTES:
             self._write_waiting(checkpoint())
 
     def _write_waiting(self, sites: bytes) -> None:
-        """Write the waiting exchanges as one record."""
+        """Write all waiting exchanges as one record, with the changes in the sites' memory."""
         place = self._end
         if place + self._waiting_bytes + len(sites) > MOST_BYTES:
             log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
@@ -251,7 +251,7 @@ class Journal:
         try:
             self._write({"exchanges": exchanges}, [*contents, sites])
         except OSError as error:
-            log.warning("%s cannot be written: %s; the run goes on, and is not recorded any more", self.path, error)
+            log.warning("%s cannot be written: %s; the run goes on without a journal", self.path, error)
             self._file.truncate(place)
             self.close()
             return
@@ -281,7 +281,7 @@ class Journal:
     # --- end
 
     def set_aside(self, why: str) -> None:
-        """Rename the file, log why, and begin a new one."""
+        """Set the journal's file aside under a new name, log why, and begin a new file."""
         log.warning("%s is set aside as %s, and the run begins anew: %s", self.path, ASIDE, why)
         self.path.replace(self.path.with_name(ASIDE))
         self._file.close()
@@ -290,17 +290,17 @@ class Journal:
         self._write_header()
 
     def close(self) -> None:
-        """Close the file, which stays; waiting exchanges are lost, since their checkpoint was not taken."""
+        """Close the file, which stays; exchanges not yet written are lost."""
         self._file.close()
 
     def remove(self) -> None:
-        """Remove the file before its lock is released, so that no other process resumes from it."""
+        """Delete the file before its lock is released, so that no other process resumes from it."""
         remove_journal(self.path.parent)
         self._file.close()
 
 
-class StrayError(Exception):
-    """Request or reply of a resumed run that differs from its record."""
+class RecordMismatchError(Exception):
+    """Difference between a resumed run's request or reply and its record in the journal."""
 
 
 def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:
@@ -311,14 +311,14 @@ def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:
 
 
 def remove_journal(folder: Path) -> None:
-    """Remove a run's journals, once its result is there or it must not be resumed."""
+    """Delete a run's journals, once the run has a result or must not be resumed."""
     for name in (NAME, ASIDE):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
 
 
 def content_to_bytes(content: RecordDict) -> bytes:
-    """Serialise a reply's content for the journal."""
+    """Serialise the content of a reply for the journal."""
     return b"".join(flower_internals.content_to_parts(content))
 
 

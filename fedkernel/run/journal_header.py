@@ -16,16 +16,16 @@ FORMAT = 3
 """Version of the journal's format."""
 
 PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
-"""Packages that the bits of a result may depend on: compared by version, and by source code."""
+"""Packages that decide a result's bits: compared by version, and by source code."""
 
 
 def folder_here(run: RunSpec) -> Path:
-    """Return the folder, in Flower's home, for the journal of a run whose own folder is on another machine."""
+    """Return the folder in Flower's home for a run's journal, if the run's own folder is on a different machine."""
     return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedkernel-journals" / run.key
 
 
 def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
-    """Return a journal's header: everything that decides the run's bits, except real sites' data.
+    """Return a journal's header: all that decides the bits of the run's result, except real sites' data.
 
     Changed data show in the sites' introductions, the first recorded exchange; files of simulated sites are hashed
     here.

@@ -1,4 +1,4 @@
-"""Ledger of a run's traffic: floats and bytes, up and down, for every round and client."""
+"""Ledger of a run's traffic: floats and bytes, up and down, for each round and client."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ SUMS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up")
 
 @dataclass(frozen=True)
 class Entry:
-    """Traffic of one request and its reply.
+    """Traffic of one request to a client and the client's reply.
 
     ``floats`` are the entries of the message's arrays, as the papers count; ``bytes`` are the serialised content of
-    Flower's message, without the envelope that each transport adds. ``rows_up`` are the rows of the client's own table
-    that its reply holds unchanged. ``sha256`` is the reply's hash, which the site's outbox has too
-    (`fedkernel.site.audit_log`); empty where sites are simulated.
+    Flower's message, without the envelope that each transport adds. ``rows_up`` are unchanged rows of the client's
+    table in its reply. ``sha256`` is the reply's hash, also in the site's outbox (`fedkernel.site.audit_log`); empty
+    where sites are simulated.
     """
 
     round: int
@@ -31,8 +31,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Posted:
-    """Traffic of one letter from a client to another, as it leaves its sender.
+class LetterEntry:
+    """Traffic of one letter from one client to a second, as it leaves its sender.
 
     The coordinator forwards it, so its floats and bytes are also in the sender's entry, up, and in the receiver's of
     the next round, down. ``bytes`` are the sealed letter's own.
@@ -65,9 +65,9 @@ class Ledger:
     that their replies disclosed.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[LetterEntry] = ()) -> None:
         self.entries: DiskList[Entry] = DiskList((), _values_of, lambda values: Entry(*values))
-        self.letters: DiskList[Posted] = DiskList((), _values_of, lambda values: Posted(*values))
+        self.letters: DiskList[LetterEntry] = DiskList((), _values_of, lambda values: LetterEntry(*values))
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
         self._through, self._beyond = 0, set[int]()  # rounds 1 to `_through`, and later ones out of sequence
         self._edges: dict[tuple[int, int], list[int]] = {}  # a `Load`'s fields, mutable
@@ -91,7 +91,7 @@ class Ledger:
         return type(self), (list(self.entries), list(self.letters))
 
     def add(self, entry: Entry) -> None:
-        """Add one exchange."""
+        """Add the traffic of one request and reply."""
         self.entries.append(entry)
         self.floats_up += entry.floats_up  # one by one: a loop over `SUMS` takes five times as long
         self.floats_down += entry.floats_down
@@ -105,8 +105,8 @@ class Ledger:
                 self._through += 1
                 self._beyond.remove(self._through)
 
-    def post(self, letter: Posted) -> None:
-        """Add a letter."""
+    def post(self, letter: LetterEntry) -> None:
+        """Add the traffic of one letter between clients."""
         self.letters.append(letter)
         load = self._edges.setdefault((letter.sender, letter.receiver), [0, 0, 0])
         load[0] += 1
@@ -122,16 +122,16 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """Number of the protocol's rounds."""
+        """Number of the protocol's rounds, without joining (round 0)."""
         return self._through + len(self._beyond)
 
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
-        """Letters' traffic by (sender, receiver); an edge of the graph has two directions."""
+        """Traffic of letters by (sender, receiver), so for both directions of each edge of the graph."""
         return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
 
     def floats_by_reader(self) -> dict[int, dict[int | None, int]]:
-        """Return the floats that each client sent, by reader: None for the coordinator, or a peer's number."""
+        """Return the floats that each client sent, by reader: a peer's number, or None for the coordinator."""
         sent: dict[int, dict[int | None, int]] = {client: {None: floats} for client, floats in self._sent.items()}
         for (sender, receiver), load in self._edges.items():
             floats = sent.setdefault(sender, {None: 0})
@@ -141,28 +141,28 @@ class Ledger:
 
     @property
     def peer_to_peer(self) -> Load:
-        """Traffic of a network without a coordinator: each letter once, from its sender to its receiver."""
+        """Traffic in a network without coordinator: each letter once, from its sender to its receiver."""
         return sum(self.edges.values(), Load())
 
     @property
     def star(self) -> Load:
-        """Traffic through the coordinator: requests and replies, with the letters in them."""
+        """Traffic through the coordinator: all requests and replies, letters included."""
         floats, size = self.floats_up + self.floats_down, self.bytes_up + self.bytes_down
         return Load(2 * len(self.entries), floats, size)
 
     def totals(self) -> dict[str, int]:
-        """Return rounds, floats, bytes and disclosed rows by name."""
+        """Return the total rounds, floats, bytes and disclosed rows by name."""
         return {"rounds": self.rounds, **{name: getattr(self, name) for name in SUMS}}
 
     def of_client(self, client: int) -> "Ledger":
-        """Return one client's entries, and the letters that it wrote."""
+        """Return the ledger of one client: its entries, and the letters that it wrote."""
         return Ledger(
             [entry for entry in self.entries if entry.client == client],
             [letter for letter in self.letters if letter.sender == client],
         )
 
     def of_round(self, number: int) -> "Ledger":
-        """Return one round's entries and letters."""
+        """Return the ledger of one round: its entries and letters."""
         return Ledger(
             [entry for entry in self.entries if entry.round == number],
             [letter for letter in self.letters if letter.round == number],
@@ -179,19 +179,19 @@ class Ledger:
         ledger = cls()
         for row in table:
             if "sender" in row:
-                ledger.post(Posted(**row))
+                ledger.post(LetterEntry(**row))
             else:
                 ledger.add(Entry(**row))
         return ledger
 
 
-def _values_of(row: Entry | Posted) -> list[Any]:
+def _values_of(row: Entry | LetterEntry) -> list[Any]:
     return list(vars(row).values())
 
 
 @dataclass
 class Account:
-    """Costs of a run: its ledger, a history with a row per round, and notes on lost clients."""
+    """Account of a run: its ledger, a history with a row per round, and notes on lost clients."""
 
     ledger: Ledger = field(default_factory=Ledger)
     history: DiskList[dict[str, Any]] = field(default_factory=DiskList)
@@ -207,7 +207,7 @@ class Account:
         *,
         slowest_seconds: float = 0.0,
     ) -> None:
-        """Add a finished round's `costs` and its row of the history.
+        """Add a finished round: its `costs` to the ledger, and its row to the history.
 
         `seconds` are the round's wall-clock time, `slowest_seconds` the computing time of its slowest client.
         """
@@ -218,7 +218,7 @@ class Account:
         self.history.append(row | totals | ({"values": dict(values)} if values else {}))
 
     def note(self, values: Mapping[str, float]) -> None:
-        """Add a protocol's figures to the history's last row."""
+        """Add named figures of a protocol to the history's last row."""
         if values:
             row = self.history[-1]
             row["values"] = {**row.get("values", {}), **values}

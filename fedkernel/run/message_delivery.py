@@ -1,4 +1,4 @@
-"""Sending of messages over any Flower Grid, and the journal's record of the replies."""
+"""Delivery of messages over any Flower Grid, with their replies recorded in or replayed from a journal."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,24 +13,24 @@ from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 from fedkernel.wire import flower_internals
 
-__all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
+__all__ = ["POLL_SECONDS", "node_name", "record_replies", "recorded_replies", "replies_by_node", "send_and_receive"]
 
-POLL = 0.2
-"""Seconds between two polls for replies."""
-
-
-def node_called(grid: Grid, node: int) -> str:
-    """Return a node's name for texts, before its client has joined."""
-    return grid.called(node) if isinstance(grid, ResumableGrid) else f"node {node}"
+POLL_SECONDS = 0.2
+"""Seconds between two polls of a SuperLink for replies."""
 
 
-def recorded(
+def node_name(grid: Grid, node: int) -> str:
+    """Return the name of a grid's node for texts, before its client has joined."""
+    return grid.node_name(node) if isinstance(grid, ResumableGrid) else f"node {node}"
+
+
+def recorded_replies(
     journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str, deadline: float
 ) -> Exchange | None:
-    """Return the recorded replies to messages; None if the messages, of the round `where`, must be sent.
+    """Return the journal's replies to messages of the round `where`; None if the messages must be sent.
 
     A resumable grid brings nodes that lost their state to the journal's end, at the first replay or after the last one.
-    Raises StrayError if the record has other requests, or a node's new reply differs from it.
+    Raises RecordMismatchError if the record has other requests, or a node's new reply differs from it.
     """
     if journal is None:
         return None
@@ -40,34 +40,31 @@ def recorded(
     elif journal.replays:
         if isinstance(grid, ResumableGrid):
             grid.catch_up(deadline)
-        journal.note_live(where)
+        journal.log_resumption(where)
     return record
 
 
-def write_down(
+def record_replies(
     journal: Journal,
     grid: Grid,
     nodes: Sequence[int],
     contents: Sequence[RecordDict],
     account: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Record the exchange last looked up: the nodes that answered, and their replies or the sum."""
+    """Append the exchange last looked up to the journal: nodes that answered, and their replies or the sum."""
     exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
     journal.add(exchange, grid.checkpoint if isinstance(grid, ResumableGrid) else bytes)
 
 
-def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
-    """Return replies by their nodes.
-
-    Raises ProtocolError if a reply comes from a node that was sent no request, or from one node twice.
-    """
+def replies_by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
+    """Return replies by node; ProtocolError if one comes from a node that got no request, or a node replies twice."""
     reply_of: dict[int, Message] = {}
     for reply in replies:
         node = reply.metadata.src_node_id
         if node not in nodes:
-            raise ProtocolError(f"a reply came from node {node}, which was not asked; allowed: one of each that was")
+            raise ProtocolError(f"a reply came from node {node}, which got no request")
         if node in reply_of:
-            raise ProtocolError(f"node {node} has replied twice; allowed: one reply of each that was asked")
+            raise ProtocolError(f"node {node} has replied twice; allowed: one reply per request")
         reply_of[node] = reply
     return reply_of
 
@@ -88,4 +85,4 @@ def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) ->
         left = give_up - time.monotonic()
         if not waiting or left <= 0:
             return replies
-        time.sleep(min(POLL, left))
+        time.sleep(min(POLL_SECONDS, left))

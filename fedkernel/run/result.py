@@ -1,4 +1,4 @@
-"""Result of a run: the model, the sites' outputs, costs and metrics."""
+"""Result of a run: model, simulated sites' outputs, costs, metrics and findings."""
 
 import json
 import os
@@ -19,12 +19,12 @@ from fedkernel.run.ledger import Ledger
 M = TypeVar("M")
 
 POINTS = "points.npz"
-"""File with a simulated run's whole coreset; its folder is read at once and removed."""
+"""Name of the file with a simulated run's whole coreset, in a folder that is read at once and removed."""
 
 
 @dataclass
 class Result(Generic[M]):
-    """Outcome of one run; ``Result(model)`` wraps a model without a run.
+    """Result of one run; ``Result(model)`` wraps a model without a run.
 
     - `model`: for instance a `fedkernel.models.KernelPCA`.
     - `history`: a row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own
@@ -32,8 +32,8 @@ class Result(Generic[M]):
     - `outputs`: named arrays per client, of simulated sites only: a real site's never leave it.
     - `findings`: choices that the run made by itself, with reasons, and warnings of its evaluation.
     - `seconds`: wall-clock time of the run, joining included.
-    - `columns`: names of the columns that the model was fitted on, where rows are divided and their columns have names.
-    - `preparation`: applied to the raw columns before; where columns are divided, each site has its own and keeps it.
+    - `columns`: names of the columns that the model was fitted on, with a horizontal partition of named columns.
+    - `preparation`: of the raw columns; with a vertical partition each site keeps its own.
     - `strategy`: address of the strategy's class; empty if unknown.
     - `wire`: precision of the sent arrays; the ledger has the bytes as sent.
     """
@@ -54,7 +54,7 @@ class Result(Generic[M]):
 
     @property
     def fitted(self) -> FittedModel:
-        """Model with its columns, preparation and strategy, for raw tables."""
+        """Model with its columns, preparation and strategy, to apply to raw tables."""
         return FittedModel(self.model, self.columns, self.preparation, self.strategy)
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Result(Generic[M]):
         return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
 
     def save(self, folder: str | os.PathLike[str], *, whole: bool = False) -> None:
-        """Write ``model.npz``, and last ``result.json``, which marks the folder complete.
+        """Write the result to a folder: ``model.npz``, and last ``result.json``, which marks the folder complete.
 
         Sites store their outputs themselves. `whole` also writes the coreset that centres were found from: coordinates
         of rows. Raises InputError for a model that `fedkernel.models.save_model` cannot write.
@@ -88,7 +88,7 @@ class Result(Generic[M]):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Result[Any]":
-        """Read a run's folder, with the arrays that simulated sites wrote there."""
+        """Read a result from its folder, with the arrays that simulated sites wrote there."""
         folder = Path(folder)
         account = json.loads((folder / "result.json").read_text())
         outputs = {}
@@ -118,7 +118,7 @@ class Result(Generic[M]):
 
 
 def read_ledger(folder: str | os.PathLike[str]) -> Ledger:
-    """Read only the ledger from a run's folder, without the model's class; InputError if it is not there."""
+    """Read only the ledger from a result's folder, without the model's class; InputError if it is missing."""
     path = Path(folder) / "result.json"
     try:
         return Ledger.from_table(json.loads(path.read_text())["ledger"])

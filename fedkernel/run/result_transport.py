@@ -1,4 +1,4 @@
-"""Transport of results over Flower's log: one printed line per run of a ServerApp."""
+"""Transport of results through Flower's log: a ServerApp prints each run's result as one line."""
 
 import base64
 import binascii
@@ -15,12 +15,12 @@ from fedkernel.ground import UNPACKED_BYTES, UNPACKED_RATIO, EngineError, write_
 
 PREFIX = "fedkernel-parcel "
 FILES = ("model.npz", "points.npz", "result.json")
-"""Files taken from a run's folder; no others are written into one, and the last marks it complete."""
+"""Names of the files that are transported from and to a run's folder; the last one marks it complete."""
 
 
 @dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
-    """Result or failure of a run, as a ServerApp prints it.
+    """Packed result or failure of a run, as a ServerApp prints it.
 
     `run`: its id; empty where the whole job failed. `files`: the result's in base64; none where the job's folder has
     them. `error`: class name and text of a failure's cause.
@@ -34,25 +34,25 @@ class Parcel:
 PARCELS = pydantic.TypeAdapter(Parcel)
 
 
-def from_folder(run: str, folder: Path) -> Parcel:
-    """Pack a run's result from its folder."""
+def pack_result(run: str, folder: Path) -> Parcel:
+    """Pack the result files in a run's folder as a parcel."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
     return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()})
 
 
-def into_folder(parcel: Parcel, folder: Path) -> None:
+def unpack_result(parcel: Parcel, folder: Path) -> None:
     """Write a parcel's files into a run's folder."""
     for name in FILES:
         if name in parcel.files:
             try:
                 content = base64.b64decode(parcel.files[name])
             except ValueError:
-                raise EngineError(f"the log of run {parcel.run!r} has a {name} that is damaged") from None
+                raise EngineError(f"{name} in the log of run {parcel.run!r} is damaged") from None
             write_atomic(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
 
 
-def tell(parcel: Parcel) -> None:
-    """Print a parcel as one line."""
+def print_parcel(parcel: Parcel) -> None:
+    """Print a run's packed result or failure as one line of Flower's log."""
     packed = base64.b64encode(zlib.compress(json.dumps(asdict(parcel)).encode())).decode()
     # in a single write, so that no other thread's output comes between
     sys.stdout.write(f"{PREFIX}{packed}\n")
@@ -60,7 +60,7 @@ def tell(parcel: Parcel) -> None:
 
 
 def read(line: str) -> Parcel | None:
-    """Parse a log's line into its parcel; None for any other line."""
+    """Parse a line of Flower's log into its parcel; None for any other line."""
     if not line.startswith(PREFIX):
         return None
     try:

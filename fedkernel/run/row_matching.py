@@ -1,4 +1,4 @@
-"""Intersection of the sites' rows by hashed ids, and comparison of their columns."""
+"""Intersection of the sites' rows by hashed ids, and comparison of the sites' column names."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.ground import InputError, ProtocolError
-from fedkernel.wire import SIZE, Hashes, Missing, are_hashes, as_keys
+from fedkernel.wire import HASH_BYTES, Hashes, Missing, are_hashes, as_keys
 
 log = logging.getLogger(__name__)
 
 
 def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
-    """Return the hashes common to all sites, of shape (n, 16), in the aligned rows' order.
+    """Return the hashed ids (n, 16) that all sites have, in the order of the aligned rows.
 
     `hashed` (n_m, 16): the sites' hashes, by the sites' names in error texts. `run`: for the log. Raises InputError if
     no row is common to all, or if `missing` refuses one that is not. Raises ProtocolError if a site sent no hashes, or
@@ -24,24 +24,24 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
     keys = {}
     for site, hashes in hashed.items():
         if not are_hashes(hashes):
-            raise ProtocolError(f"{site} sent ids of shape {hashes.shape}, {hashes.dtype}; allowed: (n, {SIZE}), uint8")
+            raise ProtocolError(f"{site} sent {hashes.dtype} ids of shape {hashes.shape}, not uint8 (n, {HASH_BYTES})")
         keys[site] = np.unique(as_keys(hashes))
         if len(keys[site]) < len(hashes):
-            raise ProtocolError(f"{site} sent the same id twice; allowed: each once")
+            raise ProtocolError(f"{site} sent the same id twice; ids must differ")
     common = reduce(np.intersect1d, keys.values())
     counts = ", ".join(f"{site} has {len(own)}" for site, own in keys.items())
     if not len(common):
-        raise InputError(f"no row is common to all sites: {counts}; allowed: at least one id that all have")
+        raise InputError(f"no row is common to all sites: {counts}; at least one id must be at all sites")
     if missing == "refuse":
         every = len(reduce(np.union1d, keys.values()))
         if lacking := ", ".join(f"{every - len(own)} at {site}" for site, own in keys.items() if len(own) < every):
             raise InputError(f"missing = 'refuse', but of the {every} ids of all sites some are missing: {lacking}")
     log.info("%s: rows are aligned by their ids: %s; %d are common to all", run, counts, len(common))
-    return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
+    return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, HASH_BYTES)
 
 
-def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
-    """Return the one site whose removal leaves common rows, of three or more; None if not unique."""
+def outlying_site(hashed: Mapping[str, Hashes]) -> str | None:
+    """Return the site without which the others, two or more, have common rows; None if it is not unique."""
     if len(hashed) < 3:
         return None
     keys = {site: as_keys(hashes) for site, hashes in hashed.items()}
@@ -51,16 +51,16 @@ def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
 
 
 def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
-    """Raise InputError if sites' columns, by the sites' names in error texts, differ.
+    """Raise InputError if the sites' column names, given by site name, differ.
 
-    A different order is an error too, unless `in_any_order`: then the run uses the first site's order, and logs that.
+    A different order is an error, too, unless `in_any_order`: then the run uses the first site's order, and logs that.
     """
     (first, expected), *others = columns.items()
     for site, names in others:
         if list(names) == list(expected):
             continue
         if in_any_order and sorted(names) == sorted(expected):
-            log.info("the columns of %s are put in the order of those of %s", site, first)
+            log.info("the columns of %s are reordered like those of %s", site, first)
             continue
         if len(names) < len(expected):
             lacking = next(name for name in expected if name not in names)
@@ -69,9 +69,9 @@ def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bo
             )
         if len(names) > len(expected):
             surplus = next(name for name in names if name not in expected)
-            raise InputError(f"{site} has a column {surplus!r}, which {first} has not; allowed: the same everywhere")
+            raise InputError(f"{site} has a column {surplus!r}, which {first} lacks; allowed: the same everywhere")
         place = next(place for place, name in enumerate(names) if name != expected[place])
-        order = "; the names are the same, but not their order" if set(names) == set(expected) else ""
+        order = "; the names are equal, but in a different order" if set(names) == set(expected) else ""
         raise InputError(
             f"{site}: column {place} (counted from 0) is {names[place]!r}, but {expected[place]!r} was expected, as at "
             f"{first}{order}"

@@ -1,8 +1,7 @@
-"""Resume of a run over Flower nodes that lost its state and changed their ids.
+"""Resumption of a run on restarted Flower nodes, which have new ids and no memory of it.
 
-The journal's record makes all earlier requests again. The nodes introduce themselves again, and then answer all the
-rest at once: in two rounds, however many were recorded, each site repeats its computations. Each sends only a hash of
-every answer, which must match the recorded answer's.
+The nodes introduce themselves again, and then answer all recorded requests at once: in two rounds, however many were
+recorded, each site repeats its computations. It sends only a hash of each answer, which must match the recorded one's.
 """
 
 import math
@@ -14,24 +13,24 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.run.flower_grids import ResumableGrid
-from fedkernel.run.journal import Exchange, StrayError
+from fedkernel.run.journal import Exchange, RecordMismatchError
 from fedkernel.run.message_delivery import send_and_receive
-from fedkernel.wire import AGAIN, ANSWERS, answer_hash, bundled, flower_internals
+from fedkernel.wire import ANSWERS, REPEAT_ACTION, answer_hash, bundle_requests, flower_internals
 
 MOST_BYTES = 1 << 26
-"""Size limit for the requests in one message, unless a single one is larger."""
+"""Most bytes of the requests in one bundle, unless a single request is larger."""
 
 
 class _Answered(NamedTuple):
-    """An answered request, with its answer's hash (`fedkernel.run.journal.Exchange.answer_of`)."""
+    """Recorded request with its answer's hash (`fedkernel.run.journal.Exchange.answer_of`)."""
 
     kind: str
     content: RecordDict
     answer: str
 
 
-class CatchingUpGrid(ResumableGrid):
-    """Grid over Flower's that numbers its nodes from 1 and keeps the numbers when ids change."""
+class ResumingGrid(ResumableGrid):
+    """Wrapper of a Flower Grid that numbers the nodes from 1 and keeps the numbers when node ids change."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
@@ -40,19 +39,19 @@ class CatchingUpGrid(ResumableGrid):
         self._replayed: list[tuple[Sequence[Message], Exchange]] = []
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the connected nodes' numbers, which are fixed from the first message on."""
+        """Return the connected nodes' numbers, which stay fixed after the first message."""
         ids = set(self._grid.get_node_ids())
         if not self._settled:
             self._ids = sorted(ids)
         return [number for number, node in enumerate(self._ids, start=1) if node in ids]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages to their nodes."""
+        """Send messages to their nodes, and return the messages' ids."""
         self._settled = True
         return self._grid.push_messages([self._to_node(message) for message in messages])
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the arrived replies to messages."""
+        """Return the arrived replies to messages, by the messages' ids."""
         return [self._from_node(reply) for reply in self._grid.pull_messages(message_ids)]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -70,33 +69,31 @@ class CatchingUpGrid(ResumableGrid):
 
     def _from_node(self, reply: Message) -> Message:
         if (node := reply.metadata.src_node_id) in self._ids:
-            flower_internals.readdress(reply, self._ids.index(node) + 1)
+            flower_internals.set_source(reply, self._ids.index(node) + 1)
         return reply
 
     def set_run(self, run: flower_internals.Run) -> None:
-        """Set the grid's run."""
+        """Set Flower's record of the grid's run."""
         self._grid.set_run(run)
 
     @property
     def run(self) -> flower_internals.Run:
-        """The grid's run."""
+        """Flower's record of the grid's run."""
         return self._grid.run
 
-    # Resume.
-
-    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Accept every resume; the nodes are recognised only after the replay, in `catch_up`."""
+    def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Accept every run; the nodes are recognised only after the replay, in `catch_up`."""
         return ""
 
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Store an answered exchange for `catch_up`."""
+        """Store a replayed round's messages and replies for `catch_up`."""
         self._replayed.append((messages, exchange))
         return True
 
     def catch_up(self, deadline: float) -> None:
-        """Recognise the nodes, and have them answer all recorded requests again.
+        """Recognise the restarted nodes, and have them answer all recorded requests again.
 
-        The wait is limited to the recorded rounds' seconds plus the deadline.
+        The longest wait is the recorded rounds' seconds plus the deadline.
         """
         (introductions, exchange), *rest = self._replayed
         self._replayed = []
@@ -113,7 +110,7 @@ class CatchingUpGrid(ResumableGrid):
             self._ask_again({node: parts[place] for node, parts in bundles.items() if place < len(parts)}, deadline)
 
     def _recognise(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> None:
-        """Match the nodes' ids to their numbers by their introductions, which hold the clients' numbers."""
+        """Match new node ids to node numbers by the introductions, which must be those recorded."""
         replies = self.send_and_receive(messages, timeout=deadline)
         id_of = {
             answer_hash(reply.content): self._ids[reply.metadata.src_node_id - 1]
@@ -123,7 +120,7 @@ class CatchingUpGrid(ResumableGrid):
         answers = {number: exchange.answer_of(number) for number in exchange.nodes}
         for number, answer in answers.items():
             if answer not in id_of:
-                raise StrayError(f"{self.called(number)} does not say again who it is, as it is recorded")
+                raise RecordMismatchError(f"{self.node_name(number)} does not repeat its recorded introduction")
         # only now, since one unknown node makes the run start anew with the present ids
         for number, answer in answers.items():
             self._ids[number - 1] = id_of[answer]
@@ -131,9 +128,9 @@ class CatchingUpGrid(ResumableGrid):
     def _ask_again(self, bundles: Mapping[int, Sequence[_Answered]], deadline: float) -> None:
         messages = [
             Message(
-                bundled([(request.kind, request.content) for request in requests]),
+                bundle_requests([(request.kind, request.content) for request in requests]),
                 node,
-                f"{MessageType.QUERY}.{AGAIN}",
+                f"{MessageType.QUERY}.{REPEAT_ACTION}",
                 group_id="0",
             )
             for node, requests in bundles.items()
@@ -142,16 +139,16 @@ class CatchingUpGrid(ResumableGrid):
         for node, requests in bundles.items():
             reply = reply_of.get(node)
             if reply is None or reply.has_error():
-                raise StrayError(f"{self.called(node)} does not answer again what it had answered")
+                raise RecordMismatchError(f"{self.node_name(node)} does not repeat its recorded answers")
             answers = reply.content.config_records.get("config", ConfigRecord()).get(ANSWERS)
             if not isinstance(answers, list) or len(answers) != len(requests):
-                raise StrayError(f"{self.called(node)} does not answer again all that it had answered")
+                raise RecordMismatchError(f"{self.node_name(node)} does not repeat all its recorded answers")
             if any(request.answer not in ("", answer) for request, answer in zip(requests, answers, strict=True)):
-                raise StrayError(f"{self.called(node)} answers otherwise than is recorded of it")
+                raise RecordMismatchError(f"an answer of {self.node_name(node)} differs from the recorded one")
 
 
 def _bundles(requests: Sequence[_Answered]) -> Iterator[list[_Answered]]:
-    """Yield requests in parts of `MOST_BYTES` at most."""
+    """Yield requests in bundles of at most `MOST_BYTES` each."""
     bundle, size = list[_Answered](), 0
     for request in requests:
         length = flower_internals.content_bytes(request.content)

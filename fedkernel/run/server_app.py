@@ -18,19 +18,19 @@ from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
 from fedkernel.run.failed_run import is_of_a_run, text_of
 from fedkernel.run.flower_grids import ResumableGrid
-from fedkernel.run.journal import Journal, StrayError
+from fedkernel.run.journal import Journal, RecordMismatchError
 from fedkernel.run.journal_header import folder_here, header_of
 from fedkernel.run.result import Result
-from fedkernel.run.result_transport import Parcel, from_folder, tell
-from fedkernel.run.run_resumption import CatchingUpGrid
+from fedkernel.run.result_transport import Parcel, pack_result, print_parcel
+from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec
 
 ERROR = "error.json"
-"""File with a failure's cause, for the process that waits for results."""
+"""Name of the file with a failure's cause, for the process that waits for results."""
 
 log = logging.getLogger("flwr")
-"""Flower's own log, as `flwr run --stream` prints it."""
+"""Flower's own log, which `flwr run --stream` prints."""
 
 
 @runtime_checkable
@@ -38,18 +38,18 @@ class Strategy(Protocol):
     """Interface of a strategy for the ServerApp; `fedkernel.strategy.KernelStrategy` implements it."""
 
     def run(self, grid: Grid, settings: RunSettings, *, evaluate: bool, journal: Journal | None) -> Result[Any]:
-        """Run the protocol over a grid."""
+        """Run the strategy's protocol over a grid."""
 
     def project(
         self, grid: Grid, settings: RunSettings, model: Any, *, to_sites: bool, journal: Journal | None
     ) -> Result[Any]:
-        """Project the sites' new rows onto a model."""
+        """Project the sites' new rows onto a fitted model."""
 
 
 def server_app() -> ServerApp:
     """Build the ServerApp that executes the job in Flower's run configuration, run by run.
 
-    Every run's result appears as a whole in its own folder under the job's ``out``. A failed run ends the job, unless
+    Each run's result appears complete, at once, in its folder in the job's ``out``. A failed run ends the job, unless
     the job goes on with the next one. The failure's cause, one sentence, is written to ``error.json`` in the folder of
     the job, or of the run if the job goes on.
     """
@@ -64,13 +64,13 @@ def server_app() -> ServerApp:
                 import_kernels(run.parameters)
                 strategy = kind(**run.parameters)
                 with _journal_of(job, run, strategy, grid) as (resumable, journal):
-                    _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
+                    _deliver_result(run, _execute_run(job, run, strategy, resumable, journal), job)
                     if job.folder is None and journal is not None:  # only this process knows its folder
                         journal.remove()
             except Exception as error:
                 goes_on = job.go_on and is_of_a_run(error)
                 if goes_on or isinstance(error, FedkernelError):
-                    _leave(error, run.id if goes_on else "", job)
+                    _report_failure(error, run.id if goes_on else "", job)
                 if not goes_on:
                     raise
                 log.warning("%s has failed", run.id, exc_info=error)
@@ -78,26 +78,26 @@ def server_app() -> ServerApp:
     return app
 
 
-def _leave(error: Exception, run: str, job: Job) -> None:
-    """Write or print the cause of a run's failure, or of the job's if `run` is empty."""
+def _report_failure(error: Exception, run: str, job: Job) -> None:
+    """Write or print the cause of a run's failure, or of the whole job's if `run` is empty."""
     failure = {"kind": type(error).__name__, "text": text_of(error)}
     if job.mark is not None:
-        tell(Parcel(run, error=failure))
+        print_parcel(Parcel(run, error=failure))
     elif job.out is not None:
         write_atomic(Path(job.out) / run / ERROR, lambda file: file.write(json.dumps(failure).encode()))
 
 
 @contextmanager
 def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Iterator[tuple[Grid, Journal | None]]:
-    """Open a run's journal and a grid that can resume the run; the journal is None without `job.journals`."""
+    """Open a run's journal (None without `job.journals`), and a grid that can resume the run."""
     if not job.journals:
         yield grid, None
         return
-    resumable, header = grid if isinstance(grid, ResumableGrid) else CatchingUpGrid(grid), header_of(job, run, strategy)
+    resumable, header = grid if isinstance(grid, ResumableGrid) else ResumingGrid(grid), header_of(job, run, strategy)
     folder = folder_here(run) if job.folder is None else job.folder / run.id
     journal = Journal(folder, header, resumable.write_every)
     try:
-        if len(journal) and (fault := resumable.come_back(run.key, journal.answered, journal.checkpoints())):
+        if len(journal) and (fault := resumable.prepare_resume(run.key, journal.answered, journal.checkpoints())):
             journal.set_aside(fault)
         yield resumable, journal
     except Exception as error:
@@ -112,14 +112,14 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
                 folder.rmdir()
 
 
-def _carried_out(
+def _execute_run(
     job: Job,
     run: RunSpec,
     strategy: Strategy,
     grid: Grid,
     journal: Journal | None,
 ) -> Result[Any]:
-    """Execute or resume a run; start anew if its journal turns out to be another run's."""
+    """Execute or resume a run; start anew if its journal does not match the run."""
     settings = RunSettings(
         run=run.id,
         seed=run.seed,
@@ -140,25 +140,25 @@ def _carried_out(
             return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)
         model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
         return strategy.project(grid, settings, model, to_sites=to_sites, journal=journal)
-    except StrayError as error:
+    except RecordMismatchError as error:
         if journal is None:
             raise
         journal.set_aside(str(error))
-        return _carried_out(job, run, strategy, grid, journal)
+        return _execute_run(job, run, strategy, grid, journal)
 
 
 def _earlier_model(job: Job, run: RunSpec) -> Any:
-    """Load the model that a run projects onto, after a check of its hash against the study."""
+    """Load the model that a run projects onto; InputError unless its hash is the one in the study."""
     path = Path(job.models[run.id])
     with file_errors(path, "the model of an earlier run"):
         content = path.read_bytes()
     if run.project is None or hashlib.sha256(content).hexdigest() != run.project.model:
-        raise InputError(f"{path} is not the model that run {run.id!r} says (project.model)")
+        raise InputError(f"{path} is not the model of run {run.id!r} (project.model)")
     return load_model(path)
 
 
-def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
-    """Save a result to the job's folder, or else print it as a parcel, or log its summary."""
+def _deliver_result(run: RunSpec, result: Result[Any], job: Job) -> None:
+    """Save a run's result to the job's folder if there is one here, else print it as a parcel or log it."""
     folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
         result.save(folder / run.id, whole=job.whole)
@@ -167,6 +167,6 @@ def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
     else:
         with TemporaryDirectory(prefix="fedkernel-") as temporary:
             result.save(temporary, whole=job.whole)
-            parcel = from_folder(run.id, Path(temporary))
+            parcel = pack_result(run.id, Path(temporary))
     if job.mark is not None:
-        tell(parcel)
+        print_parcel(parcel)

@@ -1,4 +1,4 @@
-"""Settings of one run, and the header that its requests carry."""
+"""Settings of one run, and the header of its requests."""
 
 import json
 import math
@@ -16,11 +16,11 @@ from fedkernel.wire import Missing, check_quorum, digest, flower_internals, iden
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of one run: its id, seed, clients, deadlines, and options of its protocols.
+    """Settings of one run: id, seed, number of clients, deadlines, and options of its protocols.
 
-    - `missing`: drops rows that a site lacks, or refuses the run, where columns are divided and rows have ids.
+    - `missing`: drop rows that a site lacks, or refuse the run, with a vertical partition of rows with ids.
     - `threads`: BLAS threads of the protocol's own steps.
-    - `hashes`: adds every reply's hash to the ledger.
+    - `hashes`: add every reply's hash to the ledger.
     - `joint_seed`: the clients draw the seed in two more rounds; the history has it.
     - `prepare`: preparation of the sites' raw tables, run first.
     - `project`: aligns the clients' new rows by ids, instead of the rows fitted on.
@@ -46,7 +46,7 @@ class RunSettings:
     wire: Precision = "float64"
 
     def __post_init__(self) -> None:
-        """Check ranges here, since a bad seed would only fail at the clients."""
+        """Raise InputError for values out of range, since a bad seed would only fail at the clients."""
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
         if not 0 < self.deadline < math.inf:
@@ -63,11 +63,11 @@ class RunSettings:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
 
     def deadline_of(self, phase: str) -> float:
-        """Return the seconds that a round of a phase may take."""
+        """Return the most seconds that a round of a phase may take."""
         return self.deadlines.get(phase, self.deadline)
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
-        """Return the header of every request to clients of the class `pair`."""
+        """Return the header of requests to clients of the class `pair`: its name, run, seed, and perhaps precision."""
         header: dict[str, ConfigValue] = {"pair": pair, "run": self.run, "seed": self.seed}
         return header if self.wire == "float64" else header | {"wire": self.wire}
 
@@ -77,7 +77,7 @@ class RunSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """Read settings from a Flower configuration, and ignore its other keys."""
+        """Read settings from a Flower configuration; its other keys are ignored."""
         named = {setting.name: config[setting.name] for setting in fields(cls) if setting.name in config}
         if isinstance(named.get("prepare"), str):  # as JSON, since Flower's configuration has no tables
             named["prepare"] = Prepare(**json.loads(named["prepare"]))

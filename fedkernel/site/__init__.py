@@ -7,12 +7,12 @@ from fedkernel.ground.lazy_imports import lazily
 if TYPE_CHECKING:
     from fedkernel.site.allowed_clients import allowed
     from fedkernel.site.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
-    from fedkernel.site.audit_log import check_record, write_with
+    from fedkernel.site.audit_log import check_outbox, set_write_context
     from fedkernel.site.audit_log_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox
-    from fedkernel.site.context_state import changes_of, copy_of, take_changes
+    from fedkernel.site.context_state import apply_changes, changes_of, copy_state
     from fedkernel.site.data_files import own_file, own_shape, read_own_data
     from fedkernel.site.keys import check_own_pin, read_own_keys
-    from fedkernel.site.policy import FREE, Policy, own_policy, read_policy, values_of
+    from fedkernel.site.policy import EXEMPT, Policy, own_policy, read_policy, values_of
     from fedkernel.site.policy_defaults import (
         LEAST_MEMORY,
         LEAST_MESSAGE,
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         MOST_MESSAGE,
         USUAL_SECONDS,
     )
-    from fedkernel.site.policy_forecast import TABLE, ReplySize, foreseen, needed_share, reply_sizes, table_shares
+    from fedkernel.site.policy_forecast import TABLE, ReplyBounds, foreseen, needed_share, reply_bounds, table_shares
     from fedkernel.site.raw_tables import raw_shard
     from fedkernel.site.resource_limits import within_seconds
-    from fedkernel.site.result_files import SHEET, RunRows
+    from fedkernel.site.result_files import MOST_CSV_COLUMNS, RunRows
     from fedkernel.site.row_order import find_rows
     from fedkernel.site.simulated_sites import simulated_partition, simulated_raw
     from fedkernel.site.site_builder import site_of_job

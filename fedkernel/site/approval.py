@@ -1,4 +1,4 @@
-"""Approval of studies: by hash in a file of the site, or by an Ed25519 signature of a trusted signer."""
+"""Approval of studies at a site: by hash in a file, or by a trusted signer's Ed25519 signature."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,24 +14,24 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedkernel.ground import InputError, OwnFileError, RefusedError, open_for_owner, read_secret
 from fedkernel.protocol import Guards
 from fedkernel.site.policy import Approval, Policy
-from fedkernel.wire import SHORT, Job
+from fedkernel.wire import HASH_DIGITS, Job
 
 APPROVED = "approved"
-"""File name: each line has a study's SHA-256, the time of its approval, and maybe a `SHARE`."""
+"""Name of the site's file of approvals: lines of a study's SHA-256, the time, and perhaps a `SHARE`."""
 
 SHARE = "table_share="
-"""Prefix of the study's own table share in such a line."""
+"""Prefix of a study's own limit on the disclosure ratio in such a line."""
 
-UNREADABLE = "the site cannot read which studies are approved"
+UNREADABLE = "the site cannot read its list of approved studies"
 
 
 def check_hash(sha256: str) -> str:
-    """Return a study's hash; InputError unless it has all 64 digits, since another can share the first 12."""
+    """Return a study's hash; InputError unless it has all 64 digits, since studies may share the first ones."""
     if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
         raise InputError(
-            f"study = {sha256!r} has {len(sha256)} of 64 digits, with which another study can begin, too; allowed: all "
-            "64, as the last line of `fedkernel study show` and the log of `fedkernel join` have them, or the study's "
-            "file for `fedkernel study approve`"
+            f"study = {sha256!r} has {len(sha256)} of 64 digits, which other studies may share; allowed: all 64, from "
+            "the last line of `fedkernel study show` or the log of `fedkernel join`, or the study's file for "
+            "`fedkernel study approve`"
         )
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise InputError(f"study = {sha256!r}, but must be the SHA-256 of a study, 64 hexadecimal digits")
@@ -39,7 +39,7 @@ def check_hash(sha256: str) -> str:
 
 
 def approve(folder: Path, sha256: str, table_share: float | None = None) -> None:
-    """Append a study to the approved ones, optionally with its own `Guards.table_share`."""
+    """Append a study's hash to a site's approvals, optionally with its own `Guards.table_share`."""
     check_hash(sha256)
     share = "" if table_share is None else f" {SHARE}{Guards(table_share=table_share).table_share!r}"
     folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ def approve(folder: Path, sha256: str, table_share: float | None = None) -> None
 
 
 def is_approved(folder: Path, sha256: str) -> bool:
-    """Return whether a study has been approved; OwnFileError if the file cannot be read."""
+    """Return whether a study's hash is among a site's approvals; OwnFileError if these cannot be read."""
     return bool(_approvals(folder, sha256))
 
 
 def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
-    """Return a policy's guards with the table share, if any, of a study's latest approval."""
+    """Return a policy's guards, with the table share of the study's latest approval if it has one."""
     words = [word for line in _approvals(folder, sha256)[-1:] for word in line if word.startswith(SHARE)]
     try:
         return replace(guards, table_share=float(words[0].removeprefix(SHARE))) if words else guards
@@ -63,7 +63,7 @@ def approved_guards(guards: Guards, folder: Path, sha256: str) -> Guards:
 
 
 def _approvals(folder: Path, sha256: str) -> list[list[str]]:
-    """Return the words of each line that approves a study."""
+    """Return the words of each line that approves this study."""
     try:
         lines = (folder / APPROVED).read_text(encoding="ascii", errors="replace").splitlines()
     except FileNotFoundError:
@@ -74,8 +74,8 @@ def _approvals(folder: Path, sha256: str) -> list[list[str]]:
 
 
 def not_approved(sha256: str) -> str:
-    """Return the sentence about a study that has not been approved."""
-    return f"study {sha256[:SHORT]} is not approved; its operator can: fedkernel study approve {sha256} --out FOLDER"
+    """Return the error text for a study that is not approved."""
+    return f"study {sha256[:HASH_DIGITS]} is not approved; to approve it: fedkernel study approve {sha256} --out FOLDER"
 
 
 SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
@@ -83,14 +83,14 @@ SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
 
 
 def _signed(sha256: str) -> bytes:
-    """Return the bytes that a study's signer signs."""
+    """Return the bytes of a study that its signer signs."""
     return f"fedkernel study {sha256}".encode()
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Return the signature of a study: the signer's public key, a colon, the signature's digits.
+    """Sign a study's hash; return the signer's public key, a colon, and the signature, in hexadecimal digits.
 
-    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if missing or another.
+    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if it is missing or invalid.
     """
     try:
         private = load_pem_private_key(read_secret(key), password=None)
@@ -104,7 +104,7 @@ def sign(sha256: str, key: Path) -> str:
 
 
 def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) -> bool:
-    """Return whether any of the signatures is of this study, by one of the signers' public keys."""
+    """Return whether a signature of this study verifies under one of the trusted signers' public keys."""
     for text in signatures:
         match = SIGNATURE.fullmatch(text)
         if match is None or match[1] not in signers:
@@ -129,7 +129,7 @@ def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
     if approval == "any":
         return
     if study is None:
-        raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
+        raise RefusedError(rule, f"the job has no study to approve ({rule})")
     if approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
         return
     if study.sha256 != approval and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):

@@ -1,7 +1,7 @@
-"""Writer of a site's outbox: JSON lines of all that left, chained by hashes.
+"""Writer of a site's outbox: a log, chained by hashes, with a JSON line per reply that left and per refusal.
 
-It lacks Flower's own answers to kinds of messages that no client has. A reply that an engine then refused as too large
-is in it. `fedkernel.site.audit_log_reader` reads it.
+It omits Flower's own answers to unknown types of messages, and includes replies that an engine then refused as too
+large. `fedkernel.site.audit_log_reader` reads it.
 """
 
 import errno
@@ -28,128 +28,128 @@ from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, o
 from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.site.gate import Gate, Standing, Sums
-from fedkernel.site.policy import Leaving, flag
-from fedkernel.site.raw_request import TEXT, Asking, arrays_of, shapes_of
+from fedkernel.site.gate import Gate, RunProgress, Totals
+from fedkernel.site.policy import ReplySize, flag
+from fedkernel.site.raw_request import MOST_TEXT, RawRequest, arrays_of, shapes_of
 from fedkernel.site.restart_guard import Requests
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
-STEP = 8192
-"""Bytes that are read at a time, from the outbox's end."""
+READ_BYTES = 8192
+"""Bytes that are read at a time, backwards from the outbox's end."""
 
-LONGEST = 20_000
-"""Characters of parameters that are written in full, over ten times those of fedkernel's own requests."""
+MOST_PARAMETER_TEXT = 20_000
+"""Most characters of a request's parameters that are logged in full: ten times those of fedkernel's requests."""
 
-MOST = 100
-"""Arrays of a request that are listed, at most."""
+MOST_ARRAYS_LISTED = 100
+"""Most arrays of a request whose shapes are logged."""
 
-MOST_REFUSED = 10_000
-"""Refusals that are written, so that vain requests do not fill the disk; replies always are."""
+MOST_REFUSALS = 10_000
+"""Most refusals that are logged, so that vain requests do not fill the disk; replies always are."""
 
-LITTLE = 0.1
-"""Computing seconds of a refusal below which no line beyond `MOST_REFUSED` is written."""
-
-
-_pen: ContextVar[AbstractContextManager[Any]] = ContextVar("pen", default=nullcontext())  # noqa: B039 - has no state
+REFUSAL_SECONDS_LOGGED = 0.1
+"""Computing seconds from which a refusal beyond `MOST_REFUSALS` is still logged."""
 
 
-def write_with(pen: AbstractContextManager[Any]) -> None:
-    """Set a context, such as a lock, that this thread enters whenever it uses an outbox."""
-    _pen.set(pen)
+_write_context: ContextVar[AbstractContextManager[Any]] = ContextVar("context", default=nullcontext())  # noqa: B039 - has no state
+
+
+def set_write_context(context: AbstractContextManager[Any]) -> None:
+    """Set a context manager, such as a lock, that this thread enters whenever it uses an outbox."""
+    _write_context.set(context)
 
 
 class Answer(NamedTuple):
-    """A reply about to leave, its content, and a hash of the letters read for it."""
+    """Reply about to leave a site: its Flower content, the reply, and a hash of the letters read for it."""
 
     content: RecordDict
     reply: Reply
     letters: bytes = b""
 
 
-def has_record(node: Mapping[str, Any]) -> bool:
-    """Return whether a node keeps an outbox: it has data of its own, and a folder."""
+def keeps_outbox(node: Mapping[str, Any]) -> bool:
+    """Return whether a node keeps an outbox, by its configuration: it has its own data, and a folder."""
     return "data" in node and "out" in node
 
 
-def admit(node: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
-    """Return the totals after a request; RefusedError if the gate or the log of earlier requests forbids it."""
+def admit(node: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:
+    """Return the run's progress with a request; RefusedError if the gate, or the restart guard, refuses it."""
     folder = _folder(node)
     try:
-        with _opened(folder) as file:
-            end = _end_of(file, asking.run, gate.study)
+        with _locked_outbox(folder) as file:
+            end = _end_of(file, request.run, gate.study)
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
-    standing = gate.admit(end.standing, asking)
-    Requests(folder, gate.key).check(standing.taken - 1, asking)
-    return standing
+    progress = gate.admit(end.progress, request)
+    Requests(folder, gate.key).check(progress.taken - 1, request)
+    return progress
 
 
-def record(
+def append_to_outbox(
     node: Mapping[str, Any],
-    asking: Asking,
+    request: RawRequest,
     answer: Answer | None = None,
     *,
     refused: str = "",
     rule: str = "",
     gate: Gate | None = None,
-    admitted: Standing | None = None,
+    admitted: RunProgress | None = None,
     seconds: float = 0.0,
 ) -> None:
-    """Append a reply or refusal to the outbox, and add a salt to the reply.
+    """Append a request's reply or refusal to the outbox; a random salt is added to the reply.
 
     - `node`: the node's configuration: ``data``, ``out`` (the outbox's folder), and ``keep-payloads``: whether replies
       are stored beside it, readable for the owner only. Nothing is done for a node without ``data`` and ``out``.
-    - `refused`, `rule`: reason and rule of a refusal; the seconds of an answer that was computed still count.
-    - `gate`: checks the reply, and the request once more, since other messages may have come since.
-    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since.
+    - `refused`, `rule`: reason and rule of a refusal; the seconds of a computed `answer` still count.
+    - `gate`: checks the reply, and the request once more, since other messages may have arrived meanwhile.
+    - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since then.
     - `seconds`: computing time before an error.
 
     Raises OwnFileError if the outbox cannot be written: then nothing may leave. Raises RefusedError, and writes
     nothing, if the gate forbids the reply.
     """
-    if not has_record(node):
+    if not keeps_outbox(node):
         return
     folder = _folder(node)
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": asking.run,
-        "round": asking.round,
-        "request": asking.request[:TEXT],
-        "parameters": _parameters(asking, LONGEST if gate else TEXT),
-        "arrays": dict(itertools.islice(_short_names(asking.shapes).items(), MOST)),
+        "run": request.run,
+        "round": request.round,
+        "request": request.name[:MOST_TEXT],
+        "parameters": _parameters(request, MOST_PARAMETER_TEXT if gate else MOST_TEXT),
+        "arrays": dict(itertools.islice(_short_names(request.shapes).items(), MOST_ARRAYS_LISTED)),
         "study": gate.study if gate else "",
     }
-    leaving: Leaving | None = None
+    size: ReplySize | None = None
     if answer is not None:
         # without a salt, a small reply could be guessed from its hash, even if only summed up
         records_of(answer.content)[1]["salt"] = secrets.token_hex(16)
-        leaving = _leaving(answer)
-    if answer is None or leaving is None or refused:
+        size = _size_of(answer)
+    if answer is None or size is None or refused:
         line |= {"refused": refused, "rule": rule}
     else:
         arrays, identity = arrays_of(answer.content), identity_of(records_of(answer.content)[1])
-        entries = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
+        entries = {name: getattr(size, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
         line |= {**entries, "sha256": digest(identity, arrays.values())}
     try:
-        with _opened(folder) as file:
-            number, previous, standing = _end_of(file, line["run"] if gate else "", line["study"])
+        with _locked_outbox(folder) as file:
+            number, previous, progress = _end_of(file, line["run"] if gate else "", line["study"])
             if refused:
-                standing = standing.with_refusal(leaving.seconds if leaving else seconds)
-                if leaving is None and seconds < LITTLE and standing.total.refused > MOST_REFUSED:
+                progress = progress.with_refusal(size.seconds if size else seconds)
+                if size is None and seconds < REFUSAL_SECONDS_LOGGED and progress.total.refused > MOST_REFUSALS:
                     return
-            elif answer is not None and leaving is not None:
+            elif answer is not None and size is not None:
                 if gate is None:
-                    standing = standing.with_reply(leaving)
+                    progress = progress.with_reply(size)
                 else:
-                    standing, requests = gate.admit(standing, asking), Requests(folder, gate.key)
-                    requests.check(standing.taken - 1, asking, answer.letters)
-                    _check_alone(standing, admitted or standing)
-                    standing, line["rule"] = gate.release(standing, leaving)
-                    requests.note(standing.taken - 1, asking, answer.letters)
+                    progress, requests = gate.admit(progress, request), Requests(folder, gate.key)
+                    requests.check(progress.taken - 1, request, answer.letters)
+                    _check_no_other_request(progress, admitted or progress)
+                    progress, line["rule"] = gate.release(progress, size)
+                    requests.note(progress.taken - 1, request, answer.letters)
                 if flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
                     write_atomic(path, lambda stored: _store(stored, identity, arrays), 0o600)
-            line |= {"standing": standing.model_dump(mode="json"), "previous": previous}
+            line |= {"standing": progress.model_dump(mode="json"), "previous": previous}
             _append(file, _line_of({"number": number, **line}))
     except RefusedError:
         raise
@@ -157,27 +157,26 @@ def record(
         raise _unwritable(folder, error) from None
 
 
-def _check_alone(standing: Standing, admitted: Standing) -> None:
-    """Raise RefusedError if another request of the run was answered since, unseen by this one's guards."""
-    if (standing.run.begun, standing.taken) != (admitted.run.begun, admitted.taken):
-        rule = "study.attempts"
-        raise RefusedError(rule, f"another request was answered meanwhile; allowed: one after the other ({rule})")
+def _check_no_other_request(progress: RunProgress, admitted: RunProgress) -> None:
+    """Raise RefusedError if another request of the run was answered since this one was admitted."""
+    if (progress.run.begun, progress.taken) != (admitted.run.begun, admitted.taken):
+        text = "another request of this run was answered at the same time; send requests one at a time (study.attempts)"
+        raise RefusedError("study.attempts", text)
 
 
 def _line_of(line: Mapping[str, Any]) -> bytes:
-    """Return a line as bytes that can be read again, whatever the request contains."""
+    """Serialise an outbox line so that it can be read again, whatever the request contains."""
     text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
     try:
         _entry_of(text)
     except ValueError:
-        cut = {"fields": json.dumps(line["parameters"], default=repr)[:TEXT]}
+        cut = {"fields": json.dumps(line["parameters"], default=repr)[:MOST_TEXT]}
         text = json.dumps({**line, "parameters": cut}, ensure_ascii=False).encode(errors="replace")
     return text + b"\n"
 
 
 def _unwritable(folder: Path, error: Exception) -> OwnFileError:
-    outline = "the site cannot write down what would leave it"
-    return OwnFileError(outline, f"{folder / OUTBOX}: {error}")
+    return OwnFileError("the site cannot write its outbox, so nothing may leave", f"{folder / OUTBOX}: {error}")
 
 
 def _folder(node: Mapping[str, Any]) -> Path:
@@ -185,30 +184,30 @@ def _folder(node: Mapping[str, Any]) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[FileIO]:
+def _locked_outbox(folder: Path) -> Iterator[FileIO]:
     """Open a folder's outbox for reading and appending, under an exclusive lock."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
+    with _write_context.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
         yield file
 
 
-def _parameters(asking: Asking, longest: int) -> Mapping[str, Any]:
-    """Return a request's parameters, or the beginning of their text if too long or unreadable."""
-    is_short = len(asking.text) <= longest and (asking.fields or asking.text == "{}")
-    return asking.fields if is_short else {"fields": asking.text[:TEXT]}
+def _parameters(request: RawRequest, longest: int) -> Mapping[str, Any]:
+    """Return a request's parameters for the log, or the start of their text if too long or unreadable."""
+    is_short = len(request.text) <= longest and (request.fields or request.text == "{}")
+    return request.fields if is_short else {"fields": request.text[:MOST_TEXT]}
 
 
 def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes by name, or by position if the names are too long."""
-    if sum(map(len, shapes)) <= LONGEST:
+    """Return arrays' shapes by the arrays' names, or by position if the names are too long."""
+    if sum(map(len, shapes)) <= MOST_PARAMETER_TEXT:
         return shapes
     return {str(place): shape for place, shape in enumerate(shapes.values())}
 
 
-def _leaving(answer: Answer) -> Leaving:
+def _size_of(answer: Answer) -> ReplySize:
     reply, seconds = answer.reply, records_of(answer.content)[1].get("seconds", 0.0)
-    return Leaving(
+    return ReplySize(
         type(reply).__name__,
         shapes_of(reply.arrays()),
         reply.floats,
@@ -225,40 +224,40 @@ _entry_of = lru_cache(maxsize=4)(entry_of)
 
 
 class _End(NamedTuple):
-    """The outbox's next line number, last hash, and the totals of a run."""
+    """End of an outbox: the next line's number, the last line's hash, and a run's progress."""
 
     number: int
     previous: str
-    standing: Standing
+    progress: RunProgress
 
 
 def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
-    """Read an outbox backwards, until a line of the given run and study."""
+    """Read an outbox backwards, to the last line of the given run and study if there is one."""
     end: _End | None = None
     for line in _backwards(file):
         entry = _entry_of(line)
         if end is None:
-            total = Standing(total=entry.standing.total)
+            total = RunProgress(total=entry.standing.total)
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
         if not run:
             break
         # a refusal before the run's start has no totals of the run
-        if (entry.run, entry.study) == (run, study) and entry.standing.run != Sums():
-            return end._replace(standing=entry.standing.model_copy(update={"total": end.standing.total}))
-    return end or _End(1, FIRST, Standing())
+        if (entry.run, entry.study) == (run, study) and entry.standing.run != Totals():
+            return end._replace(progress=entry.standing.model_copy(update={"total": end.progress.total}))
+    return end or _End(1, FIRST, RunProgress())
 
 
 def _backwards(file: FileIO) -> Iterator[bytes]:
-    """Yield the outbox's lines without line ends, last one first."""
+    """Yield an outbox's lines without line ends, last line first."""
     size = end = file.seek(0, os.SEEK_END)
     rest = b""
     while end > 0:
-        begin = max(0, end - STEP)
+        begin = max(0, end - READ_BYTES)
         file.seek(begin)
         read = file.read(end - begin) + rest
         if end == size:
             if not read.endswith(b"\n"):
-                raise ValueError("its last line has no end; put the file aside and keep it, and a new one is begun")
+                raise ValueError("its last line is incomplete; move the file away, and the site starts a new one")
             read = read[:-1]
         rest, *lines = read.split(b"\n")
         yield from reversed(lines)
@@ -268,7 +267,7 @@ def _backwards(file: FileIO) -> Iterator[bytes]:
 
 
 def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> None:
-    """Write a message's arrays as .npz, under any names, with its `identity_of`."""
+    """Write a reply's arrays and its `identity_of` to an .npz file."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(IDENTITY, identity)
         for name, array in arrays.items():
@@ -277,7 +276,7 @@ def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> Non
 
 
 def _append(file: FileIO, line: bytes) -> None:
-    """Append a line whole or not at all: none could follow half of one."""
+    """Append a line completely or not at all, since no line may follow a partial one."""
     size = file.seek(0, os.SEEK_END)
     try:
         if file.write(line) < len(line):
@@ -287,7 +286,7 @@ def _append(file: FileIO, line: bytes) -> None:
         raise
 
 
-def check_record(folder: Path) -> None:
+def check_outbox(folder: Path) -> None:
     """Raise InputError if the outbox in a folder, which may be missing, cannot be appended to."""
     try:
         with open(folder / OUTBOX, "a+b", buffering=0, opener=open_for_owner) as file:

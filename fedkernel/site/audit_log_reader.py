@@ -1,6 +1,6 @@
-"""Reader of a site's outbox, with its hash chain verified.
+"""Reader of a site's outbox (`fedkernel.site.audit_log`), with verification of its hash chain.
 
-Changed or removed lines are noticed, the last ones only with a copy of the last hash kept elsewhere. The file's owner
+Changed or removed lines are detected, the last ones only with a copy of the last hash kept elsewhere. The file's owner
 can rewrite all of it.
 """
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import pydantic
 
 from fedkernel.ground import InputError, explain, open_npz
-from fedkernel.site.gate import Standing
+from fedkernel.site.gate import RunProgress
 from fedkernel.wire import digest
 
 OUTBOX = "outbox.jsonl"
@@ -26,20 +26,20 @@ Shapes = dict[str, tuple[Count, ...]]
 
 
 class Departure(pydantic.BaseModel):
-    """One line: a request, with the reply that left or the reason of its refusal.
+    """Line of an outbox: a request, with the reply that left or the reason for refusing it.
 
     - `time`: UTC, to the second.
-    - `round`: 0 for joining and alignment.
+    - `round`: number of the round; 0 for joining and alignment.
     - `request`, `parameters`, `arrays`: the request's type, its scalars, and the shapes of its arrays.
     - `reply`, `shapes`, `sha256`: the reply's type, the shapes of its arrays, and its `fedkernel.wire.digest`; empty if
       refused.
     - `floats`, `bytes`, `rows`: as in the coordinator's ledger: entries of arrays of floats, serialised content, rows
       of the site's table as they are.
     - `letters`: floats in the reply's sealed letters to peers.
-    - `refused`: the reason, as the coordinator read it.
-    - `rule`: of the site's policy that allows or refuses; empty if none of its rules does.
+    - `refused`: the reason, as sent to the coordinator; empty if the reply left.
+    - `rule`: rule of the site's policy that allows or refuses the reply; empty: none.
     - `study`: SHA-256 of the approved study; empty: none.
-    - `standing`: totals with this line.
+    - `standing`: the run's progress including this line.
     - `previous`: SHA-256 of the line before, without its end.
     """
 
@@ -62,24 +62,24 @@ class Departure(pydantic.BaseModel):
     refused: str = ""
     rule: str = ""
     study: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
-    standing: Standing = Standing()
+    standing: RunProgress = RunProgress()
     previous: Hash
 
 
-class Record(NamedTuple):
-    """An outbox's lines, and the hash of the last, which identifies its end."""
+class Outbox(NamedTuple):
+    """Lines of a site's outbox, and the hash of the last one, which identifies the outbox's end."""
 
     departures: list[Departure]
     end: str
 
 
 def payload_of(folder: Path, sha256: str) -> Path:
-    """Return the path of a stored reply, named by its salted hash, so that none overwrites another."""
+    """Return the path of a stored reply, named by its salted hash, so that no reply overwrites another."""
     return folder / PAYLOADS / f"{sha256}.npz"
 
 
 def check_payload(path: Path, departure: Departure) -> bool:
-    """Return whether a line's reply is stored; InputError if it differs from the line's hash."""
+    """Return whether a line's reply is stored; InputError if the stored reply has a different hash."""
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
         return False
@@ -87,12 +87,12 @@ def check_payload(path: Path, departure: Departure) -> bool:
         arrays = [file[name] for name in file if name != IDENTITY]
         sha256 = digest(file.content(IDENTITY).decode(), arrays)
     if sha256 != departure.sha256:
-        raise InputError(f"{stored} is not what line {departure.number} says has left")
+        raise InputError(f"{stored} differs from the reply that left by line {departure.number}")
     return True
 
 
 def entry_of(line: bytes) -> Departure:
-    """Parse a line; ValueError, in one sentence, if it is not valid."""
+    """Parse an outbox line; ValueError, in one sentence, if it is invalid."""
     try:
         return Departure.model_validate_json(line)
     except pydantic.ValidationError as error:
@@ -100,7 +100,7 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Read the outbox at a path, file or folder, line by line, each with its hash.
+    """Yield each line of an outbox, at the path of the file or its folder, with the line's hash.
 
     Raises InputError if the file is missing, or at the first line that was changed.
     """
@@ -116,16 +116,14 @@ def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
         except ValueError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
         if (departure.number, departure.previous) != (number, previous):
-            raise InputError(
-                f"{path}, line {number}: it does not follow the line before, which was changed or taken out"
-            )
+            raise InputError(f"{path}, line {number}: the line before it was changed or removed (hash chain)")
         previous = hashlib.sha256(line).hexdigest()
         yield departure, previous
     if rest:
-        raise InputError(f"{path}, line {len(lines) + 1}: it has no end")
+        raise InputError(f"{path}, line {len(lines) + 1}: it is incomplete")
 
 
-def read_outbox(path: Path) -> Record:
-    """Read the whole outbox, as `departures_of` does."""
+def read_outbox(path: Path) -> Outbox:
+    """Read a whole outbox, with the checks of `departures_of`."""
     lines = list(departures_of(path))
-    return Record([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)
+    return Outbox([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)

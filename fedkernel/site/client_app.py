@@ -1,4 +1,4 @@
-"""The Flower ClientApp that answers for a site."""
+"""Flower ClientApp that answers a coordinator's messages for a site, under the site's policy."""
 
 import logging
 import math
@@ -32,19 +32,19 @@ from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, wire_of
-from fedkernel.site.audit_log import Answer, admit, has_record, record
-from fedkernel.site.context_state import Memory, copy_of
-from fedkernel.site.gate import Gate, Standing
-from fedkernel.site.raw_request import NOTHING, Asking, asking_of
-from fedkernel.site.resource_limits import memory_within, most_memory, within_seconds
+from fedkernel.site.audit_log import Answer, admit, append_to_outbox, keeps_outbox
+from fedkernel.site.context_state import Memory, copy_state
+from fedkernel.site.gate import Gate, RunProgress
+from fedkernel.site.raw_request import NO_REQUEST, RawRequest, read_raw_request
+from fedkernel.site.resource_limits import memory_limit, memory_within, within_seconds
 from fedkernel.site.row_order import find_rows
-from fedkernel.site.site_setup import FindSite, Site, log_details, logged
+from fedkernel.site.site_setup import FindSite, Site, log_under_code, logged
 from fedkernel.wire import (
-    AGAIN,
     BEGINNING,
     FAILED,
+    JOINT_SEED_RULE,
     REFUSED,
-    RULE,
+    REPEAT_ACTION,
     UNFIT_LETTER,
     UNFIT_TABLE,
     CommonRows,
@@ -56,14 +56,14 @@ from fedkernel.wire import (
     ShowShare,
     TakeRows,
     TakeShares,
-    answer_again,
+    answer_bundle,
     commitment,
     flower_internals,
     from_content,
     hash_ids,
     header_of,
     key_check,
-    order_of,
+    order_id,
     records_of,
     to_content,
 )
@@ -72,15 +72,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A message to a site, with the site and the run's state there."""
+class _SiteCall:
+    """Message to a site, with the site and the run's state there."""
 
     message: Message
     config: Mapping[str, Any]
     context: Context
     site: Site
     clients: Mapping[str, type[KernelClient]]
-    standing: Standing | None = None
+    progress: RunProgress | None = None
     known: Memory | None = None
 
     @property
@@ -92,20 +92,20 @@ class _Call:
         seed, gate = int(self.config["seed"]), self.site.gate
         if gate is None:
             return seed
-        drawn = None if self.standing is None else self.standing.seed
+        drawn = None if self.progress is None else self.progress.seed
         if seed != (settled := gate.run.seed if drawn is None else drawn):
-            text = f"run {self.run!r} has seed = {settled}, but the request has {seed}"
-            raise RefusedError(RULE if gate.run.joint_seed else "plan", text)
+            text = f"seed = {seed} in the request, but run {self.run!r} has seed = {settled}"
+            raise RefusedError(JOINT_SEED_RULE if gate.run.joint_seed else "plan", text)
         return seed
 
     def share(self) -> str:
-        """Return the site's share of the run's seed; ShareableError if the run has no joint seed."""
+        """Return the site's share of the run's joint seed; ShareableError if the run has none."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
-            raise ShareableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+            raise ShareableError(f"run {self.run!r} has no joint seed, so {self.site.display_name} has no share of it")
         return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
-        """Return the message, decoded as a request of the given kind."""
+        """Decode the message as a request of the given class."""
         return from_content(kind, self.message.content)
 
     def memory(self) -> Memory:
@@ -113,43 +113,45 @@ class _Call:
 
     @property
     def kind(self) -> type[KernelClient]:
-        """The message's client class."""
+        """Client class that answers the message; ShareableError if the site does not allow it."""
         site, pair = self.site, str(self.config["pair"])
         if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
             return PrepareClient
-        willing = self.clients if site.pairs is None else site.pairs
+        allowed = self.clients if site.pairs is None else site.pairs
         if pair == WidthClient.__name__ and (site.gate is None or site.gate.run.plan is not None):
-            willing = {pair: WidthClient}  # for any pair with a plan
-        if pair not in willing:
-            allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
-            raise ShareableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
-        return willing[pair]
+            allowed = {pair: WidthClient}  # for any client with a plan
+        if pair not in allowed:
+            names = ", ".join(sorted(allowed)) or "no client, since neither its job nor --allow names one"
+            raise ShareableError(f"{site.display_name} runs {names}, but was asked for {pair!r}")
+        return allowed[pair]
 
     def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
-        """Return a client with the rows of the run."""
+        """Build the client of a class on the site's rows in this run."""
         site, positions = self.site, memory.rows
         X: Any = site.X
         new: Any = site.new
         if positions is not None and site.projects and new is not None:
-            new, positions = as_table(new, f"the new rows of {site.called}").take(positions), None
+            new, positions = as_table(new, f"the new rows of {site.display_name}").take(positions), None
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
-                raise ShareableError(f"{site.called} was asked by a method before its table was prepared")
+                raise ShareableError(
+                    f"the table of {site.display_name} is not prepared yet, but the request needs that"
+                )
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
-            X = as_table(X, f"the data of {site.called}").take(positions)
+            X = as_table(X, f"the data of {site.display_name}").take(positions)
         elif site.derived is not None:
             own["derived"] = site.derived.setdefault(kind, {})
         if issubclass(kind, PeerClient):
             if site.peers_pinned and not site.has_pinned_peers:
-                others = f" (its pins are of others than {listed(site.sites)}, as of another deployment)"
+                others = f" (its pins name none of {listed(site.sites)}; are they of another deployment?)"
                 raise RefusedError(
                     "study.peers",
-                    f"it has pinned no peer of the run{others if site.has_pins else ''}, and writes letters "
-                    "to those only: join --pins, or --peers-without-pins (study.peers)",
+                    f"it has pinned no peer of the run{others if site.has_pins else ''}, and exchanges letters with "
+                    "pinned peers only: join --pins, or --peers-without-pins (study.peers)",
                 )
             own |= {"identity": site.identity, "pins": site.pins, "key_file": site.kept_keys, "names": site.sites}
         if kind.needs_labels:
@@ -161,7 +163,7 @@ class _Call:
         except InputError as error:
             if site.gate is None or isinstance(error, ShareableError):
                 raise
-            raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
+            raise OwnFileError(f"{site.display_name} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
         client.entries = _own_entries(site, client)
         return client
@@ -169,17 +171,17 @@ class _Call:
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
-            raise ShareableError(f"{self.site.called} has no ids, but was asked for them")
+            raise ShareableError(f"{self.site.display_name} has no row ids, but the request asks for their hashes")
         if not self.site.id_key and not self.site.ids_without_key:
             raise ShareableError(
-                f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
-                "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+                f"{self.site.display_name} has no key for the hashes of its ids, so anyone holding the hashes could "
+                "guess ids by trial; allowed: a key that all sites share (join --id-key), or --ids-without-key"
             )
         return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
 
 
 def _own_entries(site: Site, client: KernelClient) -> int | None:
-    """Return the entries of the table that replies describe, if not the client's own table; else None."""
+    """Return the number of table entries that replies describe, if not those of the client's `X`; else None."""
     if site.projects and client.new is not None:
         return int(math.prod(client.new.shape))
     if isinstance(site.X, TableToPrepare):  # its prepared form has a column per level
@@ -188,55 +190,55 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site with these client classes, or the site's own ones.
+    """Build the ClientApp that answers for a site, with these client classes or those that the site allows.
 
-    `find_site`: returns the site for Flower's context and a message's header.
+    `clients`: by class name. `find_site`: returns the site for Flower's context and a message's header.
     """
 
-    def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
+    def handler(act: Callable[[_SiteCall], Answer]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             site: Site | None = None
             gate: Gate | None = None
             answer: Answer | None = None
-            standing: Standing | None = None
+            progress: RunProgress | None = None
             rule, node, before, began = "", context.node_config, None, time.process_time()
-            asking = NOTHING
+            request = NO_REQUEST
             try:
-                if has_record(node):  # only then, since hashing takes as long as sending
-                    asking = asking_of(message)
+                if keeps_outbox(node):  # only then, since hashing takes as long as sending
+                    request = read_raw_request(message)
                 site = find_site(context, config := header_of(message))
                 memory = _checked_memory(message, str(config["run"]), context, site)
                 if (gate := site.gate) is not None:
-                    before = copy_of(context.state)
-                    standing = _admitted(context, config, asking, gate)
-                with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
-                    answer = act(_Call(message, config, context, site, clients, standing, memory))
-                record(node, asking, answer, gate=gate, admitted=standing)  # raises if nothing may leave
-                if standing is not None:
-                    _note(context, asking, site, standing)
+                    before = copy_state(context.state)
+                    progress = _progress_after(context, config, request, gate)
+                with memory_within(memory_limit(gate.policy.limits.run.memory)) if gate else nullcontext():
+                    answer = act(_SiteCall(message, config, context, site, clients, progress, memory))
+                append_to_outbox(node, request, answer, gate=gate, admitted=progress)  # raises if nothing may leave
+                if progress is not None:
+                    _note_progress(context, request, site, progress)
                 return flower_internals.reply_to(message, answer.content)
             except FedkernelError as error:
                 rule = error.rule if isinstance(error, RefusedError) else ""
-                text = _told(error, site, own="data" in node)
+                text = _error_text(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
-                    text = f"{site.called}: {text}"  # in a round, the coordinator adds the name
-                code, outline = _code_of(error, site, message), text
+                    text = f"{site.display_name}: {text}"  # in a round, the coordinator adds the name
+                code, outline = _error_code(error, site, message), text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
             outline = printable(outline)  # the outbox has the text as sent
             try:
-                computed = 0.0 if standing is None else time.process_time() - began
-                record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
+                computed = 0.0 if progress is None else time.process_time() - began
+                append_to_outbox(node, request, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
             except Exception:
-                log.exception("the refusal is not in the record")
+                log.exception("the refusal could not be written to the outbox")
             return Message(Error(code, outline), reply_to=message)
 
         return handle
 
-    def joining(act: Callable[[_Call], Reply]) -> Callable[[Message, Context], Message]:
-        def answer(call: _Call) -> Answer:
+    def joining(act: Callable[[_SiteCall], Reply]) -> Callable[[Message, Context], Message]:
+        def answer(call: _SiteCall) -> Answer:
             reply = act(call)
             return Answer(to_content(reply), reply)
 
@@ -244,88 +246,88 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
     app = ClientApp()
     app.query()(joining(_introduce))
-    app.query("share")(joining(_show_share))
+    app.query("share")(joining(_reveal_share))
     app.query("seed")(joining(_take_shares))
     app.query("ids")(joining(_hash_ids))
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
-    app.query(AGAIN)(partial(_answer_again, app))
+    app.query(REPEAT_ACTION)(partial(_answer_again, app))
     return app
 
 
 def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
-    """Answer all bundled requests of a message, or reply with an error."""
+    """Answer all requests of a bundle, or reply with an error if the message is no bundle."""
     try:
-        return answer_again(app, message, context)
+        return answer_bundle(app, message, context)
     except ProtocolError as error:
         return Message(Error(REFUSED, str(error)), reply_to=message)
 
 
-def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
-    """Return the text that the coordinator gets of an error raised on purpose.
+def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
+    """Return the text for the coordinator about an error raised on purpose.
 
-    A site with data of its own sends only texts made for both ends, and logs the others; a simulated one sends all.
+    A site with data of its own sends only texts written for the coordinator, too, and logs others; a simulated one all.
     """
     if isinstance(error, OwnFileError):
-        return log_details(str(error), error.outline)
+        return log_under_code(str(error), error.outline)
     if not own or isinstance(error, ShareableError | ProtocolError):
         log.info("refused: %s", printable(str(error)))
         return str(error).replace(site.path, "its table") if site and site.path else str(error)
-    return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
+    return log_under_code(str(error), f"{site.display_name if site else 'the site'} cannot answer", error)
 
 
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
-    """Raise RefusedError if a request has another array precision than the approved run."""
+    """Raise RefusedError if a request's array precision differs from the approved run's."""
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
     if (wire := wire_of(config)) != declared:
-        raise RefusedError("plan", f"run {gate.run.id!r} has wire = {declared}, but the request has {wire}")
+        raise RefusedError("plan", f"wire = {wire} in the request, but run {gate.run.id!r} has wire = {declared}")
 
 
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
-    """Return the memory of a message's run once it has begun; ShareableError if the table has changed."""
+    """Return the client's memory of a run that has begun, else None; ShareableError if the table has changed."""
     if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
         return None
     site.check_table(memory.table, run)
     return memory
 
 
-def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
+def _error_code(error: FedkernelError, site: Site | None, message: Message) -> int:
     if isinstance(error, LetterError):
         return UNFIT_LETTER
     return UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED
 
 
 def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
-    """Return whether an error is a table's fault: an InputError before the method's own requests."""
+    """Return whether the site's table caused an error: an InputError before the method's own requests."""
     before = message.metadata.message_type != MessageType.TRAIN or (
         site is not None and header_of(message)["pair"] == PrepareClient.__name__
     )
     return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
 
 
-def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
-    """Return the totals after a request; RefusedError if the gate refuses or the memory is outdated."""
+def _progress_after(context: Context, config: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:
+    """Return the run's progress with a request; RefusedError if the gate refuses it or the memory is outdated."""
     _check_wire(config, gate)
-    standing = admit(context.node_config, asking, gate)
-    if asking.request != Introduce.__name__:
-        Memory(context, asking.run).check_current(standing.run.begun, standing.taken - 1)
-    return standing
+    progress = admit(context.node_config, request, gate)
+    if request.name != Introduce.__name__:
+        Memory(context, request.run).check_current(progress.run.begun, progress.taken - 1)
+    return progress
 
 
-def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
-    """Note the run's rows and progress once the reply is in the outbox."""
-    memory = Memory(context, asking.run)
+def _note_progress(context: Context, request: RawRequest, site: Site, progress: RunProgress) -> None:
+    """Store the run's rows and progress for later messages and runs, once the reply is in the outbox."""
+    memory = Memory(context, request.run)
     # not earlier: refused requests could fill the disk, and an unfit table may be corrected after alignment
-    if memory.settled and not memory.noted and asking.request != TakeRows.__name__:
+    if memory.settled and not memory.noted and request.name != TakeRows.__name__:
         site.check_rows_apart(memory.rows, True)
         if memory.order is not None:
             site.remember_order(memory.rows, memory.order)
         memory.noted = True
-    memory.note_current(standing.run.begun, standing.taken)
+    memory.note_current(progress.run.begun, progress.taken)
 
 
-def _introduce(call: _Call) -> Reply:
-    """Begin a run and reply with client number, table size, and names of site and columns if any."""
+def _introduce(call: _SiteCall) -> Reply:
+    """Begin a run; reply with the client's number, table size, site name and column names."""
     site = call.site
     call.request(Introduce)
     if site.X is None:
@@ -334,7 +336,7 @@ def _introduce(call: _Call) -> Reply:
     kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
     restarted = "run" not in call.context.state
     memory = Memory.begin(call.context, call.run)
-    memory.table = site.table_as_begun(str(call.config.get(BEGINNING, "")), site.table())
+    memory.table = site.table_at_start(str(call.config.get(BEGINNING, "")), site.table())
     client = call.client(memory, kind if raw is None else PrepareClient)
     if site.kept_keys is not None:
         site.kept_keys.begin(restarted=restarted)
@@ -344,26 +346,26 @@ def _introduce(call: _Call) -> Reply:
         site=site.name,
         names=tuple(site.columns) if raw is None else raw.raw.names,
         ids=site.ids is not None,
-        sampled=_sampled(call, kind, client.X.shape[0]),
+        sampled=_most_sampled(call, kind, client.X.shape[0]),
         commitment=commitment(call.share()) if draws else None,
     )
 
 
-def _show_share(call: _Call) -> Reply:
-    """Reply with the site's share of the seed; the gate has checked the commitments."""
+def _reveal_share(call: _SiteCall) -> Reply:
+    """Reply with the site's share of the joint seed; the gate has checked the commitments."""
     call.request(ShowShare)
     return Share(share=call.share())
 
 
-def _take_shares(call: _Call) -> Reply:
-    """Acknowledge the sites' shares of the seed; the gate has checked them."""
+def _take_shares(call: _SiteCall) -> Reply:
+    """Acknowledge all sites' shares of the joint seed; the gate has checked them."""
     call.request(TakeShares)
     call.share()
     return Receipt()
 
 
-def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
-    """Return the sampling limit in rows, if the method samples; ShareableError if the plan surely exceeds it."""
+def _most_sampled(call: _SiteCall, kind: type[KernelClient], rows: int) -> int | None:
+    """Return the most rows that may be sampled, if the method samples; ShareableError if the plan exceeds them."""
     site, guards = call.site, call.site.guards
     if guards is None:
         return None
@@ -371,50 +373,48 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
     if run is not None and not (run.align and site.ids is not None):  # otherwise the rows are not settled yet
         for foreseen in guards.refusals(run.plan or (), kind.answers, rows):
             if foreseen.certain:
-                raise ShareableError(f"{site.called}: {foreseen.text}")
+                raise ShareableError(f"{site.display_name}: {foreseen.text}")
     return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
 
 
-def _hash_ids(call: _Call) -> Reply:
-    """Reply with the hashes of the site's ids, and a check value of the key."""
+def _hash_ids(call: _SiteCall) -> Reply:
+    """Reply with the hashes of the site's row ids, and a check value of the hash key."""
     call.memory()
     call.request(HashIds)
     return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
 
 
-def _take_rows(call: _Call) -> Reply:
+def _take_rows(call: _SiteCall) -> Reply:
     """Restrict the run to the common rows, in their order, and reply with their number."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
-        raise ShareableError(
-            f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run"
-        )
+        raise ShareableError(f"the rows of {call.site.display_name} are settled; allowed: one alignment per run")
     common = call.request(TakeRows).hashes
     positions = find_rows(own, common)
     if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
         raise ShareableError(
-            f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
-            f"{least} or more (guard: alignment)"
+            f"only {len(positions)} of {len(own)} rows of {call.site.display_name} are common to all sites; its policy "
+            f"requires {least} (table.row_share)"
         )
     rows = None if np.array_equal(positions, np.arange(len(own))) else positions
     call.site.check_rows_apart(rows, False)
     memory.settle()
     memory.rows = rows
-    memory.order = order_of(common)
+    memory.order = order_id(common)
     return CommonRows(rows=len(positions))
 
 
-def _train(call: _Call) -> Answer:
-    """Answer a request of the method's protocol."""
+def _train(call: _SiteCall) -> Answer:
+    """Answer a request of the method's protocol by the client's computation."""
     arrays = flower_internals.read_arrays(records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
         call.site.check_rows_apart(None, False)
         memory.settle()
     client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
-    client.most_memory = most_memory(limits.run.memory) if limits else None
+    client.most_memory = memory_limit(limits.run.memory) if limits else None
     with blas_threads(call.site.threads):
         # simulated clients share a process, so only this thread counts; a site with a gate counts BLAS threads too
         clock = computing_seconds if call.site.gate is None else time.process_time
@@ -429,20 +429,20 @@ def _train(call: _Call) -> Answer:
     if isinstance(client, PrepareClient) and client.preparation is not None:
         memory.preparation = to_text(client.preparation)
     if client.outputs or settled:
-        call.site.keep(client.outputs | _beside(call.site, memory))
+        call.site.keep(client.outputs | _side_arrays(call.site, memory))
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
     letters = client.mail.letters_digest if isinstance(client, PeerClient) and call.site.gate is not None else b""
     return Answer(content, client.reply, letters)
 
 
-def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:
-    """Return the arrays kept beside a run's outputs: row ids (or positions, if rows were dropped) and preparation."""
-    beside, positions = {}, memory.rows
+def _side_arrays(site: Site, memory: Memory) -> dict[str, AnyArray]:
+    """Return row ids (or positions, if rows were dropped) and preparation, stored with a run's outputs."""
+    arrays, positions = {}, memory.rows
     if site.ids is not None:
         ids = np.array(site.ids)
-        beside["ids"] = ids if positions is None else ids[positions]
+        arrays["ids"] = ids if positions is None else ids[positions]
     elif isinstance(site.X, TableToPrepare) and site.X.kept is not None:
-        beside["rows"] = site.X.kept
+        arrays["rows"] = site.X.kept
     if memory.preparation is not None:
-        beside["preparation"] = np.array(memory.preparation)
-    return beside
+        arrays["preparation"] = np.array(memory.preparation)
+    return arrays

@@ -1,4 +1,4 @@
-"""A client's memory from one message of a run to the next, in Flower's context."""
+"""Memory of a client between the messages of a run, stored in Flower's Context."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
@@ -11,8 +11,8 @@ from fedkernel.protocol import CACHE_PREFIX
 from fedkernel.wire import flower_internals
 
 
-def copy_of(state: RecordDict) -> RecordDict:
-    """Return a copy of a context's state that shares the arrays, which are never changed in place."""
+def copy_state(state: RecordDict) -> RecordDict:
+    """Copy a context's state; the copy shares the arrays, which are never changed in place."""
     copies = RecordDict()
     for name, record in state.items():
         copies[name] = record.copy()  # a new record would have Flower serialise every array
@@ -20,11 +20,11 @@ def copy_of(state: RecordDict) -> RecordDict:
 
 
 REMOVED = "gone "
-"""Prefix of a record's name, for the list of entries removed from that record."""
+"""Prefix of the record that lists the entries removed from the record of that name."""
 
 
 def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
-    """Return the additions, changes and removals in a context's state since an earlier `copy_of` it.
+    """Return the differences between a context's state and an earlier `copy_state`: changed and removed entries.
 
     Arrays are compared by identity, since they are never changed in place.
     """
@@ -42,7 +42,7 @@ def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
     return changes
 
 
-def take_changes(state: RecordDict, name: str, record: Any) -> None:
+def apply_changes(state: RecordDict, name: str, record: Any) -> None:
     """Apply one record of `changes_of` to a context's state."""
     if name.startswith(REMOVED):
         for key in record["names"]:
@@ -73,36 +73,36 @@ class Memory(MutableMapping[str, AnyArray]):
         if not _is_of(records, run):
             known = str(records["run"]["id"]) if "run" in records else None
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
-            raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
+            raise ProtocolError(f"it has no memory of run {run!r}: {why}")
         self._run = cast(ConfigRecord, records["run"])
         self._record, self._rows = cast(ArrayRecord, records["memory"]), cast(ArrayRecord, records["rows"])
 
     @classmethod
     def find(cls, context: Context, run: str) -> "Memory | None":
-        """Return a context's memory of a run, if any."""
+        """Return a context's memory of a run; None if it has none."""
         return cls(context, run) if _is_of(_records_in(context), run) else None
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":
-        """Return the empty memory of a run that begins, and discard an earlier run's."""
+        """Create the empty memory of a run that begins; discard an earlier run's."""
         context.state["run"] = ConfigRecord({"id": run})
         context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
         return cls(context, run)
 
     def check_current(self, begun: int, taken: int) -> None:
-        """Raise RefusedError unless the memory is of the run's latest start and includes all answers since.
+        """Raise RefusedError unless the memory is of the run's latest start and includes all later answers.
 
         A coordinator can have several contexts, each of an engine's run, but guards count in one context only.
         """
         if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
             raise RefusedError(
                 "study.attempts",
-                f"run {self._run['id']!r} has begun again or was asked something else meanwhile, of which nothing is "
-                "remembered here; allowed: one beginning at a time, and one request after the other (study.attempts)",
+                f"run {self._run['id']!r} was started again, or got another request, which this memory lacks; start "
+                "the run once at a time, and send its requests one after the other (study.attempts)",
             )
 
     def note_current(self, begun: int, taken: int) -> None:
-        """Store the number of the run's starts, and of the requests answered since the latest one."""
+        """Store the number of the run's starts, and that of requests answered since the latest start."""
         self._run["begun"], self._run["taken"] = begun, taken
 
     @property
@@ -146,7 +146,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def noted(self) -> bool:
-        """True once the run's rows are noted for later runs."""
+        """True once the run's rows are stored for comparison with later runs."""
         return bool(self._run.get("noted", False))
 
     @noted.setter
@@ -155,7 +155,7 @@ class Memory(MutableMapping[str, AnyArray]):
 
     @property
     def order(self) -> int | None:
-        """Id of the common rows in their order, see `fedkernel.wire.order_of`."""
+        """Id of the common rows and their order, see `fedkernel.wire.order_id`; None: rows are not aligned."""
         order = self._run.get("order")
         return order if isinstance(order, int) else None
 
@@ -170,7 +170,7 @@ class Memory(MutableMapping[str, AnyArray]):
         return name in self._record  # the inherited method would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
-        self._record[name] = flower_internals.HeldArray(value, passing=name.startswith(CACHE_PREFIX))
+        self._record[name] = flower_internals.HeldArray(value, serialise_empty=name.startswith(CACHE_PREFIX))
 
     def __delitem__(self, name: str) -> None:
         del self._record[name]

@@ -1,6 +1,6 @@
-"""Clusters that a site kept of a run, for comparison in a later run of the same study.
+"""Storage of a site's cluster labels, for comparison in a later run of the same study.
 
-The file has a mark, a hash of run and table, that excludes other studies' runs of that id and changed tables.
+Each file has a mark, a hash of run and table, to exclude other studies' runs of the same id and changed tables.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ from fedkernel.wire import Job, RunSpec
 ORIGIN = "origin"
 """Name of the mark among the arrays of a site's file."""
 
-SAME = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
-"""Fields that must be equal in two runs whose clusters are compared."""
+EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
+"""Fields of `RunSpec` that must be equal in two runs whose clusters are compared."""
 
 
 @dataclass(frozen=True)
 class OwnClusters:
-    """A site's store of a run's clusters, and reader of the earlier run's for comparison.
+    """Store of the cluster labels of a site's rows in this run, and reader of an earlier run's.
 
-    `folder`: the site's own. `table`: returns the SHA-256 of its file. `who`: its name in texts.
+    `folder`: the site's. `table`: returns the SHA-256 of its data file. `who`: the site's name in texts.
     """
 
     folder: Path
@@ -34,16 +34,16 @@ class OwnClusters:
     who: str
 
     def marked(self, outputs: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        """Return the site's output arrays, with their run's mark if clusters are among them."""
+        """Return a site's output arrays, with the run's mark if cluster labels are among them."""
         return {**outputs, ORIGIN: np.array(self._origin(self.run))} if "labels" in outputs else dict(outputs)
 
     def check(self) -> None:
-        """Raise RefusedError, as `of` does, if the run is to be compared with a wrong one."""
+        """Raise RefusedError if the run names an earlier run that `of` would refuse."""
         if self.run.compare is not None:
             self._check(self.run.compare)
 
     def of(self, run: str) -> AnyArray:
-        """Return the clusters (n_m,) of the site's rows in an earlier run.
+        """Return the cluster labels (n_m,) of the site's rows in an earlier run.
 
         Raises RefusedError unless the study names that run, and it comes before with the same method and sites. Raises
         OwnFileError if the site has no clusters of it, or those of another run of that id, or of a changed table.
@@ -53,14 +53,14 @@ class OwnClusters:
         try:
             with open_npz(path) as file:
                 if "labels" not in file:  # a failed run leaves its outputs so far
-                    raise InputError(f"{path} holds no labels, since the run has not finished here")
+                    raise InputError(f"{path} holds no labels, since the run did not finish here")
                 labels, origin = file["labels"], str(file[ORIGIN])
         except FileNotFoundError:
             raise self._nothing(run, f"there is no {path}") from None
         except InputError as error:
             raise self._nothing(run, str(error)) from None
         if origin != self._origin(earlier):
-            raise self._nothing(run, f"{path} is of another run of that name, or of a table that has changed since")
+            raise self._nothing(run, f"{path} is of a different run with this name, or the table has changed since")
         return labels
 
     def _check(self, run: str) -> RunSpec:
@@ -69,24 +69,24 @@ class OwnClusters:
         if earlier is None or run != earlier.id:
             raise RefusedError(
                 "study.plan",
-                f"{self.who} compares its clusters only with those of a run that the study has before this one, of the "
-                f"same method with another seed, but was asked for run {run[:240]!r} (study.plan)",
+                f"{self.who} compares its clusters only with an earlier run of the study, of the same method with "
+                f"another seed, but was asked for run {run[:240]!r} (study.plan)",
             )
         return earlier
 
     def _earlier(self) -> RunSpec | None:
-        """Return the earlier run for comparison, if the study has a valid one."""
+        """Return the run that this run is compared with, if the study has a valid one before it."""
         runs = self.job.runs if self.job.study is None else self.job.study.runs
         for other in runs[: runs.index(self.run)]:
             if other.id == self.run.compare:
-                same = all(getattr(other, name) == getattr(self.run, name) for name in SAME)
+                same = all(getattr(other, name) == getattr(self.run, name) for name in EQUAL_FIELDS)
                 return other if same and other.seed != self.run.seed else None
         return None
 
     def _origin(self, run: RunSpec) -> str:
-        """Return the mark of a run on the site's table: a hash of both."""
+        """Return the mark of a run: a hash of the run and the site's table."""
         return hashlib.sha256(f"{self.table()}{run.model_dump_json()}".encode()).hexdigest()
 
     def _nothing(self, run: str, why: str) -> OwnFileError:
         outline = f"{self.who} has no clusters of run {run!r} to compare this run's with"
-        return OwnFileError(outline, f"{self.who}: {why}; allowed: the folder that it was joined with (--out)")
+        return OwnFileError(outline, f"{self.who}: {why}; use the --out folder of the earlier run")

@@ -1,4 +1,4 @@
-"""A site's keys, in files named in its node's configuration, and its secret."""
+"""Keys of a site, from the files in its node's configuration, and the site's own secret."""
 
 import os
 import secrets
@@ -15,14 +15,14 @@ from fedkernel.wire import RunSpec
 
 
 class OwnKeys(NamedTuple):
-    """Keys in a node's configuration; None or empty: not configured."""
+    """Keys from a node's configuration: for id hashes, of its identity, and pins; None or empty: not configured."""
 
     ids: bytes
     identity: KeyPair | None
     pins: Mapping[str, str]
 
     def pins_in(self, run: RunSpec) -> dict[int, str]:
-        """Return the pins of a run's clients by client number; pins are by site name or number."""
+        """Return the pinned fingerprints of a run's clients by client number; pins name sites or numbers."""
         numbers = {name: number for number, name in enumerate(run.sites or ())}
         return {
             numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
@@ -39,20 +39,20 @@ def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
 
 
 def check_own_pin(keys: OwnKeys, name: str) -> None:
-    """Raise InputError if a site's pins, maybe shared by all sites, contradict its own identity."""
+    """Raise InputError if the pins, which all sites may share, contradict the site's own identity."""
     if (pin := keys.pins.get(name)) is None:
         return
     if keys.identity is None:
-        raise InputError(f"pins: a key of {name!r} is pinned, but this site has none; allowed: its key (--identity)")
+        raise InputError(f"pins: a key of {name!r} is pinned, but this site has no key; pass it with --identity")
     if keys.identity.fingerprint != pin:
         raise InputError(
             f"pins: {pin} is pinned for {name!r}, but this site's key has fingerprint {keys.identity.fingerprint}; "
-            "allowed: the key and the pins of one deployment (--identity, --pins)"
+            "--identity and --pins must be of one deployment"
         )
 
 
 def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> RunKeyFile | None:
-    """Return the sealed store of a run's letter keys in the node's folder; None: not configured."""
+    """Return the encrypted store of a run's letter keys in the node's folder; None: not configured."""
     if not flag(node, "keep-letter-keys"):
         return None
     sealing_key = derive_key(secret, "kept keys") + (identity.private if identity else b"")
@@ -60,7 +60,7 @@ def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPai
 
 
 NAME = "secret"
-"""File of the secret in a site's folder, from which its shares and its noise follow."""
+"""Name of the secret's file in a site's folder; seed shares and noise derive from it."""
 
 SIZE = 32
 """Bytes of the secret."""
@@ -78,5 +78,5 @@ def own_secret(folder: Path) -> bytes:
             os.link(new_file, path)
         new_file.unlink()
     if len(secret := read_secret(path)) != SIZE:
-        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
+        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; without it, a new secret is made")
     return secret

@@ -1,4 +1,4 @@
-"""A site's own labels, read from its file for clients that its operator names."""
+"""Labels of a site's rows, read from its file for clients that its operator names."""
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -10,15 +10,13 @@ from fedkernel.site.policy import Policy
 
 @lru_cache(maxsize=8)
 def labels_of_file(file: SiteFile, version: Version) -> AnyArray | None:
-    """Return the labels of a file's rows; cached until the file changes."""
+    """Return the labels of a file's rows, None without any; cached until the file changes."""
     return read_labels(file)
 
 
 def check_labels_may_be_used(file: SiteFile, policy: Policy, who: str) -> None:
-    """Raise RefusedError unless the operator names the site's clients and does not hide the labels."""
+    """Raise RefusedError unless the operator lists the allowed clients and does not hide the labels."""
     if policy.study.pairs is None:
-        raise RefusedError(
-            "study.pairs", f"{who} gives labels to clients only that its operator names: join --allow (study.pairs)"
-        )
+        raise RefusedError("study.pairs", f"{who}: labels are released only to clients listed in --allow (study.pairs)")
     if any(fnmatchcase(label, pattern) for label in file.labels for pattern in file.hidden):
         raise RefusedError("table.hidden", f"{who} hides its labels (table.hidden)")

@@ -1,6 +1,6 @@
-"""A site's policy: its operator's rules, as data that no coordinator changes.
+"""Policy of a site: its operator's rules for studies, requests and replies.
 
-It is a TOML file, or follows from the options of ``fedkernel join``; the default `Policy()` is cautious. Each rule has
+It is read from a TOML file or from the options of ``fedkernel join``; the default `Policy()` is cautious. Each rule has
 a name, such as ``study.min_sites``, for refusals and the outbox.
 """
 
@@ -34,11 +34,11 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 ROW_SHARE, ATTEMPTS = 0.5, 3
 
-FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
-"""Replies that `messages` need not name: those of joining and keys, and those with no content or two sizes."""
+EXEMPT = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
+"""Reply types that `messages` need not name: those of joining and keys, and those with two sizes at most."""
 
-NAMED = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}
-"""Replies that leave only if `messages` names them, and their content."""
+NEEDS_OWN_RULE = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}
+"""Reply types that leave only if `messages` names them, with a description of their content."""
 
 
 class _Table(pydantic.BaseModel):
@@ -48,13 +48,13 @@ class _Table(pydantic.BaseModel):
 class TableRules(_Table):
     """Rules for the use of the site's own file.
 
-    - `min_rows`: rows that an answer is computed from, at least.
-    - `row_share`: share of the site's rows that must be common to all sites, at least, if rows are aligned.
+    - `min_rows`: fewest rows from which an answer is computed.
+    - `row_share`: least share of the site's rows that must be common to all sites, if rows are aligned.
     - `rows_apart`: rows added, and rows removed, between two runs: none, or at least so many. Otherwise the difference
       of their answers would reveal these rows. Compared are ids (or positions) and contents, hashed under the site's
       secret. 0: no limit.
     - `columns`, `hidden`: patterns with ``*`` and ``?`` of columns that may be in the table, and of those never read.
-    - `sha256`: of the only file that the policy is for.
+    - `sha256`: hash of the only file that the policy is for.
     """
 
     min_rows: Number = MIN_ROWS
@@ -66,9 +66,9 @@ class TableRules(_Table):
 
 
 class KernelRules(_Table):
-    """Allowed widths of a kernel.
+    """Allowed widths of a kernel type.
 
-    `gamma`: least and most; None: any, also a default of 1 / number of columns.
+    `gamma`: least and most; None: any, also the default, 1 / number of columns.
     """
 
     gamma: tuple[float, float] | None = None
@@ -76,7 +76,7 @@ class KernelRules(_Table):
     @pydantic.model_validator(mode="after")
     def _in_order(self) -> "KernelRules":
         if self.gamma is not None and not self.gamma[0] <= self.gamma[1]:
-            raise ValueError(f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but must be the least and the most")
+            raise ValueError(f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but must be the least, then the most")
         return self
 
 
@@ -84,15 +84,15 @@ class StudyRules(_Table):
     """Rules for the studies that the site takes part in.
 
     - `approve`: "ask" the operator at the terminal; "by hash" named beforehand; "signed" by a trusted signer; or "any".
-      With all but the last, a hash that was approved before counts too.
+      With all but the last, an earlier approval counts too.
     - `signers`: public Ed25519 keys, 64 hexadecimal digits each, for signatures of studies.
-    - `min_sites`: sites of a run, at least; with too few, a sum reveals the others' values to each site.
-    - `pairs`: clients that the site runs, by short name or address; None: those of fedkernel that the study names.
-    - `kernels`: by type; None: any.
-    - `n_components`: of a run, at most; if the run chooses, its ``max_components``, which then is required.
+    - `min_sites`: fewest sites of a run; with too few, a sum reveals the others' values to each site.
+    - `pairs`: allowed client classes, by short name or address; None: those of fedkernel that the study names.
+    - `kernels`: allowed kernels by type; None: any.
+    - `n_components`: most components of a run; if the run chooses, its ``max_components``, which then is required.
     - `plan`: whether the strategy must declare its requests.
-    - `runs`: that may ever begin at this site.
-    - `attempts`: starts of a run, at most, with the same requests each time.
+    - `runs`: most runs that may ever begin at this site.
+    - `attempts`: most starts of a run, with the same requests each time.
     - `joint_seed`: whether all sites must draw a run's seed. "needed": if a site's answers are drawn from it, such as
       sampled rows, since a coordinator could try seeds until one suits it.
     - `peers`: senders and receivers of letters: only peers with pinned fingerprints, or any that a coordinator names.
@@ -119,7 +119,7 @@ class StudyRules(_Table):
         return kernels
 
     def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-        """Yield a sentence for each number of components that is too large, or missing though `settled`."""
+        """Yield an error text for each number of components that is too large, or missing if `settled`."""
         for table in _tables_with("n_components", fields) if self.n_components is not None else ():
             value = table["n_components"]
             number = value.get(AT_MOST) if isinstance(value, Mapping) else value
@@ -131,7 +131,7 @@ class StudyRules(_Table):
                 yield f"n_components = {number}, but must be at most {self.n_components}"
 
     def kernel_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-        """Yield a sentence for each forbidden kernel; if `settled`, also for a width left open."""
+        """Yield an error text for each forbidden kernel, and if `settled` for each width left open."""
         for kernel in _kernels_of(fields) if self.kernels is not None else ():
             rules, gamma = (self.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
             if rules is None:
@@ -144,11 +144,11 @@ class StudyRules(_Table):
 
 
 class MessageRules(_Table):
-    """Limits on a type of reply.
+    """Limits on replies of one type.
 
-    `only_summed`: its type must be one that coordinators only sum up, though one that breaks the protocol sees it.
-    `times`: in a run. `floats`, `rows`, `columns`: of each: entries, rows of the table as they are, size of the last
-    axis of arrays.
+    `only_summed`: the coordinator must only sum the type up (one that breaks the protocol reads it nevertheless).
+    `times`: most replies in a run. `floats`, `rows`, `columns`: most entries, unchanged rows of the table, and size of
+    the arrays' last axis, in each reply.
     """
 
     never: bool = False
@@ -160,9 +160,9 @@ class MessageRules(_Table):
 
 
 class Limits(_Table):
-    """Limits on replies and computing time.
+    """Limits on the sum of replies and on computing time.
 
-    `floats`, `rows`, `bytes`: of all replies; rows of the table as they are. `seconds`: of one processor.
+    `floats`, `rows`, `bytes`: of all replies; unchanged rows of the table. `seconds`: of one processor.
     """
 
     floats: Amount | None = None
@@ -172,9 +172,9 @@ class Limits(_Table):
 
 
 class RunLimits(Limits):
-    """Limits of a run.
+    """Limits on each run of a site.
 
-    `memory`: bytes at a time beyond the process' own (needs /proc, as on Linux). None: half of the machine's.
+    `memory`: bytes beyond the process's own size (needs /proc, as on Linux). None: half of the machine's memory.
     """
 
     memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
@@ -183,14 +183,14 @@ class RunLimits(Limits):
     @classmethod
     def _can_be_limited(cls, memory: int | None) -> int | None:
         if memory is not None and not PROC.exists():
-            raise ValueError(f"memory = {memory}, but it can be limited only where there is {PROC}")
+            raise ValueError(f"memory = {memory}, but a limit needs {PROC}, which this system lacks")
         return memory
 
 
 class RequestLimits(_Table):
-    """Limits of a single request, which no coordinator can raise.
+    """Limits on a single request and its reply, which no coordinator can raise.
 
-    `bytes`: of the request's message, and of the reply. `seconds`: wall-clock time of the answer.
+    `bytes`: of either message. `seconds`: wall-clock time of the answer.
     """
 
     bytes: Annotated[int, Field(ge=LEAST_MESSAGE, le=MOST_MESSAGE)] = USUAL_MESSAGE
@@ -198,18 +198,18 @@ class RequestLimits(_Table):
 
 
 class AllLimits(_Table):
-    """Limits of each request, of each run, and of all runs of the site together."""
+    """Limits on each request, on each run, and on all runs of the site together."""
 
     request: RequestLimits = RequestLimits()
     run: RunLimits = RunLimits()
     total: Limits = Limits(rows=0)
 
 
-class Leaving(NamedTuple):
-    """Sizes of a reply, for the policy's rules.
+class ReplySize(NamedTuple):
+    """Sizes of a reply that is about to leave, for the policy's rules.
 
-    `shapes`: of its arrays. `floats`, `letters`: entries of its arrays of floats, and of those in letters to peers.
-    `seconds`: computing time. `summed`: whether its type is only summed up.
+    `reply`: its type. `floats`, `letters`: float entries of its own arrays, and in letters to peers. `seconds`:
+    computing time. `summed`: whether the coordinator only sums its type up.
     """
 
     reply: str
@@ -223,10 +223,10 @@ class Leaving(NamedTuple):
 
 
 class Policy(_Table):
-    """A site's rules; by default no row leaves, and the operator is asked about every study.
+    """All rules of a site; by default no row leaves, and the operator is asked about every study.
 
-    `messages`: by type of reply; ``"*"``: all others, which are refused without it. None: all replies of the study's
-    plan, except those in `NAMED`. `guards`: on any request, see `fedkernel.protocol.guards`.
+    `messages`: rules by type of reply; ``"*"``: all others, which are refused without it. None: all replies of the
+    study's plan are allowed, except `NEEDS_OWN_RULE`. `guards`: checks of any request, `fedkernel.protocol.guards`.
     """
 
     table: TableRules = TableRules()
@@ -237,7 +237,7 @@ class Policy(_Table):
 
     @property
     def share_rows(self) -> bool:
-        """True if rows may leave as they are."""
+        """True if unchanged rows may leave the site."""
         return self.limits.total.rows != 0 and self.limits.run.rows != 0
 
     def check_request(self, fields: Mapping[str, Any]) -> None:
@@ -249,31 +249,30 @@ class Policy(_Table):
 
     def rules_of(self, reply: str) -> MessageRules:
         """Return the policy's rules for a type of reply; RefusedError if it may never leave."""
-        if reply in NAMED and reply not in (self.messages or {}):
+        if reply in NEEDS_OWN_RULE and reply not in (self.messages or {}):
             rule = f"messages.{reply}"
-            raise RefusedError(
-                rule, f"{reply}: {NAMED[reply]}, leave only where the site's policy has a table [{rule}] ({rule})"
-            )
-        if self.messages is None or reply in FREE:
+            text = f"{reply}: {NEEDS_OWN_RULE[reply]}, need a table [{rule}] in the site's policy ({rule})"
+            raise RefusedError(rule, text)
+        if self.messages is None or reply in EXEMPT:
             return MessageRules()
         rules = self.messages.get(reply, self.messages.get("*"))
         if rules is None:
-            raise RefusedError("messages", f"{reply} is none of the replies that the policy names (messages)")
+            raise RefusedError("messages", f"the policy has no rule for reply {reply} (messages)")
         if rules.never:
             raise RefusedError(f"messages.{reply}.never", f"{reply} may never leave (messages.{reply}.never)")
         return rules
 
-    def check_reply(self, leaving: Leaving, times: int) -> str:
-        """Return the rule that allows the n-th reply (`times`) of its type; RefusedError if one forbids it."""
-        kind = leaving.reply
+    def check_reply(self, size: ReplySize, times: int) -> str:
+        """Return the rule that allows a reply, the `times`-th of its type; RefusedError if a rule forbids it."""
+        kind = size.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
-        if rules.only_summed and not leaving.summed:
-            raise RefusedError(f"{where}.only_summed", not_summed(kind))
-        columns = max((shape[-1] for shape in leaving.shapes.values() if shape), default=0)
+        if rules.only_summed and not size.summed:
+            raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
+        columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
         for name, amount in (
             ("times", times),
-            ("floats", leaving.floats),
-            ("rows", leaving.rows),
+            ("floats", size.floats),
+            ("rows", size.rows),
             ("columns", columns),
         ):
             most = getattr(rules, name)
@@ -285,12 +284,12 @@ class Policy(_Table):
 
 
 def values_of(name: str, table: Any) -> Iterator[Any]:
-    """Yield the values of that name in a table and its nested tables."""
+    """Yield the values under a name in a table and its nested tables."""
     return (inner[name] for inner in _tables_with(name, table))
 
 
 def _tables_with(name: str, table: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the tables, nested ones included, that have a value of that name."""
+    """Yield the tables, nested ones included, that have a value under a name."""
     if isinstance(table, list | tuple):
         for inner in table:
             yield from _tables_with(name, inner)
@@ -302,18 +301,18 @@ def _tables_with(name: str, table: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _kernels_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the tables of kernels; None stands for the linear kernel."""
+    """Yield the tables of all kernels among a request's fields; None stands for the linear kernel."""
     yield from kernel_tables(fields)
     yield from ({"type": "linear"} for kernel in values_of("kernel", fields) if kernel is None)
 
 
-def not_summed(reply: str) -> str:
-    """Return the sentence about a reply that only_summed forbids."""
-    return f"{reply} is not only summed up (messages.{reply}.only_summed)"
+def not_summed_text(reply: str) -> str:
+    """Return the error text for a reply type that the rule `only_summed` forbids."""
+    return f"the policy allows {reply} in sums only, but it is also read individually (messages.{reply}.only_summed)"
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read a policy from a TOML file; InputError, in one sentence, if it is not valid."""
+    """Read a site's policy from a TOML file; InputError, in one sentence, if it is invalid."""
     path = Path(path).expanduser()
     with file_errors(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
         return _parsed(path, path.read_text(encoding="utf-8"))
@@ -321,7 +320,7 @@ def read_policy(path: str | Path) -> Policy:
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, text: str) -> Policy:
-    """Parse and validate a policy's text; cached, since every message builds the site anew."""
+    """Parse and validate a policy's TOML text; cached, since every message builds the site anew."""
     try:
         return Policy.model_validate(parse_toml(text, path))
     except pydantic.ValidationError as error:
@@ -334,7 +333,7 @@ _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "l
 
 
 def flag(node: Mapping[str, Any], name: str) -> bool:
-    """Return whether a node's configuration sets a flag."""
+    """Return whether a node's configuration sets a flag to true."""
     return str(node.get(name, False)).lower() in ("true", "1", "yes")
 
 
@@ -354,7 +353,7 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
             guards=Guards(table_share=float(node["table-share"])) if "table-share" in node else Guards(),
         )
     if both := [name for name in OPTIONS if name in node]:
-        raise InputError(f"{both[0]} and policy are both given; allowed beside a policy: none of {', '.join(OPTIONS)}")
+        raise InputError(f"{both[0]} and policy are both given; a policy replaces {', '.join(OPTIONS)}")
     return read_policy(str(node["policy"]))
 
 

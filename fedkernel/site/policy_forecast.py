@@ -1,4 +1,4 @@
-"""Prediction of a study's policy violations from its plan, a forecast and the table's size."""
+"""Prediction of a site's verdicts on a study, from its plan, its forecast and the table's size."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,20 +23,20 @@ from fedkernel.site.study_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
 Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
-"""Returns the request classes of a run's client; empty if the class is not to be imported."""
+"""Function that returns the request classes of a run's client; empty if the class must not be imported."""
 
 Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
-"""Returns the forecast of a run's strategy for such clients, if known."""
+"""Function that returns the forecast of a run's strategy for clients of given sizes; None: unknown."""
 
 TABLE = "guards.table_share"
-"""The rule on all numbers together that leave per table entry."""
+"""Name of the rule that limits all numbers leaving in a run, per table entry."""
 
-UNKNOWN = "cannot be foreseen"
+UNKNOWN = "cannot be predicted"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
 
 
 def no_forecast(run: RunSpec, cohort: Sequence[Member]) -> None:
-    """Return no forecast."""
+    """Return no forecast, as the default of `Forecasts`."""
 
 
 def foreseen(
@@ -48,13 +48,13 @@ def foreseen(
     *,
     left: int = 0,
 ) -> Iterator[Verdict]:
-    """Predict the verdicts of rules that the run itself decides, certain or open.
+    """Predict the verdicts of the rules that depend on the amounts a run sends.
 
-    `shape`: of the site's table, also assumed of the others. `left`: floats that left the site before.
+    `shape`: of the site's table, assumed of the other sites, too. `left`: floats that left the site before.
     """
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
-        yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but {least} or more are needed", False)
+        yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but must have at least {least}", False)
     yield from dict.fromkeys(_sizes(policy, study, shape, answers))
     amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
     yield from _limits(policy, amounts, shape, left)
@@ -62,11 +62,10 @@ def foreseen(
     yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
 
 
-class ReplySize(NamedTuple):
+class ReplyBounds(NamedTuple):
     """Upper bounds on a run's replies of one type; None: unbounded.
 
-    `times`: their number. `floats`, `columns`: of each: entries of arrays of floats; size of the last axis of any
-    array.
+    `times`: number of replies. `floats`, `columns`: float entries, and largest last axis of an array, of each.
     """
 
     times: int
@@ -74,30 +73,30 @@ class ReplySize(NamedTuple):
     columns: int | None
     summed: bool
 
-    def at_least(self, other: "ReplySize") -> "ReplySize":
-        """Return the larger bounds of both."""
+    def at_least(self, other: "ReplyBounds") -> "ReplyBounds":
+        """Return the larger of two bounds in each field."""
         pairs = (self.floats, other.floats), (self.columns, other.columns)
         floats, columns = (None if a is None or b is None else max(a, b) for a, b in pairs)
-        return ReplySize(max(self.times, other.times), floats, columns, self.summed and other.summed)
+        return ReplyBounds(max(self.times, other.times), floats, columns, self.summed and other.summed)
 
 
-def reply_sizes(
+def reply_bounds(
     run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
-) -> dict[str, ReplySize]:
-    """Return the size bounds of each type of reply in a run's plan, by name."""
+) -> dict[str, ReplyBounds]:
+    """Return the bounds on each type of reply in a run's plan, by the type's name."""
     kinds = {kind.__name__: kind for kind in answers}
-    sizes: dict[str, ReplySize] = {}
+    sizes: dict[str, ReplyBounds] = {}
     for step in run.plan or ():
         for planned in step.requests:
             floats, columns = _size(planned, kinds.get(planned.request), _known(run, shape))
-            before = sizes.get(planned.reply, ReplySize(0, 0, 0, True))
-            size = ReplySize(before.times + step.times, floats, columns, planned.summed)
+            before = sizes.get(planned.reply, ReplyBounds(0, 0, 0, True))
+            size = ReplyBounds(before.times + step.times, floats, columns, planned.summed)
             sizes[planned.reply] = size.at_least(before)
     return sizes
 
 
 def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
-    """Return the dimensions that follow from the size of the table, raw if the run prepares it."""
+    """Return the sizes of named dimensions that follow from the table's shape (of the raw table, if prepared)."""
     if shape is None:
         return {}
     rows, columns = shape
@@ -110,7 +109,7 @@ def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
 def _size(
     planned: PlannedRequest, kind: type[Request[Any]] | None, known: dict[str, int]
 ) -> tuple[int | None, int | None]:
-    """Return upper bounds on the floats and columns of a reply."""
+    """Return upper bounds on floats and columns of a planned request's reply; None: unbounded."""
     if kind is None:
         return None, None
     for field, array in kind.shapes().items():
@@ -133,10 +132,10 @@ def _size(
 
 
 def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
-    """Check the largest reply of each type against the policy's limits on single replies."""
+    """Yield verdicts on each type of reply: its largest size against the policy's limits on single replies."""
     for run in study.runs if policy.messages is not None else ():
-        any_shape = reply_sizes(run, answers(run), (1, 1))
-        for reply, size in reply_sizes(run, answers(run), shape).items():
+        any_shape = reply_bounds(run, answers(run), (1, 1))
+        for reply, size in reply_bounds(run, answers(run), shape).items():
             try:
                 rules = policy.rules_of(reply)
             except RefusedError:
@@ -147,46 +146,46 @@ def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers:
                 rule, amount = f"messages.{reply}.{name}", getattr(size, name)
                 if amount is None:
                     why = UNKNOWN if getattr(any_shape[reply], name) is None else NO_SIZE
-                    yield Verdict(rule, f"how many {name} it has {why}", None)
+                    yield Verdict(rule, f"the number of {name} {why}", None)
                 elif amount > most:
-                    yield Verdict(rule, f"it may have up to {amount:,} {name}, but {most:,} are allowed", None)
+                    yield Verdict(rule, f"up to {amount:,} {name} are possible, but {most:,} are allowed", None)
                 else:
-                    yield Verdict(rule, f"{amount:,} {name} at most, {most:,} are allowed", True)
+                    yield Verdict(rule, f"at most {amount:,} {name}; {most:,} are allowed", True)
 
 
 # --- all replies together
 
 
-class _Amount(NamedTuple):
-    """Floats that leave a site: lower bound, upper bound, forecast; None: unknown."""
+class _FloatAmounts(NamedTuple):
+    """Number of floats that leave a site: lower bound, upper bound and forecast; None: unknown."""
 
     least: int | None
     most: int | None
     likely: int | None
 
-    def plus(self, other: "_Amount") -> "_Amount":
+    def plus(self, other: "_FloatAmounts") -> "_FloatAmounts":
         pairs: Iterator[tuple[int | None, int | None]] = zip(self, other, strict=True)
-        return _Amount(*(None if a is None or b is None else a + b for a, b in pairs))
+        return _FloatAmounts(*(None if a is None or b is None else a + b for a, b in pairs))
 
 
 def _limits(
-    policy: Policy, amounts: Mapping[str, _Amount], shape: tuple[int, int] | None, left: int
+    policy: Policy, amounts: Mapping[str, _FloatAmounts], shape: tuple[int, int] | None, left: int
 ) -> Iterator[Verdict]:
-    total = _Amount(left, left, left)
+    total = _FloatAmounts(left, left, left)
     for amount in amounts.values():
         total = total.plus(amount)
-    runs_by_amount: dict[_Amount, list[str]] = {}
+    runs_by_amount: dict[_FloatAmounts, list[str]] = {}
     for run, amount in amounts.items():
         runs_by_amount.setdefault(amount, []).append(run)
     runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
-    whole = {f"the study{f', with {left:,} that have left before,' if left else ''}": total}
+    whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
     for where, limits, parts in (
         ("limits.run", policy.limits.run, runs),
         ("limits.total", policy.limits.total, whole),
     ):
         if limits.floats is not None:
-            yield from (_held(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
-        yield from _uncounted(where, limits)
+            yield from (_limit_verdict(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
+        yield from _unforeseen_limits(where, limits)
 
 
 def _floats(
@@ -194,47 +193,46 @@ def _floats(
     shape: tuple[int, int] | None,
     answers: Sequence[type[Request[Any]]],
     forecasts: Forecasts,
-) -> _Amount:
-    """Return the floats that leave a site in a run: bounds by its plan, mean by its forecast."""
-    sizes = reply_sizes(run, answers, shape).values()
+) -> _FloatAmounts:
+    """Return the floats that leave a site in a run: bounds by its plan, mean over sites by its forecast."""
+    sizes = reply_bounds(run, answers, shape).values()
     most: int | None = None if run.plan is None else 0
     for size in sizes:
         most = None if most is None or size.floats is None else most + size.times * size.floats
     clients = len(run.sites or ())
     forecast = None if shape is None else forecasts(run, [Member(place, place, *shape) for place in range(clients)])
     if forecast is None:
-        return _Amount(None, most, None)
+        return _FloatAmounts(None, most, None)
     likely = math.ceil(forecast.floats_up / max(1, clients))
     if forecast.meaning != "exact":
-        return _Amount(None, most, likely)
-    return _Amount(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
+        return _FloatAmounts(None, most, likely)
+    return _FloatAmounts(None if run.align else likely, likely, likely)  # all sites may have fewer rows in common
 
 
-def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
+def _limit_verdict(rule: str, limit: int, part: tuple[str, _FloatAmounts], shape: tuple[int, int] | None) -> Verdict:
     what, (least, most, likely) = part
     allowed = f"{limit:,} are allowed"
     if least is not None and least > limit:
-        return Verdict(rule, f"{what} takes {least:,} floats, but {allowed}", False)
+        return Verdict(rule, f"{what} sends {least:,} floats, but {allowed}", False)
     if most is not None and most <= limit:
-        return Verdict(rule, f"{what} takes {most:,} floats at most, {allowed}", True)
+        return Verdict(rule, f"{what} sends {most:,} floats at most; {allowed}", True)
     numbers = [f"up to {most:,} floats by its plan"] if most is not None else []
-    numbers += [f"{likely:,} by its forecast, in the mean over the sites"] if likely is not None else []
+    numbers += [f"{likely:,} by its forecast (mean over the sites)"] if likely is not None else []
     if numbers:
-        return Verdict(rule, f"{what} takes {' and '.join(numbers)}; {allowed}", None)
-    return Verdict(rule, f"how many floats {what} takes {UNKNOWN if shape else NO_SIZE}; {allowed}", None)
+        return Verdict(rule, f"{what} sends {' and '.join(numbers)}; {allowed}", None)
+    return Verdict(rule, f"the number of floats that {what} sends {UNKNOWN if shape else NO_SIZE}; {allowed}", None)
 
 
-def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
+def _unforeseen_limits(where: str, limits: Limits) -> Iterator[Verdict]:
     for name in ("rows", "bytes", "seconds"):
         if getattr(limits, name):  # `verdicts` checks 0 rows
-            yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
+            yield Verdict(f"{where}.{name}", f"{name} are counted during the run; the number {UNKNOWN}", None)
 
 
 class TableShare(NamedTuple):
-    """Floats that leave in a run per entry of a site's table; None: unknown.
+    """Number of floats that leave in a run per entry of a site's table; None: unknown.
 
-    `likely`: forecast, in the mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper
-    bound.
+    `likely`: forecast, mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper bound.
     """
 
     likely: float | None
@@ -242,7 +240,7 @@ class TableShare(NamedTuple):
     is_bound: bool
 
     def exceeds(self, limit: float) -> bool | None:
-        """Return whether the run exceeds a limit; None: unknown, for example if it may end early."""
+        """Return whether the run exceeds a limit on the share; None: unknown, for example if it may end early."""
         if self.most is not None and self.most <= limit:
             return False
         if self.likely is None or (self.is_bound and self.likely > limit):
@@ -251,16 +249,16 @@ class TableShare(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Description in words."""
+        """Forecast and bound in words, as the predicate of a sentence on a run."""
         says = [f"{share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
         says += [f"{share_text(self.most)} at most by its plan"] if self.most is not None else []
-        return f"takes {' and '.join(says)}" if says else f"takes how many {UNKNOWN}"
+        return f"sends {' and '.join(says)}" if says else f"sends a number that {UNKNOWN}"
 
 
 def _table_share(
     run: RunSpec, shape: tuple[int, int], answers: Sequence[type[Request[Any]]], forecasts: Forecasts
 ) -> TableShare:
-    """Return the share that a run takes of a table of this shape."""
+    """Return the share of floats per entry that a run sends of a table of this shape."""
     amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
     forecast = forecasts(run, [Member(place, place, *shape) for place in range(clients)])
     likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
@@ -270,16 +268,16 @@ def _table_share(
 def table_shares(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> Iterator[Verdict]:
-    """Check each run's floats per entry of the table against `Guards.table_share`; equal runs share a verdict."""
+    """Yield verdicts on each run's floats per table entry by `Guards.table_share`; equal runs share a verdict."""
     limit = policy.guards.table_share
     if shape is None:
-        yield Verdict(TABLE, f"how many numbers leave for each entry of the table {NO_SIZE}; allowed: {limit:g}", None)
+        yield Verdict(TABLE, f"the numbers sent per table entry: their number {NO_SIZE}; allowed: {limit:g}", None)
         return
     runs_by_share: dict[TableShare, list[str]] = {}
     for run in study.runs:
         runs_by_share.setdefault(_table_share(run, shape, answers(run), forecasts), []).append(run.id)
     for share, runs in runs_by_share.items():
-        what = f"numbers for each of the {math.prod(shape):,} entries of the table"
+        what = f"numbers per table entry ({math.prod(shape):,} entries)"
         what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
         exceeds = share.exceeds(limit)
         more = f", so --table-share {rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
@@ -290,7 +288,7 @@ def table_shares(
 def needed_share(
     policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
 ) -> float | None:
-    """Return the `Guards.table_share` that forecasts require, rounded up; None: the policy's is enough."""
+    """Return the `Guards.table_share` that a study needs by its forecasts; None: the policy's is enough."""
     if shape is None:
         return None
     shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)
@@ -305,7 +303,7 @@ def _guards(
     policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[Request[Any]]]
 ) -> Iterator[Verdict]:
     if run.plan is None or not answers:
-        yield Verdict("guards", f"what guards will say of run {run.id!r}, of another's client, {UNKNOWN}", None)
+        yield Verdict("guards", f"the guards' verdict on run {run.id!r} {UNKNOWN}: its client is not fedkernel's", None)
         return
     try:
         check_plan(run.plan, answers)
@@ -319,20 +317,18 @@ def _guards(
         "probed_share": any(kind.probes for kind in kinds),
     }
     if shape is None:
-        yield from (
-            Verdict(f"guards.{guard}", f"whether it holds {NO_SIZE}", None) for guard in by_rows if by_rows[guard]
-        )
+        yield from (Verdict(f"guards.{guard}", f"the verdict {NO_SIZE}", None) for guard in by_rows if by_rows[guard])
         return
     faults: dict[str, list[Verdict]] = {guard: [] for guard in by_rows}
     least = math.ceil(policy.table.row_share * shape[0])
     for rows in (shape[0], least) if run.align else (shape[0],):
         for guard, text, certain in policy.guards.refusals(run.plan, answers, rows):
             open_ = run.align or not certain
-            shared = "; the sites share them, and none is asked for more than it allows"
+            shared = "; the sites share the sampled rows, and no site sends more than it allows"
             why = f"{text}{shared if guard == 'coreset_share' and not certain else ''}"
             faults[guard].append(Verdict(f"guards.{guard}", why, None if open_ else False))
     for guard in (guard for guard, applies in by_rows.items() if applies):
-        fits = f"{shape[0]:,} rows are enough for all that the plan has"
+        fits = f"{shape[0]:,} rows are enough for all requests of the plan"
         if run.align:
             fits += f", also if only {least:,} of them are common to all"
         yield from faults[guard] or [Verdict(f"guards.{guard}", fits, True)]

@@ -1,4 +1,4 @@
-"""A request's raw content, for the gate and the outbox, before anything in it is trusted."""
+"""Undecoded, untrusted content of a request, for the gate and the outbox."""
 
 import json
 from collections.abc import Mapping
@@ -10,22 +10,22 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedkernel.ground import AnyArray, read_table
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
-TEXT = 1000
-"""Characters of a sender's text that are kept."""
+MOST_TEXT = 1000
+"""Most characters of a sender's text that the site logs."""
 
-FRESH = ("letters", "identities", "ephemerals")
-"""Arrays that differ at every start of a run: sealed letters and the keys of peers."""
+RENEWED_ARRAYS = ("letters", "identities", "ephemerals")
+"""Names of arrays that differ at every start of a run: sealed letters and peers' keys."""
 
 
-class Asking(NamedTuple):
-    """A request before it is decoded.
+class RawRequest(NamedTuple):
+    """Request before it is decoded.
 
-    - `fields`: its parameters as JSON values; empty if unreadable. `text`: as they came.
-    - `run`, `round`: as the sender claims.
-    - `sha256`: of request and client class, parameters, and arrays except `FRESH` ones.
+    - `name`: its class name, as the sender claims, like `run` and `round`.
+    - `fields`: its parameters as JSON values; empty if unreadable. `text`: the parameters as received.
+    - `sha256`: hash of request and client class, parameters, and arrays except `RENEWED_ARRAYS`.
     """
 
-    request: str
+    name: str
     fields: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
     run: str = ""
@@ -34,12 +34,12 @@ class Asking(NamedTuple):
     sha256: bytes = b""
 
 
-NOTHING = Asking("", {}, {})
-"""Placeholder at a site that keeps no outbox."""
+NO_REQUEST = RawRequest("", {}, {})
+"""Placeholder for a site that keeps no outbox."""
 
 
-def asking_of(message: Message) -> Asking:
-    """Return a message's raw request, with the same fields as `fedkernel.protocol.messages.decode` reads."""
+def read_raw_request(message: Message) -> RawRequest:
+    """Read the raw request of a message, from the same fields as `fedkernel.protocol.messages.decode`."""
     content = message.content if message.has_content() else RecordDict()
     config = content.config_records.get("config", ConfigRecord())
     text, number = str(config.get("fields", "{}")), config.get("round", 0)
@@ -51,12 +51,12 @@ def asking_of(message: Message) -> Asking:
     sha256 = digest(identity, [])
     with suppress(Exception):  # no content may keep a request out of the outbox
         arrays = arrays_of(content)
-        sha256 = digest(identity, [array for name, array in arrays.items() if name not in FRESH])
-    return Asking(
-        request=str(config.get("message", "")),
+        sha256 = digest(identity, [array for name, array in arrays.items() if name not in RENEWED_ARRAYS])
+    return RawRequest(
+        name=str(config.get("message", "")),
         fields=fields,
         shapes=shapes_of(arrays),
-        run=str(config.get("run", ""))[:TEXT],
+        run=str(config.get("run", ""))[:MOST_TEXT],
         round=max(0, number) if isinstance(number, int) else 0,
         text=text,
         sha256=bytes.fromhex(sha256),
@@ -73,5 +73,5 @@ def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
 
 
 def shapes_of(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of arrays by name."""
+    """Return the shapes of arrays by the arrays' names."""
     return {name: array.shape for name, array in arrays.items()}

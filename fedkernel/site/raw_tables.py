@@ -1,4 +1,4 @@
-"""Raw tables of a site, cached with their latest preparation, since every message builds the site anew."""
+"""Cached raw tables of real and simulated sites, since every message builds the site anew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,27 +14,27 @@ from fedkernel.preparing import TableToPrepare
 
 
 class OwnRaw(NamedTuple):
-    """A site's own raw table, its column names, and its row ids."""
+    """Raw table from a site's own file, with its column names and row ids."""
 
     X: TableToPrepare
     columns: tuple[str, ...]
     ids: tuple[str, ...] | None
 
 
-def own_raw(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
-    """Read a site's own file as a raw table."""
-    X = _own_raw(file, version, prepare)
+def own_raw_table(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
+    """Read a site's own file as a raw table; cached until the file changes."""
+    X = _own_raw_table(file, version, prepare)
     return OwnRaw(X, X.raw.names, X.raw.ids)
 
 
 def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
-    """Read a simulated site's file as a raw table; NaN marks an array's missing cells."""
+    """Read a simulated site's file as a raw table, cached; NaN marks an array's missing cells."""
     path = file if isinstance(file, str) else str(file.path)
     return _raw_shard(file, version_of(path), prepare)
 
 
 def raw_parts(partition: Partition, columns: Sequence[str], prepare: Prepare) -> list[TableToPrepare]:
-    """Return the parts of a data set as raw tables with the set's column names."""
+    """Convert the parts of a data set to raw tables with the data set's column names."""
     tables = []
     for number, (X, index) in enumerate(zip(partition.shards, partition.indices, strict=True)):
         names = [columns[place] for place in index] if partition.kind == "vertical" else columns
@@ -45,7 +45,7 @@ def raw_parts(partition: Partition, columns: Sequence[str], prepare: Prepare) ->
 
 
 @lru_cache(maxsize=4)
-def _own_raw(file: SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
+def _own_raw_table(file: SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
     return TableToPrepare(read_raw(file), prepare)
 
 

@@ -1,4 +1,4 @@
-"""Limits on the memory of a site's process and on the time of a request."""
+"""Limits on the memory of a site's process and on the wall-clock time of a request."""
 
 import ctypes
 import math
@@ -20,46 +20,46 @@ T = TypeVar("T")
 PROC = Path("/proc/self/statm")
 
 USUAL_MEMORY = MACHINE_BYTES // 2
-"""Default limit in bytes, beyond those that the process has."""
+"""Default memory limit in bytes, beyond the present size of the process."""
 
 _lock = threading.Lock()
-_before: list[tuple[int, int]] = []
-_inside: list[int] = []
+_former_limits: list[tuple[int, int]] = []
+_limits_in_force: list[int] = []
 
 
-def most_memory(said: int | None) -> int | None:
-    """Return a request's memory limit in bytes, by default `USUAL_MEMORY`; None: no limit possible here."""
+def memory_limit(configured: int | None) -> int | None:
+    """Return a request's memory limit in bytes, by default `USUAL_MEMORY`; None: this system allows no limit."""
     usual = USUAL_MEMORY if PROC.exists() and USUAL_MEMORY >= LEAST_MEMORY else None
-    return usual if said is None else said
+    return usual if configured is None else configured
 
 
 @contextmanager
 def memory_within(most: int | None) -> Iterator[None]:
-    """Limit this process to so many bytes beyond its present size (None: no limit); RefusedError beyond."""
+    """Limit this process to `most` bytes beyond its present size (None: no limit); RefusedError if it needs more."""
     if most is None:
         yield
         return
     size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     with _lock:
-        if not _before:  # several sites may be threads of this process; the last one removes the limit
-            _before.append(resource.getrlimit(resource.RLIMIT_AS))
-        _inside.append(most)
-        _, hard = _before[0]
+        if not _former_limits:  # several sites may be threads of this process; the last one removes the limit
+            _former_limits.append(resource.getrlimit(resource.RLIMIT_AS))
+        _limits_in_force.append(most)
+        _, hard = _former_limits[0]
     limit = min(size + most, sys.maxsize if hard == resource.RLIM_INFINITY else hard)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         yield
     except MemoryError:
         rule = "limits.run.memory"
-        raise RefusedError(rule, f"what was asked takes more than the {most:,} bytes allowed ({rule})") from None
+        raise RefusedError(rule, f"the request needs more than the {most:,} bytes of memory allowed ({rule})") from None
     finally:
         with _lock:
-            _inside.remove(most)
-            if not _inside:
-                resource.setrlimit(resource.RLIMIT_AS, _before.pop())
+            _limits_in_force.remove(most)
+            if not _limits_in_force:
+                resource.setrlimit(resource.RLIMIT_AS, _former_limits.pop())
 
 
-AGAIN = 1.0
+REPEAT_SECONDS = 1.0
 """Seconds until an interrupted computation that goes on is interrupted again."""
 
 
@@ -67,11 +67,10 @@ class _TooLong(BaseException):  # an Exception could be caught by a client's cod
     """Exception raised in a thread whose computation exceeds its time limit."""
 
 
-class _Watch:
-    """Thread that raises `_TooLong` in computations of this process that exceed their time limit.
+class _TimeLimits:
+    """Watchdog thread that raises `_TooLong` in threads of this process that exceed their time limit.
 
-    It sleeps until the earliest end that it knows of. A computation that ends early does not wake it, so that most
-    computations cost no thread switch.
+    It sleeps until the earliest known limit; a computation that ends earlier does not wake it.
     """
 
     def __init__(self) -> None:
@@ -82,12 +81,12 @@ class _Watch:
         self._process = 0
 
     def begin(self, thread: int, seconds: float) -> None:
-        """Limit a thread to so many seconds, after which it is interrupted every `AGAIN` seconds."""
+        """Limit a thread to some seconds; later it is interrupted every `REPEAT_SECONDS`."""
         with self._lock:
             if self._process != os.getpid():  # a forked process has no watch thread
                 self._process, self._wakes = os.getpid(), math.inf
                 self._ends.clear()
-                threading.Thread(target=self._look, name="limit-of-seconds", daemon=True).start()
+                threading.Thread(target=self._interrupt_late, name="limit-of-seconds", daemon=True).start()
             self._ends[thread] = end = time.monotonic() + seconds
             if end < self._wakes:
                 self._changed.notify()
@@ -96,44 +95,44 @@ class _Watch:
         """Remove a thread's limit and cancel its pending interrupt."""
         with self._lock:
             self._ends.pop(thread, None)
-            _have_raise(thread, None)
+            _raise_in_thread(thread, None)
 
-    def _look(self) -> None:
+    def _interrupt_late(self) -> None:
         with self._lock:
             while True:
                 now = time.monotonic()
                 for thread in [thread for thread, end in self._ends.items() if end <= now]:
-                    _have_raise(thread, _TooLong)
-                    self._ends[thread] = now + AGAIN
+                    _raise_in_thread(thread, _TooLong)
+                    self._ends[thread] = now + REPEAT_SECONDS
                 self._wakes = min(self._ends.values(), default=math.inf)
                 self._changed.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
 
 
-def _have_raise(thread: int, error: type[BaseException] | None) -> None:
+def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
     )
 
 
-_watch = _Watch()
+_time_limits = _TimeLimits()
 
 
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """Call a function with a wall-clock limit in seconds (None: no limit); RefusedError if it took longer.
 
-    The thread is interrupted once it runs Python code again, then every `AGAIN` seconds. A single product or
+    The thread is interrupted once it runs Python code again, then every `REPEAT_SECONDS`. A single product or
     decomposition is not interrupted; the memory limit bounds its size.
     """
     if most is None:
         return act()
     thread = threading.get_ident()
     try:
-        _watch.begin(thread, most)
+        _time_limits.begin(thread, most)
         try:
             return act()
         finally:
-            _watch.end(thread)
+            _time_limits.end(thread)
     except _TooLong:
-        _watch.end(thread)  # raised before `end` was called
+        _time_limits.end(thread)  # raised before `end` was called
         rule = "limits.request.seconds"
-        raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None
+        raise RefusedError(rule, f"the request takes longer than the {most:g} s allowed ({rule})") from None

@@ -1,4 +1,4 @@
-"""Log of request hashes that refuses a restarted run whose requests differ.
+"""Log of a run's request hashes, to refuse different requests when the run is started again.
 
 Guards count within a run, from its start. A coordinator that restarted it with other vectors would thus learn more than
 they allow. Each run's file holds the hashes of its requests in order, each with a hash of the letters delivered, which
@@ -8,45 +8,45 @@ are sealed anew. Honest runs repeat them to the bit, since their requests follow
 from pathlib import Path
 
 from fedkernel.ground import RefusedError, open_for_owner
-from fedkernel.site.raw_request import Asking
+from fedkernel.site.raw_request import RawRequest
 
 FOLDER = "asked"
 
 SIZE = 64
-"""Bytes of an entry: a request's hash and its letters'."""
+"""Bytes of an entry: a request's hash and the hash of its letters."""
 
 
 class Requests:
-    """The hashes of a run's requests, in a file of the site; `run` is its `Gate.key`."""
+    """Hashes of a run's requests, in a file of the site; `run`: the run's `Gate.key`."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FOLDER / run
 
-    def check(self, place: int, asking: Asking, letters: bytes | None = None) -> None:
-        """Raise RefusedError if a request, or its letters if given, differ from the run's previous start."""
+    def check(self, place: int, request: RawRequest, letters: bytes | None = None) -> None:
+        """Raise RefusedError if a request, or its letters if given, differs from that of the run's previous start."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(SIZE * place)
                 before = file.read(SIZE)
         except FileNotFoundError:
             return
-        expected = asking.sha256 if letters is None else _whole(asking, letters)
+        expected = request.sha256 if letters is None else _whole(request, letters)
         if len(before) == SIZE and not before.startswith(expected):
-            what = "is another" if not before.startswith(asking.sha256) else "delivers other letters"
+            what = "differs from" if not before.startswith(request.sha256) else "delivers other letters than in"
             raise RefusedError(
                 "study.attempts",
-                f"{asking.request}, request {place + 1} of the run, {what} than when it began before; allowed: the "
-                "same, or a study of its own (study.attempts)",
+                f"request {place + 1} of the run ({request.name}) {what} the run's previous start; repeat it unchanged "
+                "or start a new study (study.attempts)",
             )
 
-    def note(self, place: int, asking: Asking, letters: bytes) -> None:
-        """Write the hashes of a request and its letters at their position."""
+    def note(self, place: int, request: RawRequest, letters: bytes) -> None:
+        """Write the hashes of a request and its letters at the request's position in the run."""
         self._path.parent.mkdir(0o700, exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=open_for_owner) as file:
             file.seek(SIZE * place)
-            file.write(_whole(asking, letters))
+            file.write(_whole(request, letters))
 
 
-def _whole(asking: Asking, letters: bytes) -> bytes:
-    """Return the file's `SIZE` bytes for a request."""
-    return asking.sha256 + letters.ljust(SIZE - len(asking.sha256), b"\0")
+def _whole(request: RawRequest, letters: bytes) -> bytes:
+    """Return the `SIZE` bytes of a request's entry in the file."""
+    return request.sha256 + letters.ljust(SIZE - len(request.sha256), b"\0")

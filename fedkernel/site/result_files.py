@@ -1,4 +1,4 @@
-"""Files of results that a site stores for itself after a run."""
+"""Files that a site keeps of its runs: outputs, rows, table fingerprint and preparation."""
 
 import itertools
 import logging
@@ -18,21 +18,22 @@ from fedkernel.wire import Projecting
 
 log = logging.getLogger(__name__)
 
-SHEET = 50
-"""Columns of an array that a site also keeps as CSV, at most."""
+MOST_CSV_COLUMNS = 50
+"""Most columns of an output array that a site also writes as CSV."""
 
 RUN = "(run)"
-"""Name of the array that identifies the run among others of the same id."""
+"""Name of the array that identifies the run among runs of the same id."""
 
 EARLIER = "earlier"
-"""Subfolder for files of other runs of the same id."""
+"""Subfolder for the files of earlier runs of the same id."""
 
 
-def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Callable[[dict[str, AnyArray]], object]:
-    """Return a function that stores a site's arrays in a file, and labels and coordinates as CSV.
+def result_writer(
+    path: Path | None, sheet: Path | None = None, key: str = ""
+) -> Callable[[dict[str, AnyArray]], object]:
+    """Return a function that writes a site's output arrays to `path`, and labels and coordinates as CSV to `sheet`.
 
-    `path` None: nothing is stored. `key`: identifies the run; files of another run of the same id are moved to
-    `EARLIER`.
+    `path` None: nothing is written. `key`: identifies the run; files of a different run with its id move to `EARLIER`.
     """
 
     def keep(outputs: dict[str, AnyArray]) -> None:
@@ -41,7 +42,7 @@ def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Calla
             outputs = {**outputs, RUN: np.array(key)}
         if path is not None:
             write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs), 0o600)
-        few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
+        few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= MOST_CSV_COLUMNS}
         if sheet is not None and {"labels", "embedding"} & few.keys():
             write_rows(sheet, few, 0o600)
 
@@ -49,7 +50,7 @@ def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Calla
 
 
 def _set_aside(files: Sequence[Path], key: str) -> None:
-    """Move files into the folder `EARLIER` under new names, unless the first is of this run."""
+    """Move a run's files into the folder `EARLIER`, under new names, unless the first is of this run (`key`)."""
     present = [path for path in files if path.exists()]
     with suppress(FileNotFoundError, InputError, KeyError), open_npz(files[0]) as file:
         if str(file[RUN]) == key:
@@ -60,14 +61,15 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
             break
     for path, place in zip(present, places, strict=True):
         place.parent.mkdir(0o700, exist_ok=True)
-        log.warning("%s is of another run of that name, and now %s", path, path.rename(place))
+        log.warning("%s is of a different run with this name, and was moved to %s", path, path.rename(place))
 
 
 @dataclass(frozen=True)
 class RunRows:
-    """The rows of a site's file in a run, in its order, noted for runs that project.
+    """Rows of a site's file that a run worked on, in the run's order, stored for later projection.
 
-    `order`: see `fedkernel.wire.order_of`. `positions` (N,): in the file. `ids` (N,): texts. `sha256`: of the file.
+    `order`: `fedkernel.wire.order_id`. `positions` (N,): of the rows in the file. `ids` (N,): texts. `sha256`: hash of
+    the file.
     """
 
     order: int
@@ -84,53 +86,49 @@ class RunRows:
         sha256: str,
         used: Positions | None = None,
     ) -> "RunRows":
-        """Return the rows at these positions (None: all) among a file's `used` ones, which have these ids."""
+        """Build from positions (None: all) among the file's usable rows, whose positions are `used` and ids `ids`."""
         places = np.arange(len(ids)) if positions is None else positions
         return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
 
     def save(self, folder: Path, run: str) -> None:
-        """Write the rows as .npz, readable for the site's owner only."""
+        """Write the rows to an .npz file that only the site's owner can read."""
         arrays = {name: np.array(getattr(self, name)) for name in ("order", "positions", "ids", "sha256")}
-        path = _noted(folder, run)
+        path = _rows_path(folder, run)
         write_atomic(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
 
     @classmethod
     def load(cls, folder: Path, run: str) -> "RunRows":
-        """Read a run's rows; InputError if none are noted."""
-        path = _noted(folder, run)
+        """Read the stored rows of a run; InputError if there are none."""
+        path = _rows_path(folder, run)
         try:
             with open_npz(path) as file:
                 noted: dict[str, Any] = {name: file[name] for name in ("order", "positions", "ids", "sha256")}
             return cls(int(noted["order"]), noted["positions"], noted["ids"], str(noted["sha256"]))
         except FileNotFoundError:
-            raise InputError(
-                f"nothing is noted of run {run!r} in {path.parent}; allowed: the folder that it was joined with (--out)"
-            ) from None
+            raise InputError(f"{path.parent} has no rows of run {run!r}; use the --out folder of that run") from None
 
     def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
-        """Return the earlier run's rows (N, d_m) of the site's table; InputError like `check_for`."""
+        """Return the earlier run's rows (N, d_m) of the site's table; raises InputError like `check_for`."""
         self.check_for(project, sha256, what)
         return as_table(own.X, what).take(self.positions)
 
-    def used_of(self, table: TableToPrepare) -> Positions:
-        """Return the positions of the rows among the usable ones of the file's raw table."""
+    def usable_positions(self, table: TableToPrepare) -> Positions:
+        """Return the rows' positions among the usable rows of the file's raw table."""
         return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
 
     def check_for(self, project: Projecting, sha256: str, what: str) -> None:
-        """Raise InputError if the file's hash is not this one, or the run has another order since."""
+        """Raise InputError if the site's file or the earlier run's row order has changed since the earlier run."""
         if self.order != project.order:
-            raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
+            raise InputError(f"run {project.of!r} was started again since, with its rows in a different order")
         if self.sha256 != sha256:
-            raise InputError(
-                f"{what} has changed since run {project.of!r}; allowed: the file as it was then, new rows in another"
-            )
+            raise InputError(f"{what} has changed since run {project.of!r}; restore it, and put new rows into --new")
 
 
-def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
-    """Return the table's fingerprint at a run's start, and note the present one, `now`, at a new start.
+def table_at_start(folder: Path, run: str, beginning: str, now: str) -> str:
+    """Return the table's fingerprint at a run's start, and store the present one, `now`, at a new start.
 
-    A process that was restarted within a run gets all requests again, from the same start. The note detects a table
-    changed since the earlier answers. `beginning`: the coordinator's id of this start; empty: always a new start.
+    A process that is restarted within a run gets all requests again, from the same start; the stored fingerprint
+    detects a table that changed meanwhile. `beginning`: the coordinator's id of the start; empty: always a new one.
     """
     path = folder / "tables-of-runs" / f"{run}.txt"
     if beginning and path.exists():
@@ -141,10 +139,10 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
     return now
 
 
-def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
-    """Return the preparation of a site's table in an earlier run; None: not prepared.
+def stored_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
+    """Return the stored preparation of a site's table in an earlier run; None: that run prepared nothing.
 
-    Raises InputError unless the stored preparation is the expected one, `prepare`.
+    Raises InputError unless it was made by the expected options, `prepare`.
     """
     path, preparation = folder / f"{run}.npz", None
     try:
@@ -158,13 +156,13 @@ def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepara
     else:
         same = prepare is not None and preparation.prepare == prepare.within(preparation.names)
     if not same:
-        way = "nothing" if preparation is None else "another way"
+        way = "no preparation" if preparation is None else "a different preparation"
         raise InputError(
-            f"{path} says {way} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
-            "and the folder that the run was joined with (--out)"
+            f"{path} has {way} for run {run!r} than the study says; prepare must be the earlier run's, and --out its "
+            "folder"
         )
     return preparation
 
 
-def _noted(folder: Path, run: str) -> Path:
+def _rows_path(folder: Path, run: str) -> Path:
     return folder / "rows-of-runs" / f"{run}.npz"

@@ -1,4 +1,4 @@
-"""Hashes of a site's row contents under its secret, kept at the site to recognise rows."""
+"""Hashes of row contents under a site's secret, to recognise equal rows in later runs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ import numpy as np
 from fedkernel.data import RawTable, TableLike, as_table
 from fedkernel.ground import AnyArray, Positions, row_blocks
 from fedkernel.preparing import TableToPrepare
-from fedkernel.wire import SIZE, Hashes, as_keys
+from fedkernel.wire import HASH_BYTES, Hashes, as_keys
 
 
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
-    """Return hashes of the contents of rows of X (N, d), (n, 16), whatever their positions and ids.
+    """Return hashes (n, 16) of the contents of a table's rows, independent of their positions and ids.
 
-    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table, and
-    keeps 16 N bytes in memory until another table is hashed. `positions` (n,): of the rows; None: all.
+    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table X (N, d),
+    and keeps 16 N bytes in memory until a different table is hashed. `positions` (n,): of the rows; None: all.
     """
-    hashes = _all_contents(_Same(X), secret)
+    hashes = _all_contents(_IdentityKey(X), secret)
     contents = hashes if positions is None else hashes[positions]
     order = np.argsort(keys := as_keys(contents), kind="stable")
     repeated = np.append(False, keys[order[1:]] == keys[order[:-1]])
@@ -31,8 +31,8 @@ def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, sec
     return contents
 
 
-class _Same:
-    """Cache key of a table: equal only to that of the same object."""
+class _IdentityKey:
+    """Cache key of a table, equal only for the same object."""
 
     def __init__(self, X: TableLike | TableToPrepare):
         self.X = X
@@ -41,23 +41,23 @@ class _Same:
         return id(self.X)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.X is self.X
+        return isinstance(other, _IdentityKey) and other.X is self.X
 
 
 @lru_cache(maxsize=1)
-def _all_contents(table: _Same, secret: bytes) -> Hashes:
+def _all_contents(table: _IdentityKey, secret: bytes) -> Hashes:
     hashes = bytearray()  # a list of bytes would take three times the memory
     for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
         hashes += _hash(row, secret)
-    return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)
+    return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
 
 
 def _hash(content: bytes, secret: bytes) -> bytes:
-    return hashlib.blake2b(content, key=secret, digest_size=SIZE).digest()
+    return hashlib.blake2b(content, key=secret, digest_size=HASH_BYTES).digest()
 
 
 def _rows(X: TableLike) -> Iterator[bytes]:
-    """Yield the bytes of each row of numbers, for sparse rows those of columns and entries."""
+    """Yield the bytes of each row of a numeric table; of sparse rows, column indices and entries."""
     table = as_table(X, "the table")
     for place in row_blocks(table.shape[0]):
         block = table.block(place.start, place.stop)
@@ -70,7 +70,7 @@ def _rows(X: TableLike) -> Iterator[bytes]:
 
 
 def _raw_rows(raw: RawTable) -> Iterator[bytes]:
-    """Yield the bytes of each row of a raw table: its numbers, as in `_rows`, then its texts."""
+    """Yield the bytes of each row of a raw table: its numbers, then its texts."""
     columns = list(raw.columns.values())
     numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
     texts = [column for column in columns if column.dtype.kind != "f"]

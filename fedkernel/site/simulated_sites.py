@@ -1,4 +1,4 @@
-"""Simulated sites, with their parts of a job's data; the job's author acts as their operator."""
+"""Simulated sites with their parts of a job's data; the job's author acts as their operator."""
 
 import os
 from dataclasses import replace
@@ -28,14 +28,14 @@ from fedkernel.protocol import KernelClient
 from fedkernel.site.data_files import content_of, read_file
 from fedkernel.site.labels import labels_of_file
 from fedkernel.site.raw_tables import raw_parts, raw_shard
-from fedkernel.site.result_files import keeper
+from fedkernel.site.result_files import result_writer
 from fedkernel.site.site_setup import Site
 from fedkernel.wire import Job, RunSpec
 
 
 @lru_cache(maxsize=1)
 def _loaded(data: DataSpec) -> Dataset:
-    """Return the data set, cached for all seeds that divide it."""
+    """Load a data set, cached for all seeds that divide it."""
     return load(data)
 
 
@@ -54,7 +54,7 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
 def simulated_raw(
     data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
 ) -> list[TableToPrepare]:
-    """Return all simulated sites' parts of a data set, as raw tables with its column names."""
+    """Return all simulated sites' parts of a data set as raw tables, cached like `simulated_partition`."""
     names = _loaded(data.drawn(seed)).columns
     return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
 
@@ -64,13 +64,13 @@ Derived = dict[type[KernelClient], dict[str, Any]]
 
 @lru_cache(maxsize=2)
 def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
-    """Return the caches of `KernelClient.once` for simulated sites' parts, kept as long as these."""
+    """Return the caches of `KernelClient.once` for all parts of a data set, kept as long as the parts."""
     return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
 
 
 @lru_cache(maxsize=1)
 def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
-    """Return the cache of `KernelClient.once` for a site's file, kept until another is used."""
+    """Return the cache of `KernelClient.once` for a site's file, kept until a different file is used."""
     return {}
 
 
@@ -81,7 +81,7 @@ def _opened(file: str, version: Version) -> OpenedTables:
 
 
 def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
-    """Import a simulated run's kernels and client, and return the client by class name."""
+    """Import the kernels and the client class of a simulated run; return the client by class name."""
     import_kernels(run.parameters)
     if run.pair is None:
         kind: type[KernelClient] = load_class(run.strategy, object, "pairs", "strategy").client
@@ -91,9 +91,9 @@ def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
 
 
 def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
-    """Return the site with its part of the job's data and the job's own settings."""
+    """Return a simulated site, with its part of the job's data and the job's settings filled in."""
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
-    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
+    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": result_writer(results)}
     if run.shards is not None:
         own |= _simulated_file(run, site.number)
     elif run.data is not None and run.partition is not None:
@@ -108,7 +108,7 @@ def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
 
 
 def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
-    """Return the fields of a simulated site with a file of its own in the job."""
+    """Return the `Site` fields of a simulated site for which the job has a file."""
     file = (run.shards or [])[number]
     path = str(file.path) if isinstance(file, SiteFile) else file
     labels = None if run.labels is None else run.labels[number]

@@ -1,4 +1,4 @@
-"""Builder of a Site from its node's configuration and the job."""
+"""Builder of a `Site` for a run, from its node's configuration and the job."""
 
 import hashlib
 import os
@@ -26,19 +26,19 @@ from fedkernel.ground import (
 from fedkernel.kernel_width import WidthClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
-from fedkernel.site.allowed_clients import allowed, own_pairs
+from fedkernel.site.allowed_clients import allowed, own_clients
 from fedkernel.site.approval import approved_guards, check_approved
-from fedkernel.site.audit_log import check_record
+from fedkernel.site.audit_log import check_outbox
 from fedkernel.site.data_files import content_of, new_file, own_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
 from fedkernel.site.labels import check_labels_may_be_used, labels_of_file
 from fedkernel.site.policy import flag, own_policy
-from fedkernel.site.raw_tables import OwnRaw, own_raw
-from fedkernel.site.result_files import RunRows, keeper, kept_preparation, table_as_begun
+from fedkernel.site.raw_tables import OwnRaw, own_raw_table
+from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
 from fedkernel.site.row_contents import row_contents
-from fedkernel.site.row_order import VALUES_APART, check_rows_apart, own_rows
+from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_hashes
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site
 from fedkernel.site.site_setup import Site
 from fedkernel.site.study_check import check_run
@@ -46,15 +46,15 @@ from fedkernel.wire import Job, Projecting, RunSpec
 
 
 @lru_cache(maxsize=4)
-def _job(text: str) -> Job:
-    """Read a job; cached, since every message brings it."""
+def _read_job(text: str) -> Job:
+    """Read a job from its JSON; cached, since every message brings it."""
     return Job.from_json(text)
 
 
 @lru_cache(maxsize=8)
 def _run_of(text: str, run_id: str) -> RunSpec:
-    """Return a run of a job, checked against the job's study if any."""
-    job = _job(text)
+    """Return a run of a job by its id, checked against the job's study if there is one."""
+    job = _read_job(text)
     run = job.run(run_id)
     if job.study is not None:
         job.study.check_run(run)
@@ -63,16 +63,16 @@ def _run_of(text: str, run_id: str) -> RunSpec:
 
 @lru_cache(maxsize=8)
 def _key_of(text: str, run_id: str) -> str:
-    """Return a hash of a run and its study, different from other runs with the same id."""
-    study = _job(text).study
-    text_of_run = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
+    """Return a hash of a run and its study, which identifies the run among those with the same id."""
+    study = _read_job(text).study
+    text_of_run = f"{study.sha256 if study else ''}{_read_job(text).run(run_id).model_dump_json()}"
     return hashlib.sha256(text_of_run.encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
 def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
-    """Check a run's plan against the requests of the allowed clients."""
-    run = _job(text).run(run_id)
+    """Raise InputError if a run's plan differs from the requests of the allowed client classes."""
+    run = _read_job(text).run(run_id)
     before = (() if run.prepares is None else PrepareClient.answers) + WidthClient.answers
     check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
 
@@ -80,18 +80,18 @@ def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
     file, version = own_file(node)
     check_labels_may_be_used(file, own_policy(node), who)
-    with _for_its_log(who, "read its labels"):
+    with _details_logged(who, "read its labels"):
         return labels_of_file(file, version)
 
 
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
-    """Return the client's number: the node's partition, or its index among the run's sites."""
+    """Return the client's number: the node's partition-id, or the position of its name among the run's sites."""
     sites, name = run.sites or [], node.get("name")
     if name is not None and sites and name not in sites:
         raise ShareableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
     if "partition-id" not in node:
         if name is None or not sites:
-            raise ShareableError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+            raise ShareableError("this node has no partition-id; without one it needs a name, and a run of named sites")
         return sites.index(str(name))
     number = int(node["partition-id"])
     if name is not None and sites and sites.index(str(name)) != number:
@@ -102,9 +102,9 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
-    """Return a site's data, its own or simulated, and its settings for a run of the job.
+    """Build the site of a node for a run of the job: its own or simulated data, and its settings.
 
-    Site settings come from the node's configuration only, never from a job:
+    Settings come from the node's configuration only, never from a job:
 
     ``name``
         The site's; its client number is ``partition-id``, or the position of the name in the run's ``sites``.
@@ -128,7 +128,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Client classes that it runs and kernels that are not fedkernel's: short names or addresses, comma-separated. By
         default the run's client, if it is fedkernel's. Nothing that only a job or a message names is imported.
     ``min-rows``, ``min-sites``
-        Rows of an answer and sites of a run, at least; by default 20 and 3.
+        Fewest rows of an answer and sites of a run; by default 20 and 3.
     ``peers-without-pins``
         Whether letters are exchanged with unpinned peers.
     ``given-seed``
@@ -140,7 +140,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``approve``
         Rule of approval for studies, see `fedkernel.site.check_approved`.
     ``keep-payloads``
-        Whether replies are stored in ``out`` beside the outbox (`fedkernel.site.audit_log`).
+        Whether replies are stored in ``out``, next to the outbox (`fedkernel.site.audit_log`).
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
     ``keep-letter-keys``
@@ -150,14 +150,15 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     each other.
     """
     text = str(context.run_config["job"])
-    job, run = _job(text), _run_of(text, str(config["run"]))
+    job, run = _read_job(text), _run_of(text, str(config["run"]))
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
     who = client_label(number, name)
-    with _for_its_log(who, "read its keys"):
+    with _details_logged(who, "read its keys"):
         keys = read_own_keys(node)
-    site = Site(number, None, None, keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
+    own: dict[str, Any] = {"identity": keys.identity, "pins": keys.pins_in(run), "name": name, "id_key": keys.ids}
+    site = Site(number, None, None, result_writer(None), job.threads, **own)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
@@ -169,51 +170,51 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
-    """Return the site with its own file, and its operator's rules."""
+    """Return a real site, with the data of its own file and its operator's rules filled in."""
     if "out" not in node:
         raise ShareableError(
-            f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
+            f"{site.display_name} has data of its own, but no folder for its outbox and results: out = PATH"
         )
-    job = _job(text)
+    job = _read_job(text)
     data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
-    with _for_its_log(site.called, "read its policy"):
+    with _details_logged(site.display_name, "read its policy"):
         policy = own_policy(node)
     try:
         check_run(policy, run)
         check_approved(node, policy, job)
     except RefusedError as error:
-        raise RefusedError(error.rule, f"{site.called}: {error}") from None
-    with _for_its_log(site.called, "read its data"):
-        own = read_own_data(node) if run.prepare is None else own_raw(*own_file(node), run.prepare)
-    with _for_its_log(site.called, "import what its operator allows"):
-        pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
+        raise RefusedError(error.rule, f"{site.display_name}: {error}") from None
+    with _details_logged(site.display_name, "read its data"):
+        own = read_own_data(node) if run.prepare is None else own_raw_table(*own_file(node), run.prepare)
+    with _details_logged(site.display_name, "import the allowed clients"):
+        pairs = allowed(own_clients([run]) if policy.study.pairs is None else policy.study.pairs)
         if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
             pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
     except InputError as error:
-        raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
+        raise RefusedError("study.plan", f"{site.display_name}: {error} (study.plan)") from None
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
     study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
-    with _for_its_log(site.called, "keep its secret"):
+    with _details_logged(site.display_name, "keep its secret"):
         secret = own_secret(out)
-    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.called)
+    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.display_name)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
-        with _for_its_log(site.called, "store what it keeps"):
-            keeper(results, sheet, key)(clusters.marked(outputs))
+        with _details_logged(site.display_name, "store its results"):
+            result_writer(results, sheet, key)(clusters.marked(outputs))
 
     def check_keep() -> None:
-        with _for_its_log(site.called, "store what it keeps"):
+        with _details_logged(site.display_name, "store its results"):
             ensure_writable_folder(out, 0o700)
-            check_record(out)
+            check_outbox(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
-                    raise InputError(f"results of run {run.id!r} would replace {file}; choose another folder (--out)")
+                    raise InputError(f"results of run {run.id!r} would overwrite {file}; change the folder (--out)")
         clusters.check()
 
     def remember(positions: Positions | None, order: int) -> None:
-        with _for_its_log(site.called, "note its rows"):
+        with _details_logged(site.display_name, "store its rows"):
             used = own.X.kept if isinstance(own.X, TableToPrepare) else None
             RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
 
@@ -222,12 +223,12 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
         site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
-        with _for_its_log(site.called, "read its new rows"):
+        with _details_logged(site.display_name, "read its new rows"):
             site = _projecting(site, node, run, run.project)
     return replace(
         site,
         derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
-        labels=lambda: _own_labels(node, site.called),
+        labels=lambda: _own_labels(node, site.display_name),
         keep=keep,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
@@ -245,7 +246,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         table=partial(
             content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
         ),
-        table_as_begun=partial(table_as_begun, out, run.id),
+        table_at_start=partial(table_at_start, out, run.id),
         check_keep=check_keep,
         earlier=None if run.compare is None else clusters.of,
         kept_keys=kept_keys(node, key, secret, site.identity),
@@ -253,37 +254,37 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
-    """Return the site with its new rows and the earlier run's rows of its table.
+    """Return a site for projection, with its new rows and the earlier run's rows of its table.
 
-    If the earlier run prepared its tables, both get the preparation that the site kept.
+    If the earlier run prepared its tables, both get the preparation that the site stored.
     """
     out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
-    noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
+    noted, preparation = RunRows.load(out, project.of), stored_preparation(out, project.of, run.prepare)
     if run.prepare is None or preparation is None:
         own = read_own_data(node)
         new = read_new_rows(node, own)
         X = noted.rows_for(project, own, sha256, what)
         return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
     noted.check_for(project, sha256, what)
-    raw, file = own_raw(*own_file(node), run.prepare).X, new_file(node, preparation.names)
-    fresh, text = own_raw(file, version_of(str(file.path)), run.prepare), to_text(preparation)
-    X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
+    raw, file = own_raw_table(*own_file(node), run.prepare).X, new_file(node, preparation.names)
+    fresh, text = own_raw_table(file, version_of(str(file.path)), run.prepare), to_text(preparation)
+    X_then, X_new = raw.prepared(text, noted.usable_positions(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 
 
 def _check_apart(  # noqa: PLR0917 - the last two are arguments of `Site.check_rows_apart`
     own: SiteData | OwnRaw, key: bytes, secret: bytes, folder: Path, least: int, positions: Positions | None, note: bool
 ) -> None:
-    """Check a run's rows, and their contents, against those of earlier runs."""
+    """Raise ShareableError if a run's rows, or their contents, differ from an earlier run's in too few rows."""
     if least:
         values = row_contents(own.X, positions, secret)
-        check_rows_apart(folder, own_rows(own.ids, key, positions, own.X.shape[0]), least, note=note)
+        check_rows_apart(folder, row_hashes(own.ids, key, positions, own.X.shape[0]), least, note=note)
         check_rows_apart(folder / "values", values, least, note=note, wording=VALUES_APART)
 
 
 @contextmanager
-def _for_its_log(who: str, what: str) -> Iterator[None]:
-    """Replace an error about a site's files by an outline for the coordinator; the details are logged."""
+def _details_logged(who: str, what: str) -> Iterator[None]:
+    """Turn an error about a site's files into one without details, which are logged at the site only."""
     try:
         yield
     except (InputError, OSError) as error:

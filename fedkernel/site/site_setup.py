@@ -1,4 +1,4 @@
-"""The data, keys, policy and output folder that a ClientApp works with."""
+"""Description of a site for its ClientApp: data, keys, limits and storage for one run."""
 
 import logging
 import secrets
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 def logged(error: Exception) -> str:
-    """Log an error with its traceback, and return its type and log code for the coordinator."""
-    return log_details("the client failed", f"{type(error).__name__} on the site", error)
+    """Log a client's error with its traceback; return the text for the coordinator: type and log code."""
+    return log_under_code("the client failed", f"{type(error).__name__} on the site", error)
 
 
-def log_details(text: str, outline: str, error: Exception | None = None) -> str:
-    """Log a text under a code, with the error's traceback, and return the outline with that code."""
+def log_under_code(text: str, outline: str, error: Exception | None = None) -> str:
+    """Log a text and an error's traceback under a random code; return the outline with this code."""
     code = f"E-{secrets.token_hex(2)}"
     log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
     return f"{outline} (its log has the details under {code})"
@@ -32,27 +32,28 @@ def log_details(text: str, outline: str, error: Exception | None = None) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """A client app's view of its site: data, keys, limits and storage for one run.
+    """Data, keys, limits and storage of a site for one run, as its client app uses them.
 
-    - `X` (n_m, d_m): None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m).
+    - `X` (n_m, d_m): the table; None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m): rows
+      that came after training.
     - `keep`: stores named arrays on the site. `check_keep` raises OwnFileError if that is impossible.
     - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`), from its own files only.
     - `kept_keys`: store of the run's letter keys; None: the site cannot be restarted within the run.
     - `ids`: of the rows of `X`; only their hashes leave (`fedkernel.wire.row_id_hashes`), keyed with `id_key`, which
       all sites share, or unkeyed with `ids_without_key`.
-    - `min_rows`, `row_share`: rows of an answer, at least, and as a share of the site's if rows are aligned.
-    - `peers_pinned`: whether letters are exchanged with pinned peers only. `has_pins`: also pins of other runs' sites.
+    - `min_rows`, `row_share`: fewest rows of an answer, and least share of the site's rows if rows are aligned.
+    - `peers_pinned`: letters are exchanged with pinned peers only. `has_pins`: there are pins, of any run's sites.
     - `columns`, `sites`: names of the columns of `X`, and of the run's sites in client order; empty: unnamed.
     - `pairs`: the allowed client classes, by class name; None: all of the app's.
     - `gate`: checks against policy and plan; None: no such checks.
     - `noise_key`: secret of the noise in all runs, see `fedkernel.ground.noise`.
     - `path`: file of `X`, hidden from the coordinator.
-    - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ by few from an earlier
-      run's; optionally notes them.
-    - `remember_order`: notes the positions of the run's rows (None: all) and their order's id, for runs that project.
+    - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ from an earlier run's in
+      too few rows; optionally stores them.
+    - `remember_order`: stores the positions of the run's rows (None: all) and their order's id, for runs that project.
     - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
     - `table`: returns the fingerprint of the site's files; empty: no files.
-    - `table_as_begun`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
+    - `table_at_start`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
       start.
     - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
     - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
@@ -85,7 +86,7 @@ class Site:
     remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
     projects: bool = False
     table: Callable[[], str] = lambda: ""
-    table_as_begun: Callable[[str, str], str] = lambda beginning, now: now
+    table_at_start: Callable[[str, str], str] = lambda beginning, now: now
     check_keep: Callable[[], object] = lambda: None
     earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
@@ -96,22 +97,22 @@ class Site:
     derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:
-        """Raise ShareableError if an answer would be from too few rows."""
+        """Raise ShareableError if an answer would be computed from too few rows."""
         if rows < self.min_rows:
             raise ShareableError(
-                f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
+                f"{self.display_name} has {rows} rows; its policy requires at least {self.min_rows} (--min-rows)"
             )
 
     def check_table(self, then: str, run: str) -> None:
         """Raise ShareableError if the site's files have changed since a run began."""
         if self.table() != then:
             raise ShareableError(
-                f"{self.called} has another table than when run {run!r} began: its file has changed; allowed: the file "
-                "as it was until the run ends, or to begin the run again"
+                f"the file of {self.display_name} has changed since run {run!r} began; restore the file, or start the "
+                "run again"
             )
 
     def labels_at(self, positions: Positions | None) -> AnyArray | None:
-        """Return the labels at these positions among the usable rows; None: of all."""
+        """Return the labels of the usable rows at these positions; None: of all usable rows."""
         y = self.labels()
         if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
             y = y[self.X.kept]
@@ -119,12 +120,12 @@ class Site:
 
     @property
     def has_pinned_peers(self) -> bool:
-        """True if another client of the run is pinned."""
+        """True if a key of at least one other client of the run is pinned."""
         return any(peer != self.number and not 0 < len(self.sites) <= peer for peer in self.pins)
 
     @property
-    def called(self) -> str:
-        """The site's name in texts."""
+    def display_name(self) -> str:
+        """Name of the site for error texts."""
         return client_label(self.number, self.name)
 
 

@@ -1,4 +1,4 @@
-"""Base classes of strategies, with `fit` on simulated sites and `run` over any grid."""
+"""Base classes of strategies: declaration of a method, order of a run, evaluation, and Flower's interface."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Construction of strategies by their name or address."""
+"""Construction of strategies from their name or address and a table of parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from fedkernel.strategy.kernel_strategy import KernelStrategy
 
 
 def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
-    """Build a strategy from its name or address and a table of parameters, importing both.
+    """Build a strategy from its name or address, and a table of parameters; kernels are imported, too.
 
-    Raises InputError if there is no such strategy, called `what` in the text, or if it refuses the parameters.
+    Raises InputError for an unknown strategy or invalid parameters; `what` names the strategy in the text.
     """
     kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
     import_kernels(parameters)

@@ -1,4 +1,4 @@
-"""Comparison of a method's results with its exact answer on the pooled tables."""
+"""Base class for comparing a strategy's results with its exact answer on the pooled tables."""
 
 import functools
 import inspect
@@ -20,15 +20,15 @@ from fedkernel.run import Result
 M = TypeVar("M")
 T = TypeVar("T")
 
-ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
-"""Methods of strategies that take the clients' tables."""
+TABLE_METHODS = ("central", "judge", "judge_alone", "judge_steps")
+"""Names of the methods of strategies that take all clients' tables."""
 
 
 class Measures(dict[str, float]):
-    """Figures of a model, measured by the clients, with warnings.
+    """Metrics of a model by name, measured by the clients, with warnings.
 
     - `details`: further figures, for the history's last round instead of the tables of results.
-    - `warnings`: sentences.
+    - `warnings`: sentences for the result's findings.
     """
 
     def __init__(
@@ -38,26 +38,26 @@ class Measures(dict[str, float]):
         self.details, self.warnings = dict(details or {}), list(warnings)
 
 
-def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a method to take frames as arrays, with width rules settled on all rows.
+def _on_arrays(name: str, method: Callable[..., T]) -> Callable[..., T]:
+    """Wrap a strategy's method so that it accepts frames, and rule-based kernel widths are computed on all rows.
 
-    A reference with another kernel than the model's is refused, and flattering figures are left out. The base class's
+    A reference whose kernel differs from the model's is refused, and misleading metrics are left out. The base class's
     method has an argument ``shards``.
     """
     signature = inspect.signature(method)
-    place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
+    place = list(inspect.signature(getattr(Evaluable, name)).parameters).index("shards")
     names = list(signature.parameters)  # a subclass may use other names
     shards = names[place]
 
     @functools.wraps(method)
-    def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
+    def on_arrays(self: "Evaluable[Any]", *arguments: Any, **named: Any) -> T:
         call = signature.bind(self, *arguments, **named)
         call.arguments[shards] = aligned_arrays(call.arguments[shards], self.partition)
-        judged: Any = call.arguments[names[1]].model if name == "judge" else None
-        check_same_kernel(judged, call.arguments.get(names[-1]))
+        model: Any = call.arguments[names[1]].model if name == "judge" else None
+        check_same_kernel(model, call.arguments.get(names[-1]))
         call.arguments[next(iter(signature.parameters))] = self.settled_on(call.arguments[shards])
         outcome: Any = method(*call.args, **call.kwargs)
-        return drop_misleading_figures(outcome, judged, centred=self.centres)  # type: ignore[no-any-return]
+        return drop_misleading_figures(outcome, model, centred=self.centres)  # type: ignore[no-any-return]
 
     return on_arrays
 
@@ -71,15 +71,15 @@ class Rival(ABC, Generic[M]):
 
     @abstractmethod
     def check(self, strategy: Any, rows: int) -> None:
-        """Raise InputError if the baseline cannot be computed from so many rows: before `find` would."""
+        """Raise InputError if the baseline cannot be computed from this number of rows."""
 
     @abstractmethod
     def find(self, strategy: Any, shards: Sequence[Any], seed: int) -> M:
-        """Return a model of the same kind as the strategy's `central`."""
+        """Compute the baseline's model on the shards, of the same class as the strategy's `central`."""
 
 
-class Judged(Generic[M]):
-    """Exact answer of a strategy and errors of its results; a run needs none of this.
+class Evaluable(Generic[M]):
+    """Interface of a strategy for its exact answer and for metrics of its results; a run needs none of this.
 
     Most methods define `central` and `judge`; the others have defaults based on these:
 
@@ -108,31 +108,31 @@ class Judged(Generic[M]):
     rivals: ClassVar[tuple[type[Rival[Any]], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap the methods that take all tables, so that they accept frames as `fit` does."""
+        """Wrap a subclass's methods that take all tables, so that they accept frames as `fit` does."""
         super().__init_subclass__(**kwargs)
-        for name in ON_TABLES:
+        for name in TABLE_METHODS:
             if name in vars(cls):
-                setattr(cls, name, _without_frames(name, vars(cls)[name]))
+                setattr(cls, name, _on_arrays(name, vars(cls)[name]))
 
     def settled_on(self, shards: Sequence[Any]) -> Self:
-        """Return the method with kernel widths by rule settled on the pooled shards."""
+        """Return the strategy with rule-based kernel widths replaced by those of the pooled shards."""
         if not (kernels := ruled_kernels(self)):
             return self
         X = np.hstack(list(shards)) if self.partition == "vertical" else stack_rows(list(shards))
         return with_kernels(self, {kernel: with_width(kernel, X) for kernel in kernels})
 
     def central(self, shards: Sequence[Any]) -> M:
-        """Return the method's answer on the pooled shards."""
+        """Compute the method's exact answer on the pooled shards."""
         raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
 
     @property
     def centres(self) -> bool:
-        """True if the rows are centred in feature space, by the field `center`."""
+        """True if the method centres rows in feature space, by its field `center`."""
         return getattr(self, "center", False) in (True, "columns")
 
     @property
     def central_key(self) -> str:
-        """Key of the central answer: strategies with equal keys have equal `central` on equal shards."""
+        """Cache key of `central`: strategies with equal keys have the same exact answer on the same shards."""
         central = type(self).central
         # `central_fields` holds only for its own class's `central`; an overridden one may depend on more fields
         declares = next(cls for cls in type(self).__mro__ if {"central", "central_fields"} & vars(cls).keys())
@@ -144,31 +144,31 @@ class Judged(Generic[M]):
 
     @classmethod
     def has_central(cls) -> bool:
-        """Return whether there is an exact answer."""
-        return cls.central is not Judged.central
+        """Return whether the strategy defines `central`, its exact answer."""
+        return cls.central is not Evaluable.central
 
     def for_site(self, rows: int) -> Self:
-        """Return the method for one site with so many rows; InputError if it cannot be used there."""
+        """Return the strategy for a single site with `rows` rows; InputError if it cannot be used there."""
         return self
 
     def alone(self, shard: Any) -> M:
-        """Return a single site's own model."""
+        """Compute a single site's own model, from its shard alone."""
         return self.for_site(shard.shape[0]).central([shard])
 
     def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return metrics of a result, computed on the pooled shards.
+        """Compute metrics of a result on the pooled shards.
 
         `result`: of a simulated run; or ``Result(model)``, without the metrics of a run. `reference`: the exact answer,
         from `central`, for metrics of the result's error.
         """
         if reference is not None:
-            raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")
+            raise InputError(f"{type(self).__name__} cannot compare a result with a reference: it defines no `judge`")
         return {}
 
     def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return metrics of the sites' own models, one each: means, and the worst error."""
+        """Compute metrics of the sites' own models, one per site: their means, and the worst error."""
         return mean_over_clients([self.judge(Result(model), shards, reference) for model in models])
 
     def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return named errors after each step, if the model or the sites' outputs have the estimates."""
+        """Compute named errors after each iteration, if model or sites' outputs hold the estimates."""
         return {}

@@ -1,4 +1,4 @@
-"""Adapter from a method to Flower's Strategy, for `start` and Flower's own loop."""
+"""Adapter of a strategy to Flower's Strategy interface: `start`, and Flower's own training loop."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -11,9 +11,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedkernel.run import Conversation, Execution, RunSettings
+from fedkernel.run import Execution, RunningProtocol, RunSettings
 from fedkernel.strategy.method import Method
-from fedkernel.strategy.phases import begin, measure, note
+from fedkernel.strategy.phases import begin, measure, record_measures
 
 log = logging.getLogger(__name__)
 
@@ -21,15 +21,15 @@ M = TypeVar("M")
 
 
 class FlowerStrategy(Method[M], Strategy, Generic[M]):
-    """Base class with Flower's Strategy interface, for `start` and Flower's own loop.
+    """Base class of strategies with Flower's Strategy interface.
 
-    Either runs as many rounds as the protocol takes; in Flower's loop `configure_train` sends the protocol's pending
-    round, and `aggregate_train` passes on the replies. Flower's train configuration carries the settings of a run:
-    ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``, the limit for every step of the protocol.
+    `start` and Flower's own loop run as many rounds as the protocol takes; in the loop, `configure_train` sends the
+    protocol's pending round, and `aggregate_train` passes on the replies. Flower's train configuration has the settings
+    of a run: ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``, for each step of the protocol.
     """
 
     def summary(self) -> None:
-        """Log the strategy and its hyper-parameters."""
+        """Log the strategy with its hyper-parameters, client class and partition."""
         log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
 
     def start(  # noqa: PLR0917 - Flower's signature
@@ -42,9 +42,9 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> FlowerResult:
-        """Run the protocol to its end, with the arguments and result of Flower's strategies.
+        """Run the strategy's protocol to its end, with the arguments and result of Flower's strategies.
 
-        - `initial_arrays`, `num_rounds`: not used, since the protocol has its own start and number of rounds.
+        - `initial_arrays`, `num_rounds`: ignored, since the protocol has its own start and number of rounds.
         - `timeout`: longest time of a round, in seconds.
         - `train_config`: ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
         - `evaluate_config`: if given, the clients measure the finished model in one more round (see `evaluation`).
@@ -73,14 +73,14 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the pending round, none after the last; round 1 joins the clients first.
+        """Return the messages of the protocol's pending round, none after the last; round 1 joins the clients first.
 
-        `server_round`: 1 begins a new run. `arrays`: not used, since these methods start from the clients' data.
+        `server_round`: 1 begins a new run. `arrays`: ignored, since these methods start from the clients' data.
         `config`: may hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
         """
         if server_round == 1:
             execution, settled = begin(self, grid, RunSettings.from_config(config))
-            training = execution.converse(settled.protocol(execution.run))
+            training = execution.start_protocol(settled.protocol(execution.run))
             object.__setattr__(self, "_rounds", _Rounds(execution, training, settled))  # strategies are frozen
         training = self._rounds.training
         return [] if training.done else training.messages()
@@ -88,7 +88,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Pass the replies to the protocol.
+        """Pass a round's replies to the protocol.
 
         Returns the model's arrays by name, once the protocol is done, and the round's costs; None and None for rounds
         of Flower's loop after the protocol's last. Raises ProtocolError if a client failed or did not answer, or if its
@@ -104,7 +104,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the method's evaluation on the clients, if it has one."""
+        """Return the messages of the evaluation's pending round; none if the method has no evaluation."""
         rounds = self._rounds
         if not rounds.training.done:
             return []
@@ -113,26 +113,26 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
         measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
         if measuring is None:
             return []
-        rounds.evaluating = rounds.execution.converse(measuring)
+        rounds.evaluating = rounds.execution.start_protocol(measuring)
         return [] if rounds.evaluating.done else rounds.evaluating.messages()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the clients' measures; None without an evaluation in progress."""
+        """Return the metrics measured by the clients; None unless an evaluation has just ended."""
         evaluating = self._rounds.evaluating
         if evaluating is None or evaluating.done:
             return None
         finished = evaluating.receive(replies)
-        return MetricRecord(dict(note(self._rounds.execution, evaluating.value))) if finished else None
+        return MetricRecord(dict(record_measures(self._rounds.execution, evaluating.value))) if finished else None
 
 
 @dataclass
 class _Rounds(Generic[M]):
-    """Run in progress in Flower's own loop."""
+    """State of a run in Flower's own loop: the protocols of training and evaluation."""
 
     execution: Execution
-    training: Conversation[M]
+    training: RunningProtocol[M]
     settled: Method[M]
-    evaluating: Conversation[dict[str, float]] | None = None
+    evaluating: RunningProtocol[dict[str, float]] | None = None
 
 
 def _arrays_of(model: Any) -> ArrayRecord:
@@ -142,5 +142,5 @@ def _arrays_of(model: Any) -> ArrayRecord:
 
 
 def _costs_of(row: Mapping[str, Any]) -> MetricRecord:
-    """Return a round's costs from its row in the history."""
+    """Return a round's floats and bytes from its row in the history."""
     return MetricRecord({name: row[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")})

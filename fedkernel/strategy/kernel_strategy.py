@@ -1,4 +1,4 @@
-"""User's interface of a strategy: `fit` on simulated sites, `run` over any grid."""
+"""Base class of all strategies for their users: `fit` on simulated sites, `run` over any Flower Grid."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_nam
 from fedkernel.engines import ENGINES
 from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
-from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
+from fedkernel.preparing import TableToPrepare, prepare_centrally, tables_to_prepare
 from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
 from fedkernel.protocol.disclosure_ratio import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
 from fedkernel.strategy.evaluation import Measures
 from fedkernel.strategy.flower_strategy import FlowerStrategy
-from fedkernel.strategy.phases import begin, check_phases, join_sites, measure, settled_as
-from fedkernel.strategy.simulation import Outputs, check_tables, simulated_sites, through_files
+from fedkernel.strategy.phases import begin, check_phases, join_sites, measure, with_settled_widths
+from fedkernel.strategy.simulation import Outputs, check_tables, run_through_files, simulated_sites
 from fedkernel.wire import shares_rows
 
 M = TypeVar("M")
@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 
 class KernelStrategy(FlowerStrategy[M], Generic[M]):
-    """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
+    """Base class of all strategies; a subclass declares its client class and partition, and writes `protocol`.
 
-    A subclass implements `Method` and, for its exact answer, `Judged`; `FlowerStrategy` has Flower's interface, and
+    A subclass implements `Method` and, for its exact answer, `Evaluable`; `FlowerStrategy` has Flower's interface, and
     `fedkernel.strategy.phases` the order of a run.
     """
 
@@ -49,15 +49,14 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         prepare: Prepare | None = None,
         wire: Precision = "float64",
     ) -> Result[M]:
-        """Run the pair on simulated sites.
+        """Run the strategy with its client class on simulated sites, and return the result.
 
         - `shards`: sequence of array-like, one table per client: (N, d_m) with a vertical partition, (n_m, d) with a
-          horizontal one. Pairs whose client reads its rows block by block also take sparse matrices, files' paths and
+          horizontal one. Clients that read their rows block by block also take sparse matrices, files' paths and
           `Table`s. Frames, as pandas has them, are put in the first one's order: their columns by name with a
           horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
           columns, here and in every method that takes shards; the result has the columns' names.
-        - `y`: labels (n_m,) of each client's rows, in their order, for pairs whose client needs them; None for a client
-          without.
+        - `y`: labels (n_m,) of each client's rows, in their order, for clients that need them, or None.
         - `id`: a column of all shards, then frames, that identifies the rows and is not part of the table. `tables`
           gives the same arrays for the other methods that take shards.
         - `engine`: this process ("local"), a process for each client ("grpc"), or Flower's simulation ("ray").
@@ -104,14 +103,14 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
                 result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
         else:
-            result = through_files(
+            result = run_through_files(
                 type(self), self.hyperparameters, tables, engine, settings, y=labels, evaluate=evaluate
             )
         if self.partition == "horizontal" and prepare is None:
             result.columns = tuple(name for name in column_names(shards) if name != id)
         if reference is not None:
             with blas_threads(settings.threads):
-                prepared = tables if prepare is None else prepared_here(tables, prepare, self.partition)
+                prepared = tables if prepare is None else prepare_centrally(tables, prepare, self.partition)
                 settled = self.as_run(result)
                 if isinstance(reference, str) or (settled is not self and not same_kernel(result.model, reference)):
                     whole = [own.block(0, len(own), "float64") if isinstance(own, Table) else own for own in prepared]
@@ -120,12 +119,12 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         return result
 
     def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:
-        """Return the clients' tables as `fit` takes them: an array for each frame, in the first one's order."""
+        """Convert the clients' frames to arrays in the first frame's order, as `fit` does; arrays are unchanged."""
         return aligned_arrays(shards, self.partition, id_=id)
 
     def as_run(self, result: Result[M]) -> Self:
-        """Return the strategy with widths by rule as settled in the run of this result."""
-        return settled_as(self, result.history)
+        """Return the strategy with the numeric kernel widths that this result's run computed for its rules."""
+        return with_settled_widths(self, result.history)
 
     plan_of_run, forecast_of_run = phases.plan_of_run, phases.forecast_of_run
 
@@ -136,7 +135,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         new_shards: Sequence[TableLike] | None,
         settings: RunSettings,
     ) -> tuple[T, Outputs]:
-        """Run another protocol of this strategy on simulated sites, with their new rows, if any.
+        """Run a different protocol of this strategy on simulated sites, with their new rows, if any.
 
         With `settings.prepare`, all rows are prepared first, the new ones as the others. Returns the protocol's result,
         and the arrays that each site kept.
@@ -175,7 +174,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         evaluate: bool = False,
         journal: Journal | None = None,
     ) -> Result[M]:
-        """Run the protocol over a grid, and return the model with its costs.
+        """Run the strategy over a Flower Grid, and return the model with its costs and metrics.
 
         `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
         `journal`: recorded replies of a stopped run, which is resumed; new replies are added.
@@ -203,57 +202,57 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             result.findings.append(warning)
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
-            result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
+            result.findings.append(f"arrays were sent as {wire} (wire), in half of the bytes")
         result.findings += [*measures.warnings, *execution.warnings, *account.losses]
-        result.findings += _beside_pooling(account.ledger, execution.run.members, self.partition)
-        result.findings += _beside_tables(account.ledger, execution.run.members)
-        result.findings += _resumed(journal)
+        result.findings += _pooling_findings(account.ledger, execution.run.members, self.partition)
+        result.findings += _table_share_findings(account.ledger, execution.run.members)
+        result.findings += _resume_findings(journal)
         return result
 
     def project(
         self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool, journal: Journal | None = None
     ) -> Result[FloatArray]:
-        """Run `projection` over a grid whose clients have new rows; return coordinates and costs."""
+        """Project the new rows of a grid's clients onto a model; return coordinates and costs."""
         began = time.perf_counter()
         execution = join_sites(self, grid, replace(settings, project=True), journal)
         coordinates = execution.finish(self.projection(execution.run, model, to_sites=to_sites))
         account, seconds = execution.account, time.perf_counter() - began
-        findings = _resumed(journal)
+        findings = _resume_findings(journal)
         return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
-        """Return the columns' names if the partition is horizontal and the columns are named."""
+        """Return the column names of a horizontal partition; empty if the columns have none."""
         return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
 
 
-def _beside_pooling(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
-    """Return findings on a run that sent more than the whole table, or many of a site's rows."""
+def _pooling_findings(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
+    """Return findings on a run that sent more floats than the pooled table has, or many raw rows."""
     sentences, whole = [], pooled_floats(members, divided)
     if ledger.floats_up > whole:
-        less = "where it may leave, sending it takes less"
-        sentences.append(f"{ledger.floats_up:,} floats went up, but {whole_table_text(whole)}: {less}")
+        cheaper = "pooling the data, if permitted, is cheaper"
+        sentences.append(f"{ledger.floats_up:,} floats were sent, but {whole_table_text(whole)}: {cheaper}")
     if ledger.rows_up:
         sent = {member: sum(own.rows_up for own in ledger.of_client(member.client).entries) for member in members}
         if many := {member: rows for member, rows in sent.items() if 10 * rows > member.rows}:
             most = max(many, key=lambda member: many[member] / member.rows)
-            rows = f"{most.label} sent {many[most]} of its {most.rows}"
-            sentences.append(f"more than a tenth of their rows left {len(many)} of {len(members)} sites; {rows}")
+            rows = f"{most.label} sent {many[most]} of {most.rows}"
+            sentences.append(f"{len(many)} of {len(members)} sites sent more than a tenth of their raw rows; {rows}")
     return sentences
 
 
-def _beside_tables(ledger: Ledger, members: Sequence[Member]) -> list[str]:
-    """Return a finding if more numbers left a site, per entry of its table, than sites allow by default."""
+def _table_share_findings(ledger: Ledger, members: Sequence[Member]) -> list[str]:
+    """Return a finding if a site sent more numbers per entry of its table than sites allow by default."""
     floats = ledger.floats_by_reader()
     shares = {member: table_share(floats, [member]) for member in members}
     if (share := shares[most := max(shares, key=shares.__getitem__)]) <= TABLE_SHARE:
         return []
-    takes = f"{share_text(share)} numbers for each entry of its table left {most.label}"
-    return [f"{takes}, from which its rows may be computed; sites allow {TABLE_SHARE:g} unless operators say more"]
+    sent = f"{most.label} sent {share_text(share)} numbers per table entry (default limit {TABLE_SHARE:g})"
+    return [f"{sent}; its rows may be reconstructible"]
 
 
-def _resumed(journal: Journal | None) -> list[str]:
-    """Return a finding if a run was resumed."""
+def _resume_findings(journal: Journal | None) -> list[str]:
+    """Return a finding if a run was resumed from its journal."""
     if journal is None:
         return []
-    journal.note_live("its end")
-    return [f"the run had been stopped, and was resumed at {journal.resumed}"] if journal.resumed else []
+    journal.log_resumption("its end")
+    return [f"the run was stopped, and resumed at {journal.resumed}"] if journal.resumed else []

@@ -23,7 +23,7 @@ from fedkernel.preparing import PrepareClient, prepare_tables
 from fedkernel.preparing import forecast as preparing_forecast
 from fedkernel.preparing import plan as preparing_plan
 from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Run
-from fedkernel.run import JOINING, Account, Execution, Journal, RunSettings, join, log_event, unlike
+from fedkernel.run import JOINING_PHASES, Account, Execution, Journal, RunSettings, join, log_event, minority_nodes
 from fedkernel.strategy.evaluation import Measures
 from fedkernel.strategy.method import Method
 from fedkernel.wire import Losses
@@ -33,22 +33,22 @@ log = logging.getLogger(__name__)
 MethodT = TypeVar("MethodT", bound=Method[Any])
 M = TypeVar("M")
 
-SETTLED = "gamma"
-"""The history's name of a width settled by rule; a second kernel's is gamma_2."""
+WIDTH_FIGURE = "gamma"
+"""Name in the history of a rule's computed kernel width; a second kernel's is gamma_2."""
 
 
-class Begun(NamedTuple, Generic[MethodT]):
-    """Run that is ready for the method's own protocol; widths by rule are settled."""
+class StartedRun(NamedTuple, Generic[MethodT]):
+    """Run that is ready for the method's own protocol: its execution, and the method with numeric widths."""
 
     execution: Execution
     method: MethodT
 
 
-def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Begun[MethodT]:
-    """Execute steps 1 to 4, with recorded replies from the journal, if any.
+def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> StartedRun[MethodT]:
+    """Begin a run: steps 1 to 4, with recorded replies from the journal, if any.
 
     Raises ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not
-    fit each other, or cannot be prepared as the settings say.
+    fit each other, or cannot be prepared by the settings.
     """
     execution = join_sites(method, grid, settings, journal)
     settled = _settle(method, execution)
@@ -56,24 +56,24 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
     members = (
         replace(member, left=max(sent.get(member.client, {None: 0}).values())) for member in execution.run.members
     )
-    return Begun(replace(execution, run=replace(execution.run, members=tuple(members))), settled)
+    return StartedRun(replace(execution, run=replace(execution.run, members=tuple(members))), settled)
 
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
-    """Join the clients, prepare their tables, and check these together: steps 1 to 3."""
+    """Join a run's clients, prepare their tables, and check that these fit each other: steps 1 to 3."""
     try:
-        return _joined(method, grid, settings, journal)
+        return _join_and_prepare(method, grid, settings, journal)
     except FedkernelError as error:
         error.joining = True
         raise
 
 
-def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
+def _join_and_prepare(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
     name, pair = type(method).__name__, method.client.__name__
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
     run, preparation = Run(tuple(members), settings.seed, settings.wire), None
-    _say_what_it_takes(method, members, settings)
+    _log_begin(method, members, settings)
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
@@ -90,7 +90,7 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
         run, preparation = replace(run, members=prepared), outcome.preparation
     _check_cohort(method, run.members)
     losses = Losses(
-        *(method.on_missing == "continue", method.loses_first, method.hands_out),
+        *(method.on_missing == "continue", method.may_lose_client_in_first_round, method.distribution_phases),
         *(settings.quorum, len(run.members)),
     )
     return Execution(
@@ -98,8 +98,8 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
     )
 
 
-def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
-    """Log a run's begin with its forecast number of rounds, if there is one."""
+def _log_begin(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
+    """Log that a run begins, with its forecast number of rounds if there is one."""
     forecast: Forecast | None = None
     with suppress(Exception):  # tables that do not fit each other raise a better error later
         forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
@@ -108,68 +108,68 @@ def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings:
 
 
 def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
-    """Check that tables fit each other; an error's cause is the minority that differs, if there is one."""
+    """Raise InputError if tables do not fit each other; the cause is the minority that differs."""
     try:
         method.check_cohort(members)
     except InputError as error:
         shared = {
             member.node_id: member.rows if method.partition == "vertical" else member.columns for member in members
         }
-        raise error.at(unlike(shared), mendable=True) from None
+        raise error.at(minority_nodes(shared), mendable=True) from None
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:
-    """Settle widths by rule, add these to the history, and return the method with them: step 4."""
+    """Compute rule-based kernel widths, add them to the history, and return the method with them: step 4."""
     if not (kernels := ruled_kernels(method)):
         return method
     settling = replace(execution, pair=WidthClient.__name__, losses=Losses())
     kernel_of = settling.finish(settle_widths(execution.run, method.partition, kernels))
-    figures: dict[str, Any] = {_figure(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
+    figures: dict[str, Any] = {_width_name(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
     execution.account.note(figures)
     for kernel in kernels:
         log.info("%s: %r is %r", execution.settings.run, kernel, kernel_of[kernel])
     return with_kernels(method, kernel_of)
 
 
-def settled_as(method: MethodT, history: Sequence[Mapping[str, Any]]) -> MethodT:
-    """Return the method with widths by rule as settled in the run with this history."""
+def with_settled_widths(method: MethodT, history: Sequence[Mapping[str, Any]]) -> MethodT:
+    """Return the method with its rule-based kernel widths replaced by those in a run's history."""
     if not (kernels := ruled_kernels(method)):
         return method
-    figures = next(row["values"] for row in history if SETTLED in row.get("values", {}))
+    figures = next(row["values"] for row in history if WIDTH_FIGURE in row.get("values", {}))
     return with_kernels(
-        method, {kernel: kernel.with_gamma(figures[_figure(place)]) for place, kernel in enumerate(kernels)}
+        method, {kernel: kernel.with_gamma(figures[_width_name(place)]) for place, kernel in enumerate(kernels)}
     )
 
 
-def _figure(place: int) -> str:
-    return SETTLED if place == 0 else f"{SETTLED}_{place + 1}"
+def _width_name(place: int) -> str:
+    return WIDTH_FIGURE if place == 0 else f"{WIDTH_FIGURE}_{place + 1}"
 
 
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
-    """Measure a model on the clients, if the method has an evaluation: step 6."""
+    """Measure a model on the clients, and compare clusters with an earlier run's, if configured: step 6."""
     if lost := execution.account.losses:  # the measures would be the others', but count as those of all
-        return note(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
+        return record_measures(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
     measuring = method.evaluation(execution.run, model)
-    measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
+    measures = Measures({}) if measuring is None else record_measures(execution, execution.finish(measuring))
     if (earlier := execution.settings.compare) is not None:
-        comparison = note(execution, _compared(method, execution, earlier))
+        comparison = record_measures(execution, _compare_clusters(method, execution, earlier))
         measures.update(comparison)
         measures.warnings += comparison.warnings
     return measures
 
 
 def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]]) -> None:
-    """Raise InputError for a deadline of a phase that no run of these methods has."""
+    """Raise InputError if a deadline names a phase that no run of these methods has."""
     clients: list[type[KernelClient]] = [*(method.client for method in methods), WidthClient, PrepareClient]
     requests = [request.__name__ for client in clients for request in client.answers]
-    phases = dict.fromkeys([*JOINING.values(), *requests])
+    phases = dict.fromkeys([*JOINING_PHASES.values(), *requests])
     for phase in deadlines:
         if phase not in phases:
-            raise InputError(f"deadlines: there is no phase {phase!r}; there are {', '.join(phases)}")
+            raise InputError(f"deadlines: unknown phase {phase!r}; allowed: {', '.join(phases)}")
 
 
-def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measures:
-    """Compare with an earlier run; a failure, as if that run had failed, becomes a warning."""
+def _compare_clusters(method: Method[Any], execution: Execution, earlier: str) -> Measures:
+    """Compare clusters with an earlier run's; a failure, as of that run, becomes a warning."""
     try:
         figures = execution.finish(method.comparison(execution.run, earlier))
     except ProtocolError as error:
@@ -177,8 +177,8 @@ def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measur
     return figures if isinstance(figures, Measures) else Measures(figures)
 
 
-def note(execution: Execution, figures: dict[str, float]) -> Measures:
-    """Return a measurement's figures; its details go to the history, its warnings to the log."""
+def record_measures(execution: Execution, figures: dict[str, float]) -> Measures:
+    """Return an evaluation's metrics, after adding its details to the history and its warnings to the log."""
     measures = figures if isinstance(figures, Measures) else Measures(figures)
     execution.account.note(measures.details)
     for warning in measures.warnings:
@@ -195,9 +195,9 @@ def plan_of_run(
     evaluate: bool = False,
     compare: str | None = None,
 ) -> Plan | None:
-    """Return a run's requests to each client: steps 2, 4, 5 and optionally 6; None without a plan.
+    """Return the plan of preparation, kernel widths, method and optional evaluation; None if the method has no plan.
 
-    `compare`: id of an earlier run, for a comparison at the end.
+    `compare`: id of an earlier run whose clusters are compared at the end.
     """
     if (own := method.plan(clients, seed)) is None:
         return None
@@ -209,7 +209,7 @@ def plan_of_run(
 
 
 def forecast_of_run(method: Method[Any], cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
-    """Return the costs of a run's steps 2, 4 and 5; None if the method has no forecast."""
+    """Return the forecast costs of preparation, kernel widths and method; None if the method has no forecast."""
     before = Forecast(0, 0, 0, 0)
     if prepare is not None:
         before, cohort = preparing_forecast(prepare, method.partition, cohort)

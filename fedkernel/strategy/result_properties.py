@@ -1,11 +1,11 @@
-"""Tags: properties of a strategy's results, which `fedkernel.testing` checks."""
+"""Declared properties of a strategy's results, such as reproducibility, each tested by `fedkernel.testing`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Tags:
-    """Properties of a pair's results, each checked both ways: a tag that is set falsely fails, too.
+    """Declared properties of a strategy's results; a test fails both if one is wrongly set and wrongly unset.
 
     A class declares, as its attribute ``tags``, the properties of its default settings after its iterations have
     converged. A test of other settings replaces some: ``check_pair(strategy, shards,

@@ -1,4 +1,4 @@
-"""Runs of a pair on simulated sites, in this process or through files and an engine."""
+"""Runs of a strategy and its client on simulated sites, in this process or through an engine."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
 
 def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, str], Any] = check_matrix) -> list[Any]:
-    """Return the clients' tables as converted by `table` (see `KernelClient.table`); InputError if one is invalid."""
+    """Convert the clients' tables by `table` (see `KernelClient.table`); InputError if one is invalid."""
     checked = [table(rows, f"{what}[{number}]") for number, rows in enumerate(tables)]
     if not checked:
         raise InputError(f"{what} is empty, but at least one client is needed")
@@ -36,7 +36,7 @@ def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, s
 
 @contextmanager
 def simulated_sites(
-    pair: type[KernelClient],
+    client: type[KernelClient],
     tables: Sequence[TableLike | TableToPrepare],
     new_tables: Sequence[TableLike] | None = None,
     *,
@@ -44,7 +44,7 @@ def simulated_sites(
     share_rows: bool,
     serialised: bool = False,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables; yield the grid and the sites' outputs.
+    """Open a grid of simulated sites that hold these tables; yield the grid and the sites' outputs.
 
     `serialised`: all messages are serialised as between machines, with the same numbers.
     """
@@ -61,11 +61,11 @@ def simulated_sites(
     def find_site(context: Any, config: Any) -> Site:
         return sites[int(context.node_config["partition-id"])]
 
-    with sites_here({pair.__name__: pair}, find_site, clients=len(tables), serialised=serialised) as grid:
+    with sites_here({client.__name__: client}, find_site, clients=len(tables), serialised=serialised) as grid:
         yield grid, outputs
 
 
-def through_files(
+def run_through_files(
     strategy: type[Any],
     parameters: Mapping[str, Any],
     tables: Sequence[TableLike | TableToPrepare],
@@ -75,7 +75,7 @@ def through_files(
     y: Sequence[npt.NDArray[Any] | None] | None = None,
     evaluate: bool = False,
 ) -> Result[Any]:
-    """Run a strategy on an engine, with tables and result in a temporary folder."""
+    """Run a strategy on an engine, with the tables and the result in a temporary folder."""
     import_kernels(parameters)  # as other processes will: a script's or notebook's kernel is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
@@ -101,7 +101,7 @@ def through_files(
 
 
 def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
-    """Write a client's labels, if it has some, and return the path."""
+    """Write a client's labels to a file, and return its path; None without labels."""
     if y is None:
         return None
     np.save(path, y, allow_pickle=False)
@@ -109,7 +109,7 @@ def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
 
 
 def as_file(table: Any, stem: Path) -> str:
-    """Return the path of a table's file, written at `stem` if the table has none."""
+    """Return the path of a table's file; a table without a file is written at `stem`."""
     if isinstance(table, TableToPrepare):
         return str(write_raw(table.raw, stem.with_suffix(".parquet")))
     if isinstance(table, Table) and table.path is not None:
@@ -121,5 +121,5 @@ def as_file(table: Any, stem: Path) -> str:
         path = stem.with_suffix(".npy")
         np.save(path, table.X if isinstance(table, ArrayTable) else table, allow_pickle=False)
     else:
-        raise InputError(f"{table.title}: only this process can read it; allowed on other engines: arrays and files")
+        raise InputError(f"{table.title} can be read in this process only; other engines need arrays or files")
     return str(path)

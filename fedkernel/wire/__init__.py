@@ -15,8 +15,16 @@ if TYPE_CHECKING:
         records_of,
         to_content,
     )
-    from fedkernel.wire.error_codes import CARRIERS, FAILED, GONE, REFUSED, UNFIT, UNFIT_LETTER, UNFIT_TABLE
-    from fedkernel.wire.job import MOST_SITES, SHORT, Apps, Job, Projecting, RunSpec, Study, shares_rows
+    from fedkernel.wire.error_codes import (
+        DISCONNECTED,
+        ENGINE_CODES,
+        FAILED,
+        INVALID_REPLY,
+        REFUSED,
+        UNFIT_LETTER,
+        UNFIT_TABLE,
+    )
+    from fedkernel.wire.job import HASH_DIGITS, MOST_SITES, Apps, Job, Projecting, RunSpec, Study, shares_rows
     from fedkernel.wire.joining import (
         BEGINNING,
         CommonRows,
@@ -30,8 +38,17 @@ if TYPE_CHECKING:
         TakeShares,
     )
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
-    from fedkernel.wire.request_bundles import AGAIN, ANSWERS, answer_again, bundled
-    from fedkernel.wire.row_id_hashes import SIZE, Hashes, Missing, are_hashes, as_keys, hash_ids, key_check, order_of
-    from fedkernel.wire.seed_agreement import RULE, check_commitments, check_shares, commitment, joint_seed
+    from fedkernel.wire.request_bundles import ANSWERS, REPEAT_ACTION, answer_bundle, bundle_requests
+    from fedkernel.wire.row_id_hashes import (
+        HASH_BYTES,
+        Hashes,
+        Missing,
+        are_hashes,
+        as_keys,
+        hash_ids,
+        key_check,
+        order_id,
+    )
+    from fedkernel.wire.seed_agreement import JOINT_SEED_RULE, check_commitments, check_shares, commitment, joint_seed
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -14,24 +14,24 @@ from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, w
 from fedkernel.wire import flower_internals
 
 RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
-"""The records of a message's content; others are refused."""
+"""Names and types of the two records in a message's content; others are refused."""
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
-    """Return the content of a message, with a header of scalars that may set the arrays' precision."""
+    """Return the Flower content of a message, with the scalars of `header`, which may set the arrays' precision."""
     header = header or {}
     arrays, scalars = encode(message, wire_of(header))
     return flower_internals.content_of(arrays, {**header, **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
-    """Return the type, version, array names, scalars and salt of a message as JSON."""
+    """Return the type, version, array names, scalars and salt of a message, from its scalars, as JSON."""
     names = ("message", "version", "arrays", "fields", "salt")
     return json.dumps([scalars.get(name) for name in names], default=repr)
 
 
 def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
-    """Return the SHA-256 of a message's `identity_of` and arrays, the same at both ends."""
+    """Return the SHA-256 of a message's `identity_of` and arrays, the same at coordinator and site."""
     sha256 = hashlib.sha256(identity.encode())
     for array in arrays:
         sha256.update(f"{array.dtype.str}{array.shape}".encode())
@@ -40,7 +40,7 @@ def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
 
 
 def content_digest(content: RecordDict) -> str:
-    """Return the SHA-256 of a message's whole content."""
+    """Return the SHA-256 of all records in a message's content."""
     sha256 = hashlib.sha256()
     for name, record in sorted(content.items()):
         if isinstance(record, ArrayRecord):
@@ -54,7 +54,7 @@ def content_digest(content: RecordDict) -> str:
 
 
 def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
-    """Return the two records of a message's content; ProtocolError if one is missing, wrong or too many."""
+    """Return the array and scalar records of a message's content; ProtocolError unless there are just these two."""
     records = dict(content.items())
     for name, kind in RECORDS.items():
         if name not in records:
@@ -68,13 +68,13 @@ def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
 
 
 HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
-"""Scalars that every request has beside its fields."""
+"""Names and types of the scalars that every request has besides its fields."""
 
 
 def header_of(message: FlowerMessage) -> dict[str, Any]:
-    """Return the scalars of a request; ProtocolError if one in `HEADER` is missing or of another type."""
+    """Return all scalars of a request; ProtocolError if one of `HEADER` is missing or has a wrong type."""
     if not message.has_content():
-        raise ProtocolError("the request has nothing in it")
+        raise ProtocolError("the request is empty")
     try:
         scalars = dict(records_of(message.content)[1].items())
         for name, kind in HEADER.items():
@@ -86,11 +86,11 @@ def header_of(message: FlowerMessage) -> dict[str, Any]:
 
 
 VARYING = {"salt", "seconds"}
-"""Scalars of a reply that differ when the reply is computed again."""
+"""Names of a reply's scalars that change when the reply is computed again."""
 
 
 def answer_hash(content: RecordDict) -> str:
-    """Return the SHA-256 of a reply without its `VARYING` scalars."""
+    """Return the SHA-256 of a reply's content without its `VARYING` scalars."""
     lasting = RecordDict()
     for name, record in content.items():
         if isinstance(record, ConfigRecord):

@@ -6,17 +6,17 @@ REFUSED = 101
 FAILED = 102
 """The site's code raised an unexpected error."""
 
-GONE = 103
+DISCONNECTED = 103
 """The site is no longer connected."""
 
-UNFIT = 104
+INVALID_REPLY = 104
 """The site sent something that is no valid reply."""
 
 UNFIT_TABLE = 105
-"""The site's table, or a file beside it, does not fit the run; another one may."""
+"""The site's table or another of its files does not fit the run; a corrected one may."""
 
 UNFIT_LETTER = 106
 """The site refuses another site's letter, or lacks it."""
 
-CARRIERS = (GONE, UNFIT)
+ENGINE_CODES = (DISCONNECTED, INVALID_REPLY)
 """Codes that only an engine may set, never a site."""

@@ -31,7 +31,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from fedkernel.ground import ProtocolError, header_of, one_line, read_header, shortened
-from fedkernel.wire.parse_limits import check_weight
+from fedkernel.wire.parse_limits import check_overhead
 
 __all__ = [
     "HeldArray",
@@ -43,17 +43,17 @@ __all__ = [
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
-    "in_place_of",
     "mismatch",
     "new_context",
     "polls_slowly",
     "read_array",
     "read_arrays",
-    "readdress",
     "reply_to",
+    "set_source",
     "stamp",
     "to_bytes",
     "to_parts",
+    "with_type_and_content",
 ]
 
 
@@ -61,12 +61,12 @@ PartT = TypeVar("PartT", bound=Sized)
 RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 
 SCALARS = (str, int, float, bool, bytes)
-"""Types of the scalars in a message."""
+"""Types of scalars that a message may have."""
 
-SHORT = 100
-"""Characters of a cached name or text at most, so that a sender cannot fill the cache."""
+MAX_CACHED_CHARACTERS = 100
+"""Most characters of a cached name or text, so that a sender cannot fill the cache."""
 
-_AS_MADE: dict[type, dict[str, Any]] = {
+_NEW_ATTRIBUTES: dict[type, dict[str, Any]] = {
     **{kind: vars(kind()) for kind in (RecordDict, ArrayRecord, ConfigRecord)},
     Array: {name: value for name, value in vars(Array("", (), "", b"")).items() if name.startswith("_")},
 }
@@ -77,7 +77,7 @@ _numbers = itertools.count(1)
 
 @cache
 def _name_of_process(pid: int) -> str:
-    """Return the random prefix of a process' message ids; a forked process gets its own."""
+    """Return a process's random prefix of message ids; a forked process gets its own."""
     return str(uuid.uuid4())[:-12]
 
 
@@ -91,12 +91,12 @@ def ensure_task_identity() -> None:
 
 
 def empty_run() -> Run:
-    """Return a run without an app bundle, for an in-process grid."""
+    """Return Flower's record of a run without an app bundle, for an in-process grid."""
     return Run.create_empty(run_id=1)
 
 
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
-    """Return the Context of one client, or of the server (node 0), for a whole run."""
+    """Return Flower's Context of one client, or of the server (node 0), for a whole run."""
     return Context(
         run_id=1,
         node_id=node_id,
@@ -114,25 +114,25 @@ def polls_slowly(grid: Grid) -> bool:
 
 
 def stamp(message: Message) -> str:
-    """Set a globally unique id on a message, like a SuperLink."""
+    """Set a globally unique id on a message, like a SuperLink, and return the id."""
     # a prefix and a counter: random ids would make threads wait for each other
     message_id = f"{_name_of_process(os.getpid())}{next(_numbers):012x}"
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
 
 
-def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
+def with_type_and_content(message: Message, kind: str, content: RecordDict) -> Message:
     """Return a copy of a message with another type and content; ProtocolError if the type is unknown."""
     metadata = copy.copy(message.metadata)
     try:
         metadata.message_type = kind
     except ValueError:
-        raise ProtocolError(f"there is no type {shortened(kind)!r} of messages") from None
+        raise ProtocolError(f"unknown message type {shortened(kind)!r}") from None
     return make_message(metadata, content)
 
 
 def reply_to(message: Message, content: RecordDict) -> Message:
-    """Return a reply like Flower's ``Message(content, reply_to=message)``, without Flower's argument checks."""
+    """Return Flower's ``Message(content, reply_to=message)``, built without Flower's argument checks."""
     request, now = message.metadata.__dict__, time.time()
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(
@@ -151,7 +151,7 @@ def reply_to(message: Message, content: RecordDict) -> Message:
 
 
 def for_node(message: Message, node: int, content: RecordDict) -> Message:
-    """Return a copy of an unsent message for another node, with another content."""
+    """Return a copy of an unsent message with a different destination node and content."""
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node)
     return _message(metadata, content)
@@ -163,18 +163,18 @@ def _message(metadata: Metadata, content: RecordDict) -> Message:
     return message
 
 
-def readdress(message: Message, node: int) -> None:
+def set_source(message: Message, node: int) -> None:
     """Set the source node of a message."""
     message.metadata.__dict__["_src_node_id"] = node
 
 
 def to_bytes(message: Message) -> bytes:
-    """Serialise a message for transfer between Flower's processes."""
+    """Serialise a message as Flower's protobuf bytes."""
     return b"".join(to_parts(message))
 
 
 def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
-    """Serialise a message in parts, without a copy of its arrays (Flower makes five), or with known content parts."""
+    """Serialise a message in parts without copying its arrays; `content`: the content's parts, if known."""
     if not message.has_content():
         return (message_to_proto(message).SerializeToString(),)
     head = metadata_to_proto(message.metadata).SerializeToString()
@@ -182,17 +182,17 @@ def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[
 
 
 def content_to_parts(content: RecordDict) -> list[bytes]:
-    """Serialise a message's content in parts, without a copy of its arrays."""
+    """Serialise a message's content in parts without copying its arrays (Flower copies them five times)."""
     return _parts(content, lambda array: array.entries if isinstance(array, HeldArray) else array.data)
 
 
 def content_from_bytes(data: bytes) -> RecordDict:
-    """Rebuild a content from the trusted bytes of `content_to_parts`."""
+    """Rebuild a message's content from trusted bytes, the joined `content_to_parts`."""
     return _content(RecordDictProto.FromString(data))
 
 
 def _content(proto: RecordDictProto) -> RecordDict:
-    """Rebuild a content from a parsed protobuf message, without Flower's second type check."""
+    """Rebuild a message's content from its parsed protobuf form, without Flower's second type check."""
     return _filled(RecordDict, {item.key: _record(item) for item in proto.items})
 
 
@@ -208,7 +208,7 @@ def _record(item: Any) -> Any:
 
 def _array(proto: Any) -> Array:
     array, shape = Array.__new__(Array), tuple(proto.shape)
-    array.__dict__.update(_AS_MADE[Array], dtype=proto.dtype, shape=shape, stype=proto.stype, data=proto.data)
+    array.__dict__.update(_NEW_ATTRIBUTES[Array], dtype=proto.dtype, shape=shape, stype=proto.stype, data=proto.data)
     return array
 
 
@@ -219,11 +219,8 @@ def _value(proto: Any) -> Any:
 
 
 def from_bytes(data: bytes | bytearray) -> Message:
-    """Rebuild a message from `to_bytes`.
-
-    Raises ProtocolError if the bytes are no Flower message with a content or an error, or have too much beside arrays.
-    """
-    check_weight(data)
+    """Rebuild a message from untrusted `to_bytes`; ProtocolError unless it is one with content or error."""
+    check_overhead(data)
     try:
         proto = MessageProto.FromString(data)
         if proto.HasField("content"):
@@ -232,14 +229,14 @@ def from_bytes(data: bytes | bytearray) -> Message:
         else:
             message = message_from_proto(proto)
     except Exception as error:  # a forged message can fail anywhere in Flower's checks
-        raise ProtocolError(f"it is no message of Flower's ({type(error).__name__})") from None
+        raise ProtocolError(f"it is not a Flower message ({type(error).__name__})") from None
     if not (message.has_content() or message.has_error()):
-        raise ProtocolError("it is a message of Flower's with nothing in it")
+        raise ProtocolError("it is an empty Flower message")
     return message
 
 
 def mismatch(request: Message, reply: Message) -> str | None:
-    """Return the first metadata field of a reply that does not fit its request; None: all fit."""
+    """Describe the first metadata field of a reply that does not match its request; None: all match."""
     sent, answered = request.metadata, reply.metadata
     expected = {
         "src_node_id": sent.dst_node_id,
@@ -262,23 +259,23 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 class HeldArray(Array):
     """Flower Array backed by a NumPy array, serialised on demand only.
 
-    `values`: copied and made read-only. Not copied: an array over Python bytes, and a read-only array that owns its
-    entries (`fedkernel.ground.read_only`). `passing`: serialise an empty array, of shape (0,), instead. `order`: memory
+    `values`: copied and made read-only, except an array over Python bytes, or a read-only one that owns its entries
+    (`fedkernel.ground.read_only`). `serialise_empty`: serialise an empty array, of shape (0,), instead. `order`: memory
     order of the copy. Raises ValueError if the entries are Python objects.
     """
 
     values: NDArray[Any]
     serialised: NDArray[Any]
 
-    def __init__(self, values: ArrayLike, *, passing: bool = False, order: Literal["C", "F"] = "C") -> None:
+    def __init__(self, values: ArrayLike, *, serialise_empty: bool = False, order: Literal["C", "F"] = "C") -> None:
         array = values if _of_bytes(values) or _is_frozen(values, order) else np.array(values, order=order)
         if array.dtype.hasobject:
-            raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
+            raise ValueError(f"the entries have type {array.dtype}, but must be numbers or text")
         array.flags.writeable = False
-        serialised = np.empty(0) if passing else array
+        serialised = np.empty(0) if serialise_empty else array
         # at once, since Flower's __setattr__ checks each assignment
         self.__dict__.update(
-            _AS_MADE[Array],
+            _NEW_ATTRIBUTES[Array],
             values=array,
             serialised=serialised,
             dtype=_name_of(serialised.dtype),
@@ -302,16 +299,16 @@ class HeldArray(Array):
         return header_of(self.dtype, self.shape, bool(self.serialised.flags.fnc))
 
     def deflate(self) -> bytes:
-        """Return the serialised form for a SuperLink, which contains the class name: Flower's Array."""
+        """Serialise as Flower's own `Array`, since a SuperLink's form contains the class name."""
         return Array(self.dtype, self.shape, self.stype, self.data).deflate()
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
-        """Pickle as one of Flower's own arrays."""
+        """Pickle as Flower's own `Array`."""
         return Array, (self.dtype, self.shape, self.stype, self.data)
 
 
 def _of_bytes(values: ArrayLike) -> TypeGuard[NDArray[Any]]:
-    """Return whether a value is a C-ordered array over a bytes object, like a sealed letter."""
+    """Return whether a value is a C-ordered array over a Python bytes object, as of a sealed letter."""
     return isinstance(values, np.ndarray) and isinstance(values.base, bytes) and values.flags.c_contiguous
 
 
@@ -323,11 +320,11 @@ def _is_frozen(values: ArrayLike, order: Literal["C", "F"]) -> TypeGuard[NDArray
 
 
 def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
-    """Return the NumPy array in one of Flower's arrays, an .npy file.
+    """Return the NumPy array of a Flower Array, whose bytes are an .npy file.
 
-    `copy`: return a writable copy; else a read-only view. An array held over Python bytes is never copied. Raises
-    ProtocolError if there is no array, or one whose entries are neither numbers nor text, or have no bytes. Also if the
-    header announces another number of bytes than there are, which is checked before anything of that size is allocated.
+    `copy`: return a writable copy, else a read-only view; an array over Python bytes is never copied. Raises
+    ProtocolError if the header is invalid, the entries are neither numbers nor text, or their number of bytes is not
+    the announced one, which is checked before anything of that size is allocated.
     """
     if isinstance(array, HeldArray):
         return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values
@@ -338,33 +335,27 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
         raise ProtocolError(f"an array {error}") from None
     entries = memoryview(array.data)[stream.tell() :]
     if header.size != len(entries):
-        raise ProtocolError(f"an array announces {header}, but {len(entries):,} bytes of it came")
+        raise ProtocolError(f"an array announces {header}, but has {len(entries):,} bytes")
     try:
         values: NDArray[Any] = np.ndarray(header.shape, header.dtype, entries, order="F" if header.fortran else "C")
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-    ):
-        # too many dimensions, a fractional one, or a huge one beside a 0
-        raise ProtocolError(f"an array announces {header}, which no array can have") from None
+    except (TypeError, ValueError, OverflowError):  # too many dimensions, a fractional one, or a huge one and a 0
+        raise ProtocolError(f"invalid array header: {header}") from None
     return values.copy(order="K") if copy else values
 
 
 def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]:
-    """Return the arrays of a record in their order; see `read_array`."""
+    """Return the NumPy arrays of a record in their order; see `read_array`."""
     return [read_array(array, copy=copy) for array in record.values()]
 
 
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
-    """Return a message content of arrays, named by position, and scalars.
+    """Return a message's content of arrays, named by position and serialised on demand, and of scalars.
 
-    Arrays are serialised on demand only. Raises TypeError if a scalar is none. Raises ValueError if an integer has more
-    than 64 bits.
+    Raises TypeError for a value that is not a scalar, and ValueError for an integer of more than 64 bits.
     """
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
-            raise TypeError(f"{name} = {value!r} is no {', '.join(kind.__name__ for kind in SCALARS)}")
+            raise TypeError(f"{name} = {value!r}, but must be one of {', '.join(kind.__name__ for kind in SCALARS)}")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
             raise ValueError(f"{name} = {value} does not fit a message's 64 bits: from -2^63 to 2^64 - 1")
     # in an .npy file's memory order, so that products have the same bits
@@ -375,9 +366,9 @@ def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> Re
 
 
 def _filled(kind: type[RecordT], entries: dict[str, Any]) -> RecordT:
-    """Return a record of entries that are known to be valid."""
+    """Build a Flower record from entries that are known to be valid, without Flower's checks."""
     record = kind.__new__(kind)
-    record.__dict__.update(_AS_MADE[kind], _data=entries)
+    record.__dict__.update(_NEW_ATTRIBUTES[kind], _data=entries)
     return record
 
 
@@ -387,11 +378,11 @@ def content_bytes(content: RecordDict) -> int:
 
 
 def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes | PartT]:
-    """Serialise a content in parts; `entries` supplies the part for each array's entries."""
+    """Serialise a message's content in parts; `entries` returns the part for an array's entries."""
     parts: list[bytes | PartT] = []
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
-            arrays = [part for key, array in record.items() for part in (_before(key, array), entries(array))]
+            arrays = [part for key, array in record.items() for part in (_before_entries(key, array), entries(array))]
             parts += _field(1, *_bytes(1, name.encode()), *_field(2, *arrays))
         elif isinstance(record, ConfigRecord) and not any(isinstance(value, list) for value in record.values()):
             scalars = b"".join([_item(key, value) for key, value in record.items()])
@@ -401,16 +392,16 @@ def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes
     return parts
 
 
-def _before(key: str, array: Array) -> bytes:
-    """Return the serialised bytes of a record's array before its entries, cached if short."""
+def _before_entries(key: str, array: Array) -> bytes:
+    """Return the serialised bytes of a record's array that precede its entries, cached if short."""
     kind = array.dtype, array.shape, array.stype
     header = array.header if isinstance(array, HeldArray) else b""
-    is_short = len(key) + sum(map(len, kind)) < SHORT
+    is_short = len(key) + sum(map(len, kind)) < MAX_CACHED_CHARACTERS
     return (_short_beginning if is_short else _beginning)(key, kind, header, _entries(array))
 
 
 def _beginning(key: str, kind: tuple[str, tuple[int, ...], str], header: bytes, entries: int) -> bytes:
-    """Return the serialised bytes of an array before its entries; `entries`: their number of bytes."""
+    """Return the serialised bytes of an array that precede its entries; `entries`: the entries' size in bytes."""
     dtype, shape, stype = kind
     beginning: bytes = ArrayProto(dtype=dtype, shape=shape, stype=stype).SerializeToString()
     if header or entries:
@@ -423,17 +414,17 @@ _short_beginning = lru_cache(maxsize=256)(_beginning)
 
 
 def _entries(array: Array) -> int:
-    """Return the size in bytes of an array's entries, plus the header unless the array is held."""
+    """Return the bytes of an array's entries; for an array that is no `HeldArray`, header included."""
     return array.serialised.nbytes if isinstance(array, HeldArray) else len(array.data)
 
 
 def _item(key: str, value: Any) -> bytes:
-    """Return a named scalar, serialised; cached if short."""
+    """Serialise a named scalar of a record; the bytes are cached if short."""
     kind = type(value)
-    if len(key) <= SHORT:
+    if len(key) <= MAX_CACHED_CHARACTERS:
         if kind is float:  # the last eight bytes
             return _short_item(key, 0.0)[:-8] + struct.pack("<d", value)
-        if kind is int or kind is bool or (kind is str and len(value) <= SHORT):
+        if kind is int or kind is bool or (kind is str and len(value) <= MAX_CACHED_CHARACTERS):
             return _short_item(key, value)
     return _item_of(key, value)
 
@@ -446,7 +437,7 @@ _short_item = lru_cache(maxsize=1024, typed=True)(_item_of)  # True is no 1
 
 
 def _scalar(value: Any) -> bytes:
-    """Return a scalar as a field of Flower's ConfigRecordValue; see `content_of` for the range of integers."""
+    """Serialise a scalar as a field of Flower's ConfigRecordValue; `content_of` checks the range of integers."""
     match value:
         case str():
             return b"".join(_field(5, value.encode()))
@@ -463,12 +454,12 @@ def _scalar(value: Any) -> bytes:
 
 
 def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
-    """Return a protobuf field of bytes or text; nothing if empty."""
+    """Return the parts of a protobuf field of bytes or text; none if the value is empty."""
     return _field(number, value) if value else []
 
 
 def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
-    """Return a length-delimited protobuf field: tag, length, content."""
+    """Return the parts of a length-delimited protobuf field: tag and length, then the content."""
     return [_tag(number, sum(map(len, parts))), *parts]
 
 
@@ -478,7 +469,7 @@ def _tag(number: int, length: int) -> bytes:
 
 
 def _digits(number: int) -> list[int]:
-    """Return a number as a protobuf varint."""
+    """Return the bytes of a number as a protobuf varint."""
     digits = []
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The list of runs and the study handed to the coordinator, as plain data in one JSON string."""
+"""Description of a job, its runs and their study: plain data for coordinator, sites and engines, as JSON."""
 
 import hashlib
 import json
@@ -47,21 +47,21 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
-UNTOLD = ("journals", "deadlines", "quorum", "go_on", "whole")
-"""Fields that a job's JSON leaves out if unset, for sites with older versions."""
+OMITTED_IF_UNSET = ("journals", "deadlines", "quorum", "go_on", "whole")
+"""Fields of a job that its JSON omits if unset, for sites with older versions."""
 
 MOST_SITES = 10_000
-"""Named sites of a run, at most."""
+"""Most named sites of a run."""
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
-"""Id of a run; a part of file names at the sites, and so without slashes."""
+"""Id of a run: part of file names at the sites, so without slashes."""
 
 
 class Projecting(pydantic.BaseModel):
     """Projection of new rows onto the model of an earlier run, in place of fitting.
 
-    - `of`: the earlier run's id. Each site takes that run's rows, in their order, from its own notes.
-    - `order`: the id of that order, see `fedkernel.wire.order_of`.
+    - `of`: the earlier run's id. Each site takes that run's rows, in their order, from its own files.
+    - `order`: the id of that order, see `fedkernel.wire.order_id`.
     - `model`: SHA-256 of the model's file, which stays with the coordinator.
     - `coordinates`: who gets them: only the coordinator, which computes them, or also every site.
     """
@@ -75,25 +75,24 @@ class Projecting(pydantic.BaseModel):
 
 
 class RunSpec(pydantic.BaseModel):
-    """One strategy on one partition of one data set with one seed.
+    """Description of a run: one strategy, one partition of one data set, and one seed.
 
     - `id`: names the run's folder and files; 240 characters at most.
     - `strategy`: its address, ``package.module:Name``, or a short name.
-    - `pair`: address or short name of its client; without it, a site with data of its own answers nothing.
+    - `pair`: address or short name of its client class; without it, a site with data of its own answers nothing.
     - `parameters`: hyper-parameters, as in a TOML table.
     - `data`, `partition`: source of simulated sites' parts; ``partition.clients`` None means one per node.
-    - `shards`: instead of these, one file per site: .npy, .npz (arrays ``X`` and maybe ``new``, or written by
+    - `shards`: instead of `data`, one file per site: .npy, .npz (arrays ``X`` and maybe ``new``, or written by
       scipy.sparse.save_npz) or .parquet; or a `SiteFile`.
-    - `labels`: beside `shards`, .npy files of each site's labels, for clients that need them.
-    - `sites`: instead of these, the names of the sites in client order, each with data of its own (see
+    - `labels`: with `shards`, .npy files of each site's labels, for clients that need them.
+    - `sites`: instead of `data` and `shards`, the names of the sites in client order, each with data of its own (see
       `fedkernel.site.site_of_job`).
     - `clients`: number of clients; None: all sites, or all nodes.
     - `missing`: for sites that hold columns and know rows by ids: drop rows that a site lacks, or refuse the run.
-    - `evaluate`: measure the model on the clients in a round or two more, if the method has such a measure.
+    - `evaluate`: measure the model on the clients in one or two more rounds, if the method has such a measure.
     - `align`: whether the sites' rows may be compared by ids; with a horizontal partition no method needs that.
     - `plan`: the strategy's requests to each client.
-    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.seed_agreement`); `seed` then only tells runs
-      apart.
+    - `joint_seed`: whether named sites draw the seed (`fedkernel.wire.seed_agreement`); `seed` then only names the run.
     - `prepare`: preparation of the sites' raw tables, whose requests begin `plan`. With `project`, the preparation of
       the earlier run, kept by each site, without requests.
     - `project`: in place of fitting, with a vertical partition and named sites that know their rows by ids.
@@ -154,25 +153,25 @@ class RunSpec(pydantic.BaseModel):
         return self
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out labels, compare and wire at their defaults, which then change no study's hash."""
+    def _without_defaults(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit labels, compare and wire at their defaults, so that these fields change no older study's hash."""
         table: dict[str, Any] = plain(self)
         defaults = {"labels": None, "compare": None, "wire": "float64"}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property
     def key(self) -> str:
-        """SHA-256 of all fields."""
+        """SHA-256 of all fields of the run."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def prepares(self) -> Prepare | None:
-        """Preparation at the start of the run; None: tables stay raw, or an earlier run's preparation is reused."""
+        """Preparation at the run's start; None: no preparation, or an earlier run's is reused."""
         return self.prepare if self.project is None else None
 
     @property
     def shares_rows(self) -> bool:
-        """True if the strategy's parameters let rows leave the clients."""
+        """True if the strategy's parameters allow clients to send rows."""
         return shares_rows(self.parameters)
 
 
@@ -205,8 +204,8 @@ class Study(pydantic.BaseModel):
     )
 
     @pydantic.model_validator(mode="after")
-    def _is_one_thing(self) -> "Study":
-        """Refuse duplicate ids of runs, and numbers outside JSON."""
+    def _has_valid_runs(self) -> "Study":
+        """Refuse duplicate ids of runs, and numbers that are not finite."""
         if len({run.id for run in self.runs}) < len(self.runs):
             raise ValueError("two of its runs have the same id")
         try:
@@ -217,7 +216,7 @@ class Study(pydantic.BaseModel):
 
     @property
     def text(self) -> str:
-        """The study as canonical JSON: sorted, without spaces."""
+        """Canonical JSON of the study: keys sorted, no spaces."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @cached_property
@@ -227,21 +226,21 @@ class Study(pydantic.BaseModel):
 
     @classmethod
     def from_json(cls, text: str, what: str = "the study") -> "Study":
-        """Read a study; `what` begins error texts."""
+        """Read a study from its JSON; `what` names it in error texts."""
         return _from_json(cls, text, what, InputError)
 
     def check_run(self, run: RunSpec) -> None:
-        """Raise ShareableError unless a run is equal, as JSON, to one of the study's."""
+        """Raise ShareableError unless a run equals, as JSON, one of the study's runs."""
         if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
-            raise ShareableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
+            raise ShareableError(f"run {run.id!r} differs from the run in study {self.sha256[:HASH_DIGITS]}")
 
 
-SHORT = 12
-"""Digits of a study's hash in texts."""
+HASH_DIGITS = 12
+"""Digits of a study's hash that texts show."""
 
 
 class Apps(pydantic.BaseModel):
-    """Addresses, ``package.module:name``, of the two Flower apps that carry out a job."""
+    """Addresses, ``package.module:name``, of the Flower ServerApp and ClientApp that execute a job."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -250,9 +249,9 @@ class Apps(pydantic.BaseModel):
 
 
 class Job(pydantic.BaseModel):
-    """The runs that one start of the coordinator carries out, one after the other.
+    """Runs that one start of the coordinator executes, one after the other.
 
-    - `study`: that they belong to; it may have more runs.
+    - `study`: the study that the runs belong to; it may have more runs.
     - `signatures`: of the study, see `fedkernel.site.sign`.
     - `apps`: for an engine to start; None: the job goes to running apps.
     - `out`: folder for the results, made absolute; None: they are only logged.
@@ -260,7 +259,7 @@ class Job(pydantic.BaseModel):
       folder: results then come through the log (see `fedkernel.run.result_transport`), and simulated sites keep
       nothing.
     - `models`: model files that runs project onto, by the run's id; not sent to sites, nor is `out`.
-    - `deadline`: seconds of a round, at most.
+    - `deadline`: most seconds of a round.
     - `deadlines`: by phase, seconds in place of the `deadline`.
     - `quorum`: number or fraction of clients that must remain, see `fedkernel.wire.quorum`.
     - `threads`: BLAS threads of each client and of the coordinator, set here since they decide the last bits.
@@ -289,19 +288,19 @@ class Job(pydantic.BaseModel):
     whole: bool = False
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_what_sites_are_not_told(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the `UNTOLD` fields that are unset."""
+    def _without_unset_fields(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the `OMITTED_IF_UNSET` fields that are unset."""
         table: dict[str, Any] = plain(self)
-        return {name: value for name, value in table.items() if value or name not in UNTOLD}
+        return {name: value for name, value in table.items() if value or name not in OMITTED_IF_UNSET}
 
     @classmethod
     def from_json(cls, text: str) -> "Job":
-        """Read a job; ShareableError, in one sentence, if it is not valid."""
+        """Read a job from its JSON; ShareableError, in one sentence, if it is invalid."""
         return _from_json(cls, text, "the job", ShareableError)
 
     @property
     def folder(self) -> Path | None:
-        """Result folder that this process can write to; None: there is none."""
+        """Result folder if this process can write to it, else None."""
         if self.out is None or self.mark is None:
             return None if self.out is None else Path(self.out)
         here = os.access(Path(self.out) / self.mark, os.R_OK) and os.access(self.out, os.W_OK)
@@ -312,14 +311,14 @@ class Job(pydantic.BaseModel):
         """Summary of the job's strategies and clients, for a site's operator."""
         work = dict.fromkeys(
             f"{short_name(run.strategy, 'pairs')} ({short_name(run.pair, 'clients') if run.pair else 'no client'})"
-            + (", for which rows leave the site as they are" if run.shares_rows else "")
+            + (", which sends raw rows" if run.shares_rows else "")
             for run in self.runs
         )
         return "; ".join(work)
 
     @property
     def packages(self) -> set[str]:
-        """Packages of the runs' strategies, clients, kernels and data loaders, and of fedkernel's own pairs."""
+        """Names of the packages with the runs' strategies, clients, kernels and loaders, and fedkernel's own pairs."""
         groups: dict[Group, list[str]] = {
             "pairs": [run.strategy for run in self.runs],
             "clients": [run.pair for run in self.runs if run.pair is not None],
@@ -331,7 +330,7 @@ class Job(pydantic.BaseModel):
         return {address.partition(":")[0].partition(".")[0] for address in addresses if ":" in address} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
-        """Return the run of that id."""
+        """Return the job's run with this id; ShareableError if there is none."""
         for run in self.runs:
             if run.id == run_id:
                 return run

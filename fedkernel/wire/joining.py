@@ -1,4 +1,4 @@
-"""Requests and replies before the first round: introduction, shares of the seed, common rows."""
+"""Requests and replies before a run's first round: introduction, joint seed, and common rows."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, FailFast, Field
 
 from fedkernel.ground import MOST_SHOWN, one_line
 from fedkernel.protocol import Receipt, Reply, Request, Shape, Size
-from fedkernel.wire.row_id_hashes import SIZE, Hashes
+from fedkernel.wire.row_id_hashes import HASH_BYTES, Hashes
 
 Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -32,18 +32,18 @@ class Introduction(Reply):
     sampled: Size | None = None
 
     @pydantic.model_validator(mode="after")
-    def _a_name_each(self) -> "Introduction":
+    def _names_fit_columns(self) -> "Introduction":
         if self.names and len(set(self.names)) != self.columns:
-            raise ValueError(f"it has {len(set(self.names))} different names for its {self.columns} columns")
+            raise ValueError(f"names has {len(set(self.names))} different ones, but there are {self.columns} columns")
         return self
 
 
 BEGINNING = "beginning"
-"""Scalar beside `Introduce` that identifies a start of the run; a resumed run repeats it."""
+"""Name of the scalar in `Introduce` that identifies a start of the run; a resumed run repeats it."""
 
 
 class Introduce(Request[Introduction]):
-    """Request that begins a run and asks for an `Introduction`."""
+    """First request of a run, for a client's `Introduction`."""
 
 
 class Share(Reply):
@@ -53,13 +53,13 @@ class Share(Reply):
 
 
 class ShowShare(Request[Share]):
-    """Request for the site's share of the seed, with all sites' commitments in client order."""
+    """Request for the site's share of the joint seed; holds all sites' commitments in client order."""
 
     commitments: Annotated[tuple[Digits, ...], FailFast()]
 
 
 class TakeShares(Request[Receipt]):
-    """Request that delivers all sites' shares of the seed, in client order."""
+    """Request that delivers all sites' shares of the joint seed, in client order."""
 
     shares: Annotated[tuple[Digits, ...], FailFast()]
 
@@ -75,11 +75,11 @@ class HashedIds(Reply):
 
 
 class HashIds(Request[HashedIds]):
-    """Request for the hashes of the rows' ids."""
+    """Request for the hashes of a site's row ids."""
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the size of a hash."""
-        return {"size": SIZE}
+        """Return the size of a hash in bytes."""
+        return {"size": HASH_BYTES}
 
 
 class CommonRows(Reply):
@@ -94,6 +94,6 @@ class TakeRows(Request[CommonRows]):
     hashes: Annotated[Hashes, Shape("n", "size", dtype="uint8")]
 
     def check_reply(self, reply: CommonRows) -> None:
-        """Raise ValueError if the reply has another number of rows."""
+        """Raise ValueError if the reply's number of rows differs from that of the hashes."""
         if reply.rows != len(self.hashes):
-            raise ValueError(f"it works on {reply.rows} of the {len(self.hashes)} rows")
+            raise ValueError(f"rows = {reply.rows}, but must be {len(self.hashes)}, the number of common rows")

@@ -1,43 +1,43 @@
 """Limit on the bytes of a serialised message that are not array entries, checked before parsing.
 
-A parser makes many times the bytes on the wire of a name, a number or a record, but at most one copy of an array's
-entries. The limit thus bounds the memory of a message beyond twice its size.
+A parsed name, number or record takes many times its serialised bytes, but array entries are copied once at most. The
+limit thus bounds the memory of a message beyond twice its size.
 """
 
 from collections.abc import Iterator
 
 from fedkernel.ground import ProtocolError
 
-MOST_BESIDE = 1 << 21
-"""Bytes of a message that are no array entries, at most: enough for the names of 100,000 columns."""
+MAX_OVERHEAD_BYTES = 1 << 21
+"""Most bytes of a message that are not array entries: enough for the names of 100,000 columns."""
 
 MOST_FIELDS = 10_000
-"""Protobuf fields that are read, at most: enough for more than a thousand arrays."""
+"""Most protobuf fields of a message that are read: enough for more than a thousand arrays."""
 
-SMALL = min(MOST_BESIDE, 2 * MOST_FIELDS)
-"""Bytes of a message that cannot exceed either limit: a field has at least two."""
+SMALL = min(MAX_OVERHEAD_BYTES, 2 * MOST_FIELDS)
+"""Largest size in bytes at which no message can exceed either limit: a field has at least two bytes."""
 
 ENTRIES = (2, 1, 2, 1, 2, 4)
-"""Protobuf field path to the entries: content, items, arrays by name, their items, array, data."""
+"""Protobuf field path to array entries: content, items, array record, its items, array, data."""
 
 
-def check_weight(data: bytes | bytearray) -> None:
-    """Raise ProtocolError if a serialised message has too much beside array entries, or is cut off."""
+def check_overhead(data: bytes | bytearray) -> None:
+    """Raise ProtocolError if a serialised message has too many bytes besides array entries, or is cut off."""
     if len(data) <= SMALL:
         return
     fields_to_go = [MOST_FIELDS]
     try:
-        beside = len(data) - _entries(memoryview(data), ENTRIES, fields_to_go)
+        overhead = len(data) - _entries(memoryview(data), ENTRIES, fields_to_go)
     except (IndexError, ValueError):
-        raise ProtocolError("it is no message of Flower's: it is cut off or damaged") from None
+        raise ProtocolError("it is not a Flower message: it is cut off or damaged") from None
     if fields_to_go[0] <= 0:
         raise ProtocolError(f"it has too many parts; allowed are {MOST_FIELDS:,}")
-    if beside > MOST_BESIDE:
-        raise ProtocolError(f"it has {beside:,} bytes beside the entries of its arrays; allowed are {MOST_BESIDE:,}")
+    if overhead > MAX_OVERHEAD_BYTES:
+        raise ProtocolError(f"it has {overhead:,} bytes besides array entries; allowed are {MAX_OVERHEAD_BYTES:,}")
 
 
 def _entries(message: memoryview, path: tuple[int, ...], fields_to_go: list[int]) -> int:
-    """Return the total bytes of the fields at the end of a path."""
+    """Return the total bytes of the protobuf fields at the end of a field path."""
     if not path:
         return len(message)
     total = 0
@@ -48,7 +48,7 @@ def _entries(message: memoryview, path: tuple[int, ...], fields_to_go: list[int]
 
 
 def _fields(message: memoryview, fields_to_go: list[int]) -> Iterator[tuple[int, memoryview]]:
-    """Yield number and content of a message's length-delimited fields, while `fields_to_go` lasts."""
+    """Yield number and content of a message's length-delimited fields, until `fields_to_go` is used up."""
     place = 0
     while place < len(message) and fields_to_go[0] > 0:
         fields_to_go[0] -= 1
@@ -69,7 +69,7 @@ def _fields(message: memoryview, fields_to_go: list[int]) -> Iterator[tuple[int,
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """Return a varint and the position after it."""
+    """Return the protobuf varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = message[place]

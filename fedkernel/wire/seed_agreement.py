@@ -1,4 +1,4 @@
-"""Joint seed of a run by commit and reveal: every site commits to a share before it learns another's.
+"""Joint seed of a run by commit and reveal: every site commits to a share before any share is revealed.
 
 The coordinator shows each site all commitments, collects the shares, and shows each site those. A site checks each step
 against the one before. A coordinator thus cannot choose the seed, not even one that invented all other sites. A share
@@ -11,37 +11,37 @@ from typing import Any
 
 from fedkernel.ground import RefusedError
 
-RULE = "study.joint_seed"
+JOINT_SEED_RULE = "study.joint_seed"
 
 
 def commitment(share: str) -> str:
-    """Return the hash that binds a site to its share without revealing the share."""
+    """Return the hash that binds a site to its share of the seed without revealing the share."""
     return hashlib.sha256(share.encode()).hexdigest()
 
 
 def joint_seed(shares: Sequence[str]) -> int:
-    """Return the seed of all sites' shares in client order, below 2^48, exact as a float."""
+    """Compute the seed, below 2^48 and so exact as a float, from all sites' shares in client order."""
     return int(hashlib.sha256("".join(shares).encode()).hexdigest()[:12], 16)
 
 
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
-    """Return the digest of all sites' commitments, in client order; RefusedError if they do not fit.
+    """Check that every site has a commitment and this site's matches its share; return the digest of all.
 
-    `sites`, `client`, `share`: the number of commitments, this site's position and its share.
+    `commitments`: in client order. `sites`: their number. `client`: this site's position. Raises RefusedError.
     """
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(
-            RULE, f"the commitments are not one of each of {sites} sites, this one's among them ({RULE})"
+            JOINT_SEED_RULE,
+            f"the request must hold one commitment per site ({sites}), including this site's own ({JOINT_SEED_RULE})",
         )
     return hashlib.sha256("".join(commitments).encode()).hexdigest()
 
 
 def check_shares(shares: Any, sites: int, digest: str) -> int:
-    """Return the seed of all sites' shares; RefusedError if they do not fit the commitments' digest."""
+    """Compute the seed from all sites' shares; RefusedError unless the shares match the commitments' digest."""
     if not _are_texts(shares, sites) or _digest_of(shares) != digest:
-        raise RefusedError(
-            RULE, f"the shares of the seed are not those that the sites committed themselves to ({RULE})"
-        )
+        text = f"the shares of the seed do not match the sites' commitments ({JOINT_SEED_RULE})"
+        raise RefusedError(JOINT_SEED_RULE, text)
     return joint_seed(shares)
 
 

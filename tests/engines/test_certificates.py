@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from fedkernel.engines.grpc.certificates import hosts_of, make_certificates, read_tls
-from fedkernel.engines.grpc.renewal import Renewing, ending, renew_expiring
+from fedkernel.engines.grpc.renewal import RenewedCertificate, expiry_warning, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke, revoked_serials
 from fedkernel.ground import InputError
 
@@ -82,10 +82,10 @@ WITHIN = "within = .* days; allowed: 0 to 3650$"
 @pytest.mark.parametrize(
     ("sign", "text"),
     [
-        (lambda folder: make_certificates(folder, [], ["a"]), "a holds a certificate already; --renew writes a new"),
+        (lambda folder: make_certificates(folder, [], ["a"]), "a already holds a certificate; --renew writes a new"),
         (lambda folder: make_certificates(folder, [], []), "no server and no client is named"),
         (lambda folder: make_certificates(folder, [], ["c", "c"]), "client = 'c' stands twice"),
-        (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's own"),
+        (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's; choose"),
         (lambda folder: make_certificates(folder, [], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
         (lambda folder: make_certificates(folder, [], ["a b"]), "name = 'a b', but must be"),
         (lambda folder: make_certificates(folder, ["host:80"], []), "server = 'host:80', but must be a host name or"),
@@ -112,11 +112,11 @@ def sign_by_another(folder):
     [
         (lambda a: (a / "tls.key").unlink(), "site", "tls.key cannot be read: No such file"),
         (lambda a: (a / "tls.crt").write_text("x"), "site", "does not hold certificates and a key"),
-        (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate beside it"),
+        (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate in the"),
         (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
-        (lambda a: None, "server", "is that of 'a', which is no server"),
-        (sign_by_another, "site", "tls.crt is not signed by the authority beside it, ca.crt"),
-        (sign_bare, "site", "tls.crt must say whose it is (CN) and whether a server's or a site's"),
+        (lambda a: None, "server", "is of 'a', which is not a server"),
+        (sign_by_another, "site", "tls.crt is not signed by the authority in the same folder, ca.crt"),
+        (sign_bare, "site", "tls.crt must have an owner (CN) and whether a server's or a site's"),
     ],
 )
 def test_what_the_other_end_would_refuse(copy, spoil, role, text):
@@ -136,18 +136,18 @@ def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp
     revoke(copy, ["a"])
     revoke(copy, ["b"])
     assert revoked_serials(copy / "server" / "ca.crl", authority) == set(serials.values())
-    with pytest.raises(InputError, match=r"c.tls.crt is no certificate of the authority in .* \(FileNotFoundError\)"):
+    with pytest.raises(InputError, match=r"c.tls.crt is not a certificate of the .* in .* \(FileNotFoundError\)"):
         revoke(copy, ["c"])
     with pytest.raises(InputError, match=r"there is no authority in .*nowhere \(ca.key\)"):
         revoke(tmp_path / "nowhere", ["a"])
     assert not (tmp_path / "nowhere").exists()
     make_certificates(tmp_path / "others", ["localhost"], ["a"])
     shutil.copy(tmp_path / "others" / "a" / "tls.crt", copy / "a")
-    with pytest.raises(InputError, match=r"a.tls.crt is no certificate of the authority in .* \(InvalidSignature\)"):
+    with pytest.raises(InputError, match=r"a.tls.crt is not a certificate of the authority in .* \(InvalidSignature\)"):
         revoke(copy, ["a"])
     revoke(tmp_path / "others", [])
     shutil.copy(tmp_path / "others" / "ca.crl", copy)
-    with pytest.raises(InputError, match=r"ca.crl is not signed by the authority beside it"):
+    with pytest.raises(InputError, match=r"ca.crl is not signed by the authority in the same folder"):
         revoke(copy, ["b"])
 
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
     """Its files need not change for that: their owner is, or a clock that is late goes on. It is told once."""
     sentences, old, now = [], read_tls(copy / "a", "site"), datetime.datetime.now(datetime.UTC)
     renew_expiring(copy, 1000)  # before it is looked at, as while a table is read
-    own = Renewing(old, "site", sentences.append)
+    own = RenewedCertificate(old, "site", sentences.append)
     assert own.current() == read_tls(copy / "a", "site") != old
     renew_expiring(copy, 1000)
 
@@ -225,12 +225,12 @@ def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
 def test_a_certificate_that_ends_soon_is_warned_of(copy, days, passed, warns, monkeypatch):
     make_certificates(copy, [], ["a"], days=days, renew=True)
     tls = read_tls(copy / "a", "site")
-    assert ending(tls) == ""
+    assert expiry_warning(tls) == ""
     later = datetime.datetime.now(datetime.UTC) + passed * datetime.timedelta(days=days)
 
     class Later(datetime.datetime):
         now = staticmethod(lambda zone: later)
 
     monkeypatch.setattr("fedkernel.engines.grpc.renewal.datetime.datetime", Later)
-    assert ending(tls).startswith(f"the certificate in {copy / 'a'} ends in {warns}" if warns else "")
-    assert bool(ending(tls)) == bool(warns)
+    assert expiry_warning(tls).startswith(f"the certificate in {copy / 'a'} ends in {warns}" if warns else "")
+    assert bool(expiry_warning(tls)) == bool(warns)

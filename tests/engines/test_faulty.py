@@ -41,7 +41,7 @@ class Repeating(MessageGrid):
         self.nodes = {}
         for number in range(clients):
             self.nodes[number + 1] = node = Node(app, f"site-{number}", {}, lambda text: None)
-            node._settle(Welcome(client=number, clients=clients, job="", limit=1 << 30, files=[]))
+            node._adopt_welcome(Welcome(client=number, clients=clients, job="", limit=1 << 30, files=[]))
         self.repeated = 0
 
     def get_node_ids(self):
@@ -50,11 +50,11 @@ class Repeating(MessageGrid):
     def _post(self, message, message_id, serialise):
         node, context_of = self.nodes[message.metadata.dst_node_id], lambda node: node._context
         request = Envelope(message_id, (b"".join(serialise()),))
-        node._take(request, "")
-        node._take(request, "")
+        node._queue_request(request, "")
+        node._queue_request(request, "")
         assert node._tasks.qsize() == 1, "a request that is known is not computed again"
         node._tasks.get()
-        reply = node._last = node._reply(request, context_of(node))
+        reply = node._last_reply = node._reply(request, context_of(node))
         if message.metadata.message_type != "query":
             state = [dict(record) for record in context_of(node).state.values()]
             again = node._reply(Envelope("again", request.parts), context_of(node))

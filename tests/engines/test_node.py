@@ -7,25 +7,26 @@ from counting import app
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.engines.grpc import node as grpc_node
-from fedkernel.engines.grpc.defaults import LIMIT
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 from fedkernel.engines.grpc.frames import Envelope, Welcome
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.reply_queue import Standing
+from fedkernel.engines.grpc.reply_queue import ResumeState
 from fedkernel.site import audit_log
 from fedkernel.wire import flower_internals
 
 
 def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_the_next(monkeypatch):
     node = Node(app(), "a", {}, lambda text: None)
-    node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
-    node._stands = Standing("first", 3)
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
+    node._journal_position = ResumeState("first", 3)
 
     def answer(app, message, context):
         return Message(RecordDict(), reply_to=message)  # no error
 
     def answer_late(*arguments):
         node._job = "other"
-        node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))  # as the thread does that attends to the stream
+        # as the thread does that attends to the stream
+        node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
         return answer(*arguments)
 
     request = Message(RecordDict({"config": ConfigRecord()}), 1, "train", group_id="1")
@@ -33,11 +34,11 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
     node._reply(envelope, node._context)
     monkeypatch.setattr(grpc_node, "answer", answer)
     node._reply(envelope, node._context)
-    assert node._stands == Standing("first", 4)
+    assert node._journal_position == ResumeState("first", 4)
     monkeypatch.setattr(grpc_node, "answer", answer_late)
     node._last_request = None
     node._reply(envelope, node._context)
-    assert node._stands == Standing()
+    assert node._journal_position == ResumeState()
 
 
 def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
@@ -45,14 +46,14 @@ def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
         raise BrokenPipeError(text)
 
     node = Node(app(), "a", {}, gone)
-    node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
-    node.tell("joined")
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
+    node.report("joined")
 
 
 @pytest.mark.parametrize("small", [0, grpc_node.SMALL_REQUEST])
 def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is_not_it(monkeypatch, small):
     node, computed = Node(app(), "a", {}, lambda text: None), []
-    node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=MAX_MESSAGE_BYTES))
 
     def answer(app, message, context):
         computed.append(dict(message.content["config"]))
@@ -65,8 +66,8 @@ def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is
         envelope = Envelope(
             flower_internals.stamp(request), (b"".join(flower_internals.to_parts(request)),)
         )  # another id each time
-        node._last = node._reply(envelope, node._context)
-        return flower_internals.from_bytes(b"".join(node._last.parts)).content["config"]["n"]
+        node._last_reply = node._reply(envelope, node._context)
+        return flower_internals.from_bytes(b"".join(node._last_reply.parts)).content["config"]["n"]
 
     monkeypatch.setattr(grpc_node, "answer", answer)
     monkeypatch.setattr(grpc_node, "SMALL_REQUEST", small)
@@ -84,16 +85,16 @@ def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_
         if not is_recording:
             busy.set()
             go_on.wait(10)
-        with audit_log._opened(tmp_path):
+        with audit_log._locked_outbox(tmp_path):
             busy.set()
             go_on.wait(10)
             written.set()
         return Envelope("", ())
 
     monkeypatch.setattr(node, "_reply", reply)
-    monkeypatch.setattr(node, "_attend", lambda *_: end.wait(10) and "")
+    monkeypatch.setattr(node, "_connect_repeatedly", lambda *_: end.wait(10) and "")
     node._tasks.put((Envelope("", ()), None))
-    attending = threading.Thread(target=node.attend, args=("", None), daemon=True)
+    attending = threading.Thread(target=node.serve, args=("", None), daemon=True)
     attending.start()
     assert busy.wait(10)
     end.set()

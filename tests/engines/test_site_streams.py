@@ -11,18 +11,18 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedkernel.engines.grpc import stream_grid as grpc_hub
 from fedkernel.engines.grpc.frames import (
-    BEAT,
+    HEARTBEAT,
     INSTANCE,
     METHOD,
     NAME,
-    SPOKEN,
+    TRANSPORT,
     VERSION,
     Envelope,
+    FrameDecoder,
     FrameError,
-    Inbox,
     frames,
 )
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
 
 HEAD = b"\1" + b"i" * 36
@@ -36,7 +36,7 @@ def now():
 @pytest.fixture
 def hub(now):
     sentences = []
-    hub = Hub(["a", "b"], tell=sentences.append, clock=lambda: now[0])
+    hub = StreamGrid(["a", "b"], report=sentences.append, clock=lambda: now[0])
     hub.told = sentences
     return hub
 
@@ -49,14 +49,14 @@ def ask(hub, node=1):
 
 def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
     """Of one certificate; the other site joins, and health checks are answered."""
-    monkeypatch.setattr(grpc_hub, "ANSWER", 0.3)
+    monkeypatch.setattr(grpc_hub, "ANSWER_SECONDS", 0.3)
     own = [("grpc.use_local_subchannel_pool", 1)]
     silent = queue.SimpleQueue()
     with server("a", "b") as (hub, port), ExitStack() as stack:
         calls = []
         for number in range(20):
             channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", own))
-            metadata = ((NAME, "a"), (INSTANCE, str(number)), (SPOKEN, str(VERSION)))
+            metadata = ((NAME, "a"), (INSTANCE, str(number)), (TRANSPORT, str(VERSION)))
             calls.append(channel.stream_stream(METHOD)(iter(silent.get, None), metadata=metadata))
         b = Process("b", port)
         with health(port) as check:
@@ -65,7 +65,7 @@ def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
         until(lambda: any("a is back, restarted" in line for line in hub.messages))
         with health(port) as check:
             assert check() == 1
-        assert hub._seats["a"].open <= 2
+        assert hub._slots["a"].open <= 2
         assert sum(call.is_active() for call in calls) <= 2
         for _ in calls:
             silent.put(None)
@@ -76,32 +76,32 @@ def test_a_newer_process_has_the_seat_once_the_older_one_does_not_answer(hub, no
     old = hub.admit(caller(instance="old"))
     sent(hub, old)
     new = hub.admit(caller(instance="new"))
-    assert sent(hub, old) == [BEAT]
+    assert sent(hub, old) == [HEARTBEAT]
     assert not sent(hub, new)
-    with pytest.raises(RefusedError, match="another process waits for the seat of site 'a'"):
+    with pytest.raises(RefusedError, match="a second process is waiting for the slot of site 'a'"):
         hub.admit(caller(instance="third"))
-    now[0] += grpc_hub.ANSWER - 0.1
-    hub.tend()
+    now[0] += grpc_hub.ANSWER_SECONDS - 0.1
+    hub.replace_silent()
     assert not old.over
     now[0] += 0.2
-    hub.tend()
+    hub.replace_silent()
     assert old.over
     assert sent(hub, new)[0].startswith(b'\0{"welcome"')
     assert hub.told[2:] == [
-        "a from peer of old does not answer, and loses its place",
+        "a from peer of old does not answer, and loses its slot",
         "a is back, restarted, from peer of new (1 of 2)",
     ]
     hub.leave(old)
     assert hub.present == 1
     # one that answers keeps its seat
     third = hub.admit(caller(instance="third"))
-    now[0] += grpc_hub.ANSWER - 0.1
-    hub.take(new, BEAT)
+    now[0] += grpc_hub.ANSWER_SECONDS - 0.1
+    hub.receive_frame(new, HEARTBEAT)
     assert third.over
-    assert str(third.refusal) == "site 'a' is connected already, from peer of new"
+    assert str(third.refusal) == "site 'a' is already connected, from peer of new"
     hub.leave(third)
     now[0] += 100
-    hub.tend()
+    hub.replace_silent()
     assert not new.over
     # and the same process replaces its stream at once
     message_id, again = ask(hub), hub.admit(caller(instance="new"))
@@ -115,12 +115,12 @@ def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
     new = hub.admit(caller(instance="new"))
     head, *chunks = frames(Envelope(message_id, (bytes(5 << 20),)))
     for frame in (head, *chunks[:2]):
-        now[0] += grpc_hub.ANSWER - 0.1
-        hub.take(old, frame)
-        hub.tend()
+        now[0] += grpc_hub.ANSWER_SECONDS - 0.1
+        hub.receive_frame(old, frame)
+        hub.replace_silent()
     assert not old.over
-    now[0] += grpc_hub.ANSWER
-    hub.tend()
+    now[0] += grpc_hub.ANSWER_SECONDS
+    hub.replace_silent()
     assert old.over
     assert not new.over
 
@@ -130,7 +130,7 @@ def test_a_site_that_was_here_is_not_asked_again_for_what_it_took(hub):
     first = hub.admit(caller(instance="old"))
     ids = [ask(hub) for _ in range(4)]
     for message_id in ids[:3]:
-        hub.take(first, next(frames(Envelope(message_id, (b"",)))))
+        hub.receive_frame(first, next(frames(Envelope(message_id, (b"",)))))
     hub.leave(first)
     second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == ids
@@ -140,7 +140,7 @@ def test_a_site_that_was_here_is_not_asked_again_for_what_it_took(hub):
 
 
 def test_streams_that_do_not_end_are_counted(hub):
-    streams = [hub.admit(caller()) for _ in range(grpc_hub.STREAMS)]
+    streams = [hub.admit(caller()) for _ in range(grpc_hub.MOST_STREAMS)]
     with pytest.raises(RefusedError, match="site 'a' has 8 streams"):
         hub.admit(caller())
     hub.admit(caller("b"))
@@ -154,34 +154,34 @@ def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
     for message_id, most in (("i" * 36, 0), (awaited, size)):
         *begun, last = frames(Envelope(message_id, (bytes(size),)))
         for frame in begun:
-            hub.take(stream, frame)
-        assert stream.inbox.held == (size - len(last) + 1 if most else 0)
-        hub.take(stream, last)
+            hub.receive_frame(stream, frame)
+        assert stream.decoder.held == (size - len(last) + 1 if most else 0)
+        hub.receive_frame(stream, last)
         assert len(hub._replies) == (1 if most else 0)
     again = next(frames(Envelope(awaited, (bytes(size),))))
-    hub.take(stream, again)
-    assert stream.inbox.held == 0  # it has been answered
+    hub.receive_frame(stream, again)
+    assert stream.decoder.held == 0  # it has been answered
 
 
 def test_an_inbox_takes_no_more_than_twice_what_came():
     """However short the frames are, and however long the message is to be; questions may come within it."""
     size = 1 << 16
-    inbox, parts = Inbox(), [b"\2" + bytes([number % 256]) for number in range(256)]
+    inbox, parts = FrameDecoder(), [b"\2" + bytes([number % 256]) for number in range(256)]
     tracemalloc.start()
-    inbox.take(HEAD + (1 << 30).to_bytes(8, "big") + b"1")
+    inbox.decode(HEAD + (1 << 30).to_bytes(8, "big") + b"1")
     for number in range(size):
-        inbox.take(parts[number % 256])
+        inbox.decode(parts[number % 256])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert inbox.held == size + 1
     assert peak < 2 * size + 4096
-    inbox = Inbox()
-    assert inbox.take(HEAD + (2).to_bytes(8, "big") + b"a") is None
-    assert inbox.take(BEAT) == BEAT
-    assert inbox.take(b"\2b").parts == (b"ab",)
+    inbox = FrameDecoder()
+    assert inbox.decode(HEAD + (2).to_bytes(8, "big") + b"a") is None
+    assert inbox.decode(HEARTBEAT) == HEARTBEAT
+    assert inbox.decode(b"\2b").parts == (b"ab",)
     with pytest.raises(FrameError):
-        inbox.take(BEAT * 2)
-    assert Inbox(notes=True).take(BEAT) == BEAT
+        inbox.decode(HEARTBEAT * 2)
+    assert FrameDecoder(notes=True).decode(HEARTBEAT) == HEARTBEAT
 
 
 # --- what is kept of a run
@@ -202,7 +202,7 @@ def test_requests_of_a_run_come_again_as_they_were_and_those_of_the_run_before_d
         else:
             begun += sent(hub, other)
         for stream, message_id in zip((first, other), ids, strict=True):
-            hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
+            hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
     hub.leave(other)
     assert [frame[1:] for frame in sent(hub, hub.admit(caller("b", "new")))[1:]] == [frame[1:] for frame in begun]
     assert len(begun) == 2
@@ -214,7 +214,7 @@ def test_a_new_run_drops_what_a_site_has_not_read_of_the_one_before(hub):
     (third, _) = broadcast(hub, b"3", "query")
     assert [frame[1:37].decode() for frame in sent(hub, stream)[1:]] == [third]
     for message_id in (first, second):
-        hub.take(stream, next(frames(Envelope(message_id, (b"late",)))))
+        hub.receive_frame(stream, next(frames(Envelope(message_id, (b"late",)))))
     assert not hub._replies
 
 
@@ -222,5 +222,5 @@ def test_what_comes_after_the_deadline_is_not_kept(hub):
     stream = hub.admit(caller())
     assert not list(hub.send_and_receive([hub.create_message(RecordDict(), "train", 1, "1")], timeout=0))
     frame = sent(hub, stream)[-1]
-    hub.take(stream, frame)
+    hub.receive_frame(stream, frame)
     assert not hub._replies

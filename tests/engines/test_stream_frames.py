@@ -5,16 +5,16 @@ import json
 import pytest
 
 from fedkernel.engines.grpc import frames
-from fedkernel.engines.grpc.frames import Envelope, FrameError, Inbox
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 1), (9, 1), (10, 0), (10, 10), (11, 5), (3, 40), (64, 64)])
 def test_messages_travel_in_chunks(monkeypatch, sizes):
     monkeypatch.setattr(frames, "CHUNK", 10)
     envelope = Envelope("m" * 36, tuple(bytes(range(size)) for size in sizes))
-    sent, inbox = list(frames.frames(envelope)), Inbox()
+    sent, inbox = list(frames.frames(envelope)), FrameDecoder()
     assert len(sent) == max(1, -(-sum(sizes) // 10))
-    *nothing, whole = [inbox.take(frame) for frame in sent]
+    *nothing, whole = [inbox.decode(frame) for frame in sent]
     assert nothing == [None] * (len(sent) - 1)
     assert (whole.id, whole.parts) == (envelope.id, (b"".join(envelope.parts),))
 
@@ -37,9 +37,9 @@ HEAD = b"\1" + b"m" * 36
     ],
 )
 def test_frames_that_are_none(sent, text):
-    inbox = Inbox(limit=100)
+    inbox = FrameDecoder(limit=100)
     with pytest.raises(FrameError, match=text):
-        [inbox.take(frame) for frame in sent]
+        [inbox.decode(frame) for frame in sent]
 
 
 PATHS = ["../a.npz", "a.csv", ".a.npz", "/a.npz", "a/b.npz", "", "a" * 300 + ".npz"]
@@ -48,5 +48,5 @@ NOTES = [b"", b"5", b"{}", b'{"end": "", "file": "a.npz"}', b"[" * 100_000]
 
 @pytest.mark.parametrize("note", [*NOTES, *(json.dumps({"file": name}).encode() for name in PATHS)])
 def test_notes_that_cannot_be_read_or_name_a_path_are_refused(note):
-    with pytest.raises(FrameError, match=r"it sent a note that cannot be read"):
-        Inbox(notes=True).take(b"\0" + note)
+    with pytest.raises(FrameError, match=r"it sent an invalid note"):
+        FrameDecoder(notes=True).decode(b"\0" + note)

@@ -23,12 +23,12 @@ from grpc_health.v1 import health_pb2
 from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, Inbox
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
 from fedkernel.ground import EngineError, InputError, ProtocolError
 from fedkernel.protocol import WIRE_VERSION
@@ -42,7 +42,7 @@ def test_memory_lasts_and_the_end_is_told():
         assert hub.names_of(hub.get_node_ids()) == ["a", "b"]
         run = count(hub)
         assert run.model == [3.0, 3.0]
-        assert {site.node._stands.taken for site in sites} == {run.ledger.rounds + 1}, "and how it began"
+        assert {site.node._journal_position.answered for site in sites} == {run.ledger.rounds + 1}, "and how it began"
         assert count(hub).model == [3.0, 3.0]  # a new run begins with an empty memory
         with health(port) as check:
             assert check() == health_pb2.HealthCheckResponse.SERVING
@@ -93,24 +93,24 @@ def test_strangers_and_doubles_are_refused():
     with gathered("a") as (hub, port):
         refused = f"127.0.0.1:{port} cannot be joined: "
         assert Process("c", port).end() == refused + "no site of this run is called 'c'"
-        assert Process("a", port).end().startswith(refused + "site 'a' is connected already, from ipv4:127.0.0.1:")
+        assert Process("a", port).end().startswith(refused + "site 'a' is already connected, from ipv4:127.0.0.1:")
         assert [line.split(" from ")[0] for line in hub.messages if "refused" in line] == ["refused 'c'", "refused 'a'"]
         assert count(hub).model == [3.0]
 
 
 def test_another_version_is_refused():
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "0")))
+        call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
-        assert caught.value.details() == "it speaks transport version 0, the server 2"
+        assert caught.value.details() == "it has transport version 0, the server 2"
 
 
 def test_a_frame_that_is_compressed_is_refused():
     """It could be a thousand times as large as what gRPC counts before it is unpacked."""
     packed = grpc.Compression.Gzip
     with server("a") as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}", compression=packed) as channel:
-        metadata = ((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "2"))
+        metadata = ((NAME, "a"), (INSTANCE, "1"), (TRANSPORT, "2"))
         with pytest.raises(grpc.RpcError) as caught:
             next(channel.stream_stream(METHOD)(iter([bytes(2000)]), metadata=metadata))
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
@@ -132,15 +132,15 @@ def test_certificates_say_who_is_who(certified):
         borrowed = Process("a", port, read_tls(ours / "b", "site")).end()
         assert "its certificate names 'b'" in borrowed
         stranger = Process("b", port, read_tls(theirs / "a", "site")).end()
-        assert "its certificate is not of the authority in ca.crt" in stranger
+        assert "its certificate is not signed by ca.crt" in stranger
         plain = Process("b", port).end()
-        assert "closes every connection: it is doubtful that it speaks plaintext" in plain
+        assert "closes every connection: the server probably requires TLS" in plain
         b = Process("b", port, read_tls(ours / "b", "site"))
         hub.wait_for_all()
         assert count(hub).model == [3.0, 3.0]
     assert [a.end(), b.end()] == [None, None]
     with server("a") as (_, port):
-        assert "it does not speak TLS" in Process("a", port, read_tls(ours / "a", "site")).end()
+        assert "it does not use TLS" in Process("a", port, read_tls(ours / "a", "site")).end()
 
 
 def test_a_certificate_that_is_revoked_is_refused_by_a_server_that_runs_and_another_is_taken(certified, tmp_path):
@@ -185,7 +185,7 @@ def test_certificates_are_renewed_while_a_server_runs(certified, tmp_path):
         assert any("server was renewed: it is valid to " in text for text in hub.messages)
         (ours / "server" / "tls.crt").write_text("half of one")
         assert _certificate_of(port, ours) != before
-        assert any("the one before it is still used" in text for text in hub.messages)
+        assert any("the previous certificate is still used" in text for text in hub.messages)
         # a's stream is closed, as by a network; what it has now is expired, then renewed
         make_certificates(ours, [], ["a"], days=1e-9, renew=True)
         until(lambda: datetime.datetime.now(datetime.UTC) > ends[0])
@@ -215,7 +215,7 @@ def test_where_no_server_can_be():
     with (
         server("a") as (_, port),
         pytest.raises(EngineError, match=r"cannot listen at 127\.0\.0\.1"),
-        listening(Hub(["a"]), f"127.0.0.1:{port}", None),
+        listening(StreamGrid(["a"]), f"127.0.0.1:{port}", None),
     ):
         pass
 
@@ -224,14 +224,14 @@ def test_where_no_server_can_be():
 
 
 def test_a_job_that_is_too_large_to_be_told_is_refused_before_any_site_comes():
-    Hub(["a"], job="x" * 2_000_000)
-    with pytest.raises(InputError, match=r"^the work has 2,200,\d{3} bytes as it is told to sites.*allowed: 2,096,128"):
-        Hub(["a"], job="x" * 2_200_000)
+    StreamGrid(["a"], job="x" * 2_000_000)
+    with pytest.raises(InputError, match=r"takes 2,200,\d{3} bytes when sent to sites; allowed: 2,096,128"):
+        StreamGrid(["a"], job="x" * 2_200_000)
 
 
 def test_messages_over_the_limit_are_not_sent():
     with gathered("a", limit=10_000) as (hub, _):
-        with pytest.raises(EngineError, match=r"a message of 80,\d+ bytes is to go to a, but 10,000 are allowed"):
+        with pytest.raises(EngineError, match=r"a message to a has 80,\d+ bytes, but 10,000 are allowed"):
             count(hub, ballast=10_000)
         assert count(hub).model == [3.0]
     reply = r"the reply of site 'a' has 80,\d+ bytes; allowed are 10,000"
@@ -251,14 +251,14 @@ def test_messages_over_the_limit_are_not_sent():
     ],
 )
 def test_whose_stream_fails_is_told_of_and_its_seat_is_free(monkeypatch, frames, why):
-    take = Inbox.take
+    take = FrameDecoder.decode
 
     def take_or_fail(inbox, frame):
         if frame == b"\3":
             raise RuntimeError("the disk is\nfull")
         return take(inbox, frame)
 
-    monkeypatch.setattr(Inbox, "take", take_or_fail)
+    monkeypatch.setattr(FrameDecoder, "decode", take_or_fail)
     with server("a") as (hub, port):
         with raw_stream(port, frames) as call, pytest.raises(grpc.RpcError):
             list(call)
@@ -274,12 +274,11 @@ def test_files_are_kept_that_were_announced_and_no_others():
     with server("a", files=["model.npz"]) as (hub, port):
         site = Process("a", port)
         hub.wait_for_all()
-        hub.give("model.npz", b"content")
+        hub.send_file("model.npz", b"content")
         until(lambda: site.kept == [("model.npz", b"content")])
-        hub.give("other.npz", b"content")
+        hub.send_file("other.npz", b"content")
         assert site.end() == (
-            f"127.0.0.1:{port} does not speak as a fedkernel server does: it sent a file 'other.npz', which it had not "
-            "announced"
+            f"127.0.0.1:{port} is not a valid fedkernel server: it sent the file 'other.npz' without announcing it"
         )
     assert len(site.kept) == 1
 
@@ -320,21 +319,21 @@ def claiming(shape):
     return lambda data: data.replace(b"(1,), }" + b" " * (len(shape) - 4), shape + b", }")
 
 
-OTHER = "site 'a' sent something else than a reply to what it was asked: "
+OTHER = "site 'a' sent an invalid reply: "
 
 
 @pytest.mark.parametrize(
     ("alter", "sentence"),
     [
-        (speaking_as_the_server, OTHER + "error 103, which only the server has"),
+        (speaking_as_the_server, OTHER + "error 103 is reserved for the server"),
         (relabelled(src_node_id=2), OTHER + "its src_node_id is 2, but must be 1"),
         (relabelled(run_id=7), OTHER + "its run_id is 7, but must be 1"),
         (relabelled(group_id="9"), OTHER + "its group_id is '9', but must be '"),
         (relabelled(message_type="train"), OTHER + "its message_type is 'train', but must be 'query'"),
         (relabelled(reply_to_message_id="x"), OTHER + "its reply_to_message_id is 'x', but must be '"),
-        (lambda data: b"", OTHER + "it is no message of Flower's ("),
-        (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's ("),
-        (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
+        (lambda data: b"", OTHER + "it is not a Flower message ("),
+        (lambda data: data[: len(data) // 2], OTHER + "it is not a Flower message ("),
+        (lambda data: bytes(range(256)), OTHER + "it is not a Flower message ("),
         (lambda data: data.replace(b"version", b"variant"), f"version None, but this version reads {WIRE_VERSION}"),
         (claiming(b"(1000000000000,)"), "client 0: an array announces float64 (1000000000000,), but 8 bytes"),
         (claiming(b"(1, -)"), "client 0: an array has no header of an .npy file (ValueError)"),
@@ -404,7 +403,7 @@ def test_whoever_holds_connections_open_keeps_no_site_out_and_fills_no_log(certi
             assert site.end() is None
     model, closed, refusals = out.splitlines()
     assert model == "[3.0]"
-    assert re.match(r"closed \d+ connections over which nothing was called; allowed: 64 at a time", closed)
+    assert re.match(r"closed \d+ idle connections; allowed: 64 at a time", closed)
     assert 1 <= int(refusals) <= 25
 
 
@@ -418,6 +417,6 @@ def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch
 
 def test_who_is_not_connected_as_a_run_begins_is_named():
     with pytest.raises(ProtocolError) as caught:
-        join(Hub(["a", "b"]), RunSettings(clients=2, deadline=0.01), "Counting", Account(), "vertical")
-    assert str(caught.value) == "0 of 2 clients were connected after 0.01 s; without: site 'a', site 'b'"
+        join(StreamGrid(["a", "b"]), RunSettings(clients=2, deadline=0.01), "Counting", Account(), "vertical")
+    assert str(caught.value) == "0 of 2 clients were connected after 0.01 s; missing: site 'a', site 'b'"
     assert caught.value.nodes == (1, 2)

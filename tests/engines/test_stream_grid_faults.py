@@ -13,7 +13,7 @@ from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import ProtocolError
 
 
@@ -102,7 +102,7 @@ def test_a_restarted_process_is_asked_again_for_all_of_the_run(before, monkeypat
         second = Process("a", port)
         runner.join(10)
         assert any(line.startswith("a is back, restarted") for line in hub.messages)
-    assert ended == [[4.0, 4.0]] if kept else "it knows nothing of run 'run': it was restarted" in ended[0]
+    assert ended == [[4.0, 4.0]] if kept else "it has no memory of run 'run': it was restarted" in ended[0]
     assert troubles == ["died"]
     assert [second.end(), b.end()] == [None, None]
 
@@ -123,12 +123,12 @@ def test_a_server_that_was_stopped_and_started_again_finds_the_same_processes(st
     with pytest.raises(stopped):
         serve()
     port, site = sites
-    again = Hub(["a"])
+    again = StreamGrid(["a"])
     with listening(again, f"127.0.0.1:{port}", None):
         again.wait_for_all()
         assert count(again).model == [3.0]
     assert site.end() is None
-    assert any("is lost; trying to come back" in line for line in site.told)
+    assert any("is lost; reconnecting" in line for line in site.told)
 
 
 def test_a_site_shows_that_it_is_alive(before, monkeypatch):
@@ -141,14 +141,14 @@ def test_a_site_shows_that_it_is_alive(before, monkeypatch):
     site = Process("a", port, patience=30.0)
     until(lambda: len(site.told) == 2)
     before(lambda client, asked: time.sleep(0.5 * (client == 0)))
-    coordinator = Hub(["a", "b"])
+    coordinator = StreamGrid(["a", "b"])
     with listening(coordinator, f"127.0.0.1:{port}", None):
-        until(lambda: any(line.startswith("nothing has been asked for 0 s") for line in site.told))
+        until(lambda: any(line.startswith("no request has come for 0 s") for line in site.told))
         other = Process("b", port)
         coordinator.wait_for_all()
         assert count(coordinator).model == [3.0, 3.0]
     assert site.end() is other.end() is None
-    refused = rf"127\.0\.0\.1:{port} is not reached {{}} \(.*refused.*\); given up in (30|29) s"
+    refused = rf"127\.0\.0\.1:{port} is not reached {{}} \(.*refused.*\); giving up in (30|29) s"
     assert re.fullmatch(refused.format("yet"), site.told[0])
     assert re.fullmatch(refused.format("for [01] s"), site.told[1])
     assert sum(bool(re.fullmatch(r"computing CountMe for \d s", line)) for line in site.told) >= 3, site.told

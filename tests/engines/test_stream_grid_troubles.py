@@ -8,8 +8,8 @@ from counting import caller, sent
 from flwr.app import ConfigRecord, RecordDict
 
 from fedkernel.engines.grpc import stream_grid as grpc_hub
-from fedkernel.engines.grpc.frames import BEAT, Envelope, frames
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, frames
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import RefusedError
 
 
@@ -22,7 +22,7 @@ class Told(list[str]):
     """What was told, of whom the hub's lock is free meanwhile; from a moment on there is nobody to tell."""
 
     gone: BaseException | None = None
-    hub: Hub
+    hub: StreamGrid
 
     def __call__(self, text):
         assert not self.hub._arrived._is_owned(), f"told under the lock: {text}"
@@ -38,7 +38,7 @@ def sentences():
 
 @pytest.fixture
 def hub(now, sentences):
-    sentences.hub = Hub(["a", "b"], tell=sentences, clock=lambda: now[0])
+    sentences.hub = StreamGrid(["a", "b"], report=sentences, clock=lambda: now[0])
     return sentences.hub
 
 
@@ -49,7 +49,7 @@ def ask(hub, kind="train", nodes=(1, 2)):
 
 
 def answer(hub, stream, message_id):
-    hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
+    hub.receive_frame(stream, next(frames(Envelope(message_id, (b"",)))))
 
 
 # --- a terminal that is gone
@@ -59,21 +59,21 @@ def answer(hub, stream, message_id):
 def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
     """A library that prints may even want to end the process."""
     sentences.gone = gone
-    for _ in range(grpc_hub.STREAMS + 1):
+    for _ in range(grpc_hub.MOST_STREAMS + 1):
         hub.leave(hub.admit(caller()))
     with pytest.raises(RefusedError, match="no site of this run is called 'c'"):
         hub.admit(caller("c"))
     old, new = hub.admit(caller()), hub.admit(caller(instance="new"))
-    assert sent(hub, old)[0] == BEAT
-    now[0] += grpc_hub.ANSWER
-    hub.tend()
+    assert sent(hub, old)[0] == HEARTBEAT
+    now[0] += grpc_hub.ANSWER_SECONDS
+    hub.replace_silent()
     assert old.over
-    hub.take(new, b"no frame")
+    hub.receive_frame(new, b"no frame")
     assert str(new.refusal)
-    hub.tell_of_certificate("renewed")
+    hub.report_certificate("renewed")
     for stream in (old, new):
         hub.leave(stream)
-    assert hub._seats["a"].open == 0
+    assert hub._slots["a"].open == 0
     assert sentences == []
 
 
@@ -111,9 +111,9 @@ def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sen
         second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
     assert [text for text in sentences if "Input/output error" in text] == [
-        "a site that is restarted now fails this run: its requests cannot be read ([Errno 5] Input/output error)"
+        "requests cannot be read ([Errno 5] Input/output error); this run can no longer survive a site restart"
     ]
-    assert hub._seats["a"].open == 1
+    assert hub._slots["a"].open == 1
 
 
 def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sentences, monkeypatch):
@@ -126,14 +126,14 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sen
     ask(hub)
     ask(hub)
     assert [text for text in sentences if "No space left" in text] == [
-        "a site that is restarted now fails this run: its requests cannot be kept ([Errno 28] No space left on device)"
+        "requests cannot be written ([Errno 28] No space left on device); this run can no longer survive a site restart"
     ]
 
 
 # --- sites that read nothing
 
 
-class Slow(Hub):
+class Slow(StreamGrid):
     """A hub whose waiting lets time pass, in which its site reads a chunk every so many seconds, and then ends.
 
     All that is sent is on its way at once, as in the buffers of a network.
@@ -142,7 +142,7 @@ class Slow(Hub):
     def __init__(self, now, every, tell=lambda text: None):
         if isinstance(tell, Told):
             tell.hub = self
-        super().__init__(["a"], tell=tell, files=["m.npz"], clock=lambda: now[0])
+        super().__init__(["a"], report=tell, files=["m.npz"], clock=lambda: now[0])
         self.now, self.every, self.buffer, self.due = now, every, [], every
         self.stream = self.admit(caller())
         sent(self, self.stream)
@@ -154,8 +154,8 @@ class Slow(Hub):
         while self.buffer and (self.now[0] >= self.due or (len(self.buffer[0]) < 100 and self.every < math.inf)):
             self.due += self.every * (len(self.buffer[0]) >= 100)
             self.read.append(frame := self.buffer.pop(0))
-            if frame == BEAT:
-                self.take(self.stream, BEAT)
+            if frame == HEARTBEAT:
+                self.receive_frame(self.stream, HEARTBEAT)
         if self.stream.over and not self.buffer:
             self.leave(self.stream)
 
@@ -164,7 +164,7 @@ def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(n
     hub = Slow(now, math.inf, sentences)
     hung = hub.stream
     hub.dismiss("a", "its table has 2 columns")
-    assert now[0] == pytest.approx(grpc_hub.FAREWELL)
+    assert now[0] == pytest.approx(grpc_hub.END_SECONDS)
     assert hung.over
     assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
     assert hub.missing == ["a"]
@@ -172,7 +172,7 @@ def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(n
     again = hub.admit(caller(instance="again"))
     assert sentences[-1] == "a is here, from peer of again (1 of 1)"
     hub.leave(hung)
-    assert hub._seats["a"].stream is again
+    assert hub._slots["a"].stream is again
 
 
 FRAME = 1 << 20
@@ -180,12 +180,12 @@ MODEL = b"m" * (5 * FRAME)
 
 
 def test_the_last_model_goes_out_whole_over_a_slow_line(now):
-    every = 3 * grpc_hub.FAREWELL
+    every = 3 * grpc_hub.END_SECONDS
     hub = Slow(now, every)
-    hub.give("m.npz", MODEL)
+    hub.send_file("m.npz", MODEL)
     hub.close()
     assert hub.present == 0
-    assert [frame[:1] for frame in hub.read] == [b"\0", *[b"\1", BEAT], *[b"\2", BEAT] * 4, b"\0"]
+    assert [frame[:1] for frame in hub.read] == [b"\0", *[b"\1", HEARTBEAT], *[b"\2", HEARTBEAT] * 4, b"\0"]
     assert hub.read[-1] == b'\0{"end":""}'
     assert now[0] == pytest.approx(5 * every, abs=1.0), "nothing is waited for beside the line"
 
@@ -193,16 +193,16 @@ def test_the_last_model_goes_out_whole_over_a_slow_line(now):
 @pytest.mark.parametrize(
     ("every", "failure", "longest", "seconds", "left"),
     [
-        (math.inf, "", math.inf, grpc_hub.STALLED, 1),
+        (math.inf, "", math.inf, grpc_hub.STALLED_SECONDS, 1),
         (math.inf, None, math.inf, 0.0, 0),
-        (0.4 * grpc_hub.STALLED, "", 100.0, 100.0, 1),
+        (0.4 * grpc_hub.STALLED_SECONDS, "", 100.0, 100.0, 1),
     ],
     ids=["nothing moves", "it was stopped", "it takes too long"],
 )
 def test_a_line_is_not_waited_for_longer_than_makes_sense(now, monkeypatch, every, failure, longest, seconds, left):
-    monkeypatch.setattr(grpc_hub, "LONGEST_FAREWELL", longest)
+    monkeypatch.setattr(grpc_hub, "LONGEST_END_SECONDS", longest)
     hub = Slow(now, every)
-    hub.give("m.npz", MODEL)
+    hub.send_file("m.npz", MODEL)
     hub.close(failure)
     assert now[0] == pytest.approx(seconds, abs=1.0)
     assert hub.present == left
@@ -223,7 +223,7 @@ def test_what_a_failed_run_asks_is_not_sent_any_more(now):
 def test_sites_that_were_behind_in_a_run_are_not_in_the_next(hub):
     for name, taken in (("a", 1), ("b", 0)):
         hub.admit(caller(name, **{"fedkernel-stands": f"one {taken}" if taken else ""}))
-    assert hub.come_back("one", {1: 1, 2: 1}, []) == ""
+    assert hub.prepare_resume("one", {1: 1, 2: 1}, []) == ""
     assert hub.behind == {2}
-    assert hub.come_back("two", {1: 3, 2: 3}, []) == ""
+    assert hub.prepare_resume("two", {1: 3, 2: 3}, []) == ""
     assert hub.behind == {1, 2}

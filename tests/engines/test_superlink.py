@@ -116,7 +116,7 @@ def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_is_stopped
         assert done.returncode == 0, log.read_text() + flower.logs()
     assert not list(journals.iterdir())
     result = Result.load(out)
-    assert "the run had been stopped, and was resumed at " in result.findings[-1]
+    assert "the run was stopped, and resumed at " in result.findings[-1]
 
     # columns of the same patients, in the order of the hashes of their ids
     seed = drawn_seed(result)
@@ -214,7 +214,7 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
         parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := result_transport.read(line))
     ]
     assert [parcel.run for parcel in sent] == ["run"]
-    result_transport.into_folder(
+    result_transport.unpack_result(
         result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here"
     )
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
@@ -240,7 +240,7 @@ def scripted(home, monkeypatch, capsys):
         return current
 
     def line(parcel):
-        result_transport.tell(parcel)
+        result_transport.print_parcel(parcel)
         return capsys.readouterr().out
 
     monkeypatch.setattr(superlink, "_log", log)
@@ -309,7 +309,7 @@ class SlowGrid(LocalGrid):
 def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch):
     """By a clock that moves while the caller sleeps, which lasts until as many have replied as will."""
     monkeypatch.setattr(flower_internals, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
-    for silent, timeout, replied, seconds in ((2, 0.1, [1], 0.1), (None, 10.0, [1, 2], message_delivery.POLL)):
+    for silent, timeout, replied, seconds in ((2, 0.1, [1], 0.1), (None, 10.0, [1, 2], message_delivery.POLL_SECONDS)):
         released, now = threading.Event(), [0.0]
 
         def app(message, context, silent=silent, released=released):

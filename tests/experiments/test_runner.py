@@ -265,7 +265,7 @@ def test_a_run_that_was_stopped_between_rounds_is_resumed(whole, tmp_path, monke
         carry_out(folder)
     assert list(folder.rglob("journal*")) == [folder / "results" / IDS[1] / "journal"]
     rows = carry_out(folder)
-    sentence = "the run had been stopped, and was resumed at round 2"
+    sentence = "the run was stopped, and resumed at round 2"
     assert [text for row in rows for text in row.findings if "resumed" in text] == [sentence]
     others = [[text for text in row.findings if text != sentence] for row in rows]
     resumed = [row.model_copy(update={"findings": told}) for row, told in zip(rows, others, strict=True)]

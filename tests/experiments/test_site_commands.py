@@ -37,7 +37,7 @@ def told(*arguments, code=2):
     [
         (["--tls", "old/a"], "the certificate in old/a has expired"),
         (["--tls", "TLS/b"], "name = 'a', but the certificate in"),
-        (["--tls", "TLS/server"], "is that of 'server', which is no site"),
+        (["--tls", "TLS/server"], "is of 'server', which is not a site"),
         (["--tls", "TLS/a", "--insecure"], "--tls DIR or --insecure is needed, but both are given"),
         ([], "--tls DIR or --insecure is needed, but neither is given"),
         (["--tls", "TLS/a", "--data", "none.csv"], "none.csv"),
@@ -48,13 +48,13 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--policy", "none.toml"], "there is no file none.toml"),
         (["--tls", "TLS/a", "--policy", "wrong.toml"], "wrong.toml: table.min_row is not a known name here (did you"),
         (["--tls", "TLS/a", "--policy", "hides.toml", "--columns", "a0,a1"], "columns names 'a1', which the policy"),
-        (["--tls", "TLS/a", "--policy", "other.toml"], "a.csv is not the file that the policy is for (table.sha256)"),
+        (["--tls", "TLS/a", "--policy", "other.toml"], "a.csv differs from the file that the policy is for (table."),
         (["--tls", "TLS/a", "--policy", "hides.toml", "--share-rows"], "share-rows and policy are both given"),
         (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
         (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA', but must be one of ADMMKPCAClient, DKPCA"),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (["--tls", "TLS/a", "--out", "a.csv"], "cannot write to a.csv: File exists; allowed: a writable folder"),
-        (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line has no end; put the file aside"),
+        (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line is incomplete; move the file away"),
         (["--tls", "TLS/a", "--out", "kept", "--log", "none/log"], "log = none/log cannot be written: No such file"),
         (["--tls", "TLS/a", "--table-share", "0"], "table_share = 0.0: input should be greater than 0"),
         (["--tls", "nowhere"], "nowhere/ca.crt cannot be read: No such file or directory"),
@@ -115,7 +115,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     monkeypatch.setattr(site_session, "ask", lambda text: questions.append(text) or next(words))
     site_session.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
-        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
+        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have at least 4 (study.min_sites)"
     )
     assert questions == []
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
@@ -130,8 +130,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
     assert approved_guards(Guards(), place, study.sha256).table_share == (6.5 if answer else 0.5)
-    each = "numbers for each of the 712 entries of the table"
-    takes = f"{each}: run 'DKPCA__seed=0' takes 5.1 at most by its plan; allowed:"
+    each = "numbers per table entry (712 entries)"
+    takes = f"{each}: run 'DKPCA__seed=0' sends 5.1 at most by its plan; allowed:"
     assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")
     site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     assert len(questions) == (3 if answer else 2)
@@ -207,7 +207,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     (place / "run.toml").write_text(CONFIG.replace("share_model", f'signatures = ["{signature}"]\nshare_model'))
     assert read_study(place / "run.toml").sha256 == sha256, "it is not what it signs"
     for text, says in (
-        (sha256[:12], "has 12 of 64 digits, with which another study can begin, too; allowed: all 64, as the last"),
+        (sha256[:12], "has 12 of 64 digits, which other studies may share; allowed: all 64, from the last"),
         ("run.toml", "study = 'run.toml', but must be the SHA-256 of a study, 64 hexadecimal digits"),
     ):
         assert says in told("study", "approve", text, "--out", "kept")
@@ -226,7 +226,7 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     (place / "site.toml").write_text("[study]\nn_components = 19\nmin_sites = 4")
     text = told("policy", "explain", "site.toml", "run.toml")
     assert "2 reasons to refuse it" in text
-    assert "refused  run 'DKPCA__seed=0' has 3 sites, but must have 4 or more" in text
+    assert "refused  run 'DKPCA__seed=0' has 3 sites, but must have at least 4" in text
     assert ["study.min_sites", "4"] in [
         line.split() for line in told("policy", "check", "site.toml", code=0).splitlines()
     ]

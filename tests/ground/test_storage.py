@@ -10,7 +10,7 @@ from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.ground import write_atomic
 from fedkernel.peers import KeyPair
 from fedkernel.site.keys import own_secret
-from fedkernel.site.result_files import keeper
+from fedkernel.site.result_files import result_writer
 from fedkernel.site.row_order import read_key
 
 
@@ -28,7 +28,7 @@ def test_what_a_site_keeps_is_for_its_owner_only(tmp_path):
     own = tmp_path / "own"
     for _ in range(2):  # the second puts what the first has kept aside
         key = str(np.random.default_rng().random())
-        keeper(own / "run.npz", own / "run.csv", key)({"labels": np.arange(3)})
+        result_writer(own / "run.npz", own / "run.csv", key)({"labels": np.arange(3)})
     with site_log(tmp_path / "log", "north", as_json=False) as tell:
         tell("it has begun")
     kept = [own, *own.rglob("*"), tmp_path / "log"]

@@ -208,7 +208,7 @@ def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_
         assert [one.end(90) for one in (server, *sites.values())] == [0, 0, 0, 0], server.text
     folder = place / "out" / "results" / "slow__seed=0"
     result, ids = Result.load(folder), RunRows.load(place / "kept-b", "slow__seed=0").ids
-    assert re.search(r"the run had been stopped, and was resumed at round \d+'", str(result.findings))
+    assert re.search(r"the run was stopped, and resumed at round \d+'", str(result.findings))
     parts = [part[[int(patient[1:]) for patient in ids]] for part in PARTS]
     reference = VFedPCA(merge="eigenvalue", rounds=200).fit(parts, seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
@@ -227,7 +227,7 @@ def test_a_site_whose_columns_do_not_fit_comes_back_mended_while_the_others_wait
         assert sites["a"].end() == 1
         sentence = (
             "a cannot take part: client 0 (site 'a'): column 12 (counted from 0) is 'd12', but 'c12' was expected, as "
-            "at client 1 (site 'b'); the others wait for it to come back mended"
+            "at client 1 (site 'b'); the others wait until this is repaired"
         )
         server.until(sentence)
         assert f'error: the server ended the work: "{sentence}"\n' in sites["a"].text
@@ -289,13 +289,13 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         server.until("a is here")
         server.process.terminate()
         assert server.end() == 128 + signal.SIGTERM
-        site.until("is lost; trying to come back")
+        site.until("is lost; reconnecting")
         server, sites = serve(name="second"), {name: join(name) for name in NAMES[1:]} | {"a": site}
         until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
         server.until("run slow__seed=0: phase IterateLocally, round 1 of 201, 3 of 3 sites answered")
         first = (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns
         server.kill()
-        sites["b"].until("is lost; trying to come back")
+        sites["b"].until("is lost; reconnecting")
         again = serve("--log-json", "--metrics", "0", name="third")
         again.until("phase IterateLocally")
         counters, give_up = "", time.monotonic() + 30
@@ -349,9 +349,7 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
                 assert codes == [0, 0, 0, 0], server.text
                 continue
             assert 0 not in codes
-            refusal = (
-                f"study {study[:12]} is not approved; its operator can: fedkernel study approve {study} --out FOLDER"
-            )
+            refusal = f"study {study[:12]} is not approved; to approve it: fedkernel study approve {study} --out FOLDER"
             assert f"client 2 (site 'c'): {refusal} (study.approve)" in server.text
             assert refusal in sites[2].text
             (line,) = read_outbox(place / "kept-c").departures
@@ -377,11 +375,9 @@ def test_refusals_at_the_server(place, tls):
         site = join("a")
         server.until("a is here")
         others = {
-            "site 'a' is connected already": join("a", log="double"),
-            "closes every connection: it is doubtful that it speaks plaintext": join("b", "--insecure", log="plain"),
-            "its certificate is not of the authority in ca.crt": join(
-                "b", "--tls", str(place / "other" / "b"), log="stranger"
-            ),
+            "site 'a' is already connected": join("a", log="double"),
+            "closes every connection: the server probably requires TLS": join("b", "--insecure", log="plain"),
+            "its certificate is not signed by ca.crt": join("b", "--tls", str(place / "other" / "b"), log="stranger"),
         }
         for text, other in others.items():
             assert other.end() == 1
@@ -391,7 +387,7 @@ def test_refusals_at_the_server(place, tls):
         # who does not look at its own certificate before
         for folder in (place / "other" / "b", tls / "old"):
             knock(serve.address, (tls / "a" / "ca.crt").read_bytes(), folder)
-        server.until("refused a connection: its certificate is not of this server's authority")
+        server.until("refused a connection: its certificate is not signed by this server's authority")
         server.until("refused a connection: its certificate has expired")
         assert server.process.poll() is site.process.poll() is None
         site.process.terminate()

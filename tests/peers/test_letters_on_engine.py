@@ -11,7 +11,7 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import ProtocolError
 from fedkernel.peers import KeyPair, PublishKeys, TakeKeys, Topology, neighbours
 from fedkernel.peers.letters import OVERHEAD, unpack
-from fedkernel.run.ledger import Posted
+from fedkernel.run.ledger import LetterEntry
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from fedkernel.strategy import KernelStrategy
@@ -110,7 +110,7 @@ def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinato
         client = Impostor
 
     monkeypatch.setattr(Impostor, "fields", fields)
-    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it posts a letter {sentence}$"):
+    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it sends a letter {sentence}$"):
         Strategy().fit(TABLES)
 
 
@@ -127,6 +127,6 @@ def test_the_ledger_has_every_letter_once():
             [reply] = [r for r in replies if r.metadata.src_node_id == message.metadata.dst_node_id]
             for array in reply.content["arrays"].to_numpy_ndarrays():
                 if reply.content["config"]["arrays"] == "letters":
-                    counted += [Posted(s.header[2], *s.header[:2], D, OVERHEAD + 8 * D) for s in unpack(array)]
+                    counted += [LetterEntry(s.header[2], *s.header[:2], D, OVERHEAD + 8 * D) for s in unpack(array)]
     assert result.ledger.letters == counted
     assert len(counted) == 4 * 2 * N, "every node, in four rounds, to both neighbours"

@@ -19,7 +19,7 @@ from fedkernel.preparing import PrepareClient, fitted, from_text
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
 from fedkernel.protocol import Guards, encode, is_seeded
-from fedkernel.site import read_outbox, reply_sizes, simulated_partition
+from fedkernel.site import read_outbox, reply_bounds, simulated_partition
 from fedkernel.wire import flower_internals
 from strategies import DKPCA
 
@@ -69,7 +69,7 @@ def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
         with np.load(tmp_path / name / "trial.npz") as outputs:
             assert from_text(str(outputs["preparation"])).to_table() == result.preparation.to_table()
     # what is foreseen of the replies is enough
-    sizes = reply_sizes(run, [*PrepareClient.answers, *CLUSTERS.client.answers], (60, 6))
+    sizes = reply_bounds(run, [*PrepareClient.answers, *CLUSTERS.client.answers], (60, 6))
     for message in grid.seen:
         if message.metadata.message_type == "train" and message.metadata.reply_to_message_id:
             reply = message.content.config_records["config"]["message"]
@@ -96,7 +96,7 @@ def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_o
     ordered = [frame[sorted(frame.columns)] for frame in frames()]
     nodes = list(horizontal_nodes(tmp_path, "[study]\nplan = false\n", ordered))
     run = spec("RFKKMeans", plan=None, prepare=prepare, parameters=CLUSTERS.hyperparameters, joint_seed=True)
-    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="before its table was prepared"):
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="is not prepared yet"):
         CLUSTERS.run(grid, settings_of(run))
     take = TakePreparation(names=("a",), fill=np.zeros(1), center=np.zeros(1), scale=np.ones(1))
     raw = RawTable({"a": np.arange(30.0)})
@@ -104,7 +104,7 @@ def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_o
     site.fit(*encode(take))
     with pytest.raises(InputError, match="answered before in this run"):
         site.fit(*encode(take))
-    with pytest.raises(InputError, match="1 columns were asked for that are not the 1"):
+    with pytest.raises(InputError, match="the request names 1 columns that differ from the 1"):
         site.fit(*encode(CountCells(names=("b",))))
 
 
@@ -196,11 +196,11 @@ def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_
         place = int(np.argmax(counts >= 20))
         edges, counts = counted(site, edges[place - 1], edges[place])
     for low, high in ((-8.0, 8.0), (edges[0], edges[2]), (edges[5], edges[4]), (edges[-1], edges[-1] + 1e-3)):
-        with pytest.raises(InputError, match=r"do not divide a bin of those before; .* quantiles"):
+        with pytest.raises(InputError, match=r"do not divide a bin of the previous ones; .* quantiles"):
             counted(site, low, high)
     counted(site, edges[4], edges[5])  # what is refused has used nothing up
     for unneeded in (guarded_site(values), guarded_site(values, scale="robust")):
-        with pytest.raises(InputError, match="below 33 thresholds of each column, which no quantile of the run needs"):
+        with pytest.raises(InputError, match="33 thresholds per column, which no quantile of the run needs"):
             counted(unneeded, -8.0, 8.0)
 
 

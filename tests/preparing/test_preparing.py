@@ -21,14 +21,14 @@ from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 from experiments.commands.logging_setup import site_log
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
-from fedkernel.preparing import PrepareClient, TableToPrepare, fitted, from_text, prepared_here, tables_to_prepare
+from fedkernel.preparing import PrepareClient, TableToPrepare, fitted, from_text, prepare_centrally, tables_to_prepare
 from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import CompareColumns
-from fedkernel.preparing.site_differences import KURTOSIS, LEVEL, differences, findings
+from fedkernel.preparing.site_differences import FALSE_ALARM_LEVEL, KURTOSIS, differences, findings
 from fedkernel.protocol import Guards, Member, PlanPosition, advance
 from fedkernel.run import RunSettings
-from fedkernel.strategy.simulation import through_files
+from fedkernel.strategy.simulation import run_through_files
 from strategies import DKPCA
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
@@ -60,7 +60,7 @@ def pooled(X, prepare):
 def test_tables_come_out_as_scikit_learn_prepares_the_pooled_table(loader, scale):
     """A mean is a float: of a column at 1e6 it is off by 1e-10 for that alone, and scikit-learn's too."""
     X, prepare = awkward(loader), Prepare(scale=scale, missing="mean")
-    ours, theirs = np.vstack(prepared_here(tables_of(X, prepare), prepare, "horizontal")), pooled(X, prepare)
+    ours, theirs = np.vstack(prepare_centrally(tables_of(X, prepare), prepare, "horizontal")), pooled(X, prepare)
     ordinary = np.arange(X.shape[1]) != X.shape[1] - 4
     np.testing.assert_allclose(ours[:, ordinary], theirs[:, ordinary], rtol=0, atol=1e-10)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=len(X) * 1e6 * np.finfo(float).eps)
@@ -135,7 +135,7 @@ def test_however_rows_are_divided_and_cells_are_missing_the_pooled_answer_comes_
     varies = np.where(np.isnan(X), np.nanmean(X, axis=0), X).std(axis=0)
     # a mean is rounded, by which a column moves that is divided by how much it varies, if it does
     rounding = 10 * np.finfo(float).eps * np.nanmax(np.abs(X)) / np.where(varies > 0, np.minimum(varies, 1), 1)
-    prepared = np.vstack(prepared_here(tables, prepare, "horizontal"))
+    prepared = np.vstack(prepare_centrally(tables, prepare, "horizontal"))
     assert (np.abs(prepared - expected) <= 1e-10 + 1e-10 * np.abs(expected) + rounding).all()
 
 
@@ -160,7 +160,7 @@ def test_every_pair_takes_raw_tables_and_finds_what_it_finds_in_prepared_ones(ca
     strategy, prepare = case.strategy, Prepare(drift="ignore")
     shards = [3 * np.asarray(shard) + 1 for shard in case.shards()]
     tables = [TableToPrepare(RawTable.of_array(X), prepare) for X in shards]
-    expected = strategy.fit(prepared_here(tables, prepare, strategy.partition))
+    expected = strategy.fit(prepare_centrally(tables, prepare, strategy.partition))
     result = strategy.fit(shards, prepare=prepare)
     for name, array in vars(expected.model).items():
         if isinstance(array, np.ndarray):
@@ -196,7 +196,7 @@ def test_tables_that_go_through_files_are_the_same():
     mine = RunSettings(clients=3, prepare=prepare)
     here, there = (
         PCA.fit(frames(), prepare=prepare),
-        through_files(type(PCA), PCA.hyperparameters, tables, "local", mine),
+        run_through_files(type(PCA), PCA.hyperparameters, tables, "local", mine),
     )
     np.testing.assert_array_equal(here.model.eigenvalues_, there.model.eigenvalues_)
     assert [row["phase"] for row in here.history] == [row["phase"] for row in there.history]
@@ -211,9 +211,9 @@ def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosse
     for part, outputs in zip(parts, result.outputs.values(), strict=True):
         own = from_text(str(outputs["preparation"]))
         np.testing.assert_allclose(own.apply(RawTable.of_array(part))[0], pooled(part, own.prepare), atol=1e-12)
-    with pytest.raises(InputError, match=r"prepare.log names 'crp', which is a column of no site"):
+    with pytest.raises(InputError, match=r"prepare.log names 'crp', but no site has this column"):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="mean", log=["crp"]))
-    with pytest.raises(InputError, match=r'missing = "drop", but client 0 has no ids'):
+    with pytest.raises(InputError, match=r'missing = "drop", but client 0 has no row ids'):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="drop"))
     with pytest.raises(InputError, match=r"shards\[1\]: row 4 \(counted from 0\), column '0' holds no value"):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare())
@@ -299,7 +299,7 @@ def test_a_sites_log_file_has_what_is_found_of_its_columns(tmp_path):
 
 
 def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wanted(caplog):
-    text = "glucose: client 2's mean is 18 times the others': another unit?"
+    text = "glucose: client 2's mean is 18 times the others'; a different unit?"
     with pytest.raises(InputError) as caught:
         PCA.fit(messy(), prepare=Prepare(drift="refuse"))
     assert str(caught.value) == f'{text} (prepare.drift = "refuse")'
@@ -309,9 +309,9 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     own = {record.message for record in caplog.records if record.name == "fedkernel.preparing.client"}
     for client in range(3):  # those that are right differ from sums with the wrong one's, and no site knows who is off
         (line,) = (line for line in own if line.startswith(f"glucose differs between this site (client {client}) and"))
-        assert line.endswith("; one of them may be in another unit")
+        assert line.endswith("; one of them may have a different unit")
     assert "client 2" not in "".join(own).replace("this site (client 2)", "")
-    assert "another unit?" not in "".join(own)
+    assert "a different unit?" not in "".join(own)
     assert next(row for row in result.history if row["phase"] == "TakePreparation")["values"] == {
         "glucose at client 2": 18.0
     }
@@ -329,7 +329,7 @@ def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_noth
         result = PCA.fit(sites, prepare=Prepare(missing="mean"))
     assert result.findings == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "glucose: this site (client 1) has no value: each of its cells is filled by those of other sites"
+        "glucose: this site (client 1) has no value; all cells are filled from the other sites' values"
     ]
 
 
@@ -366,7 +366,7 @@ def found_in(sites):
 
 @pytest.mark.parametrize("rows", [60, 300])
 def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
-    """1000 runs have a false alarm with probability 1000 LEVEL = 0.001 at most."""
+    """1000 runs have a false alarm with probability 1000 FALSE_ALARM_LEVEL = 0.001 at most."""
     rng = np.random.default_rng(rows)
     assert not [finding for _ in range(500) for finding in found_in(drawn(rng, rows))]
     for factor in (18.0, 1 / 18):
@@ -376,7 +376,7 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
             sure = "ace" if rows == 60 else "abcde"
             named = {(finding.column, finding.client) for finding in differences if finding.column in sure}
             assert named == {(column, 2) for column in sure}
-            assert all("another unit?" in finding.text for finding in differences if finding.column in "ace")
+            assert all("a different unit?" in finding.text for finding in differences if finding.column in "ace")
 
 
 @pytest.mark.parametrize("rows", [8, 40])
@@ -384,7 +384,7 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
 def test_a_difference_is_one_where_its_test_says_so_at_the_level_shared_out(rows, sites, columns):
     """Means by Welch's t-test as SciPy has it, spreads by the variances' ratio; just above the level and below."""
     rng = np.random.default_rng(rows)
-    level = LEVEL / (2 * sites * columns)
+    level = FALSE_ALARM_LEVEL / (2 * sites * columns)
     own, others = rng.uniform(-1, 1, (rows, columns)), rng.uniform(-1, 1, (3 * rows, columns))
 
     def p_of_means(shift):
@@ -451,6 +451,6 @@ class GuardedClient(PrepareClient):
 def test_guards_let_every_quantile_be_found(loader, monkeypatch):
     X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
     tables = tables_of(X, prepare)
-    expected = prepared_here(tables, prepare, "horizontal")
+    expected = prepare_centrally(tables, prepare, "horizontal")
     monkeypatch.setattr("fedkernel.preparing.central_preparation.PrepareClient", GuardedClient)
-    np.testing.assert_array_equal(np.vstack(prepared_here(tables, prepare, "horizontal")), np.vstack(expected))
+    np.testing.assert_array_equal(np.vstack(prepare_centrally(tables, prepare, "horizontal")), np.vstack(expected))

@@ -34,7 +34,7 @@ from fedkernel.protocol import (
     repeated,
     reveals,
 )
-from fedkernel.site import reply_sizes
+from fedkernel.site import reply_bounds
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from fedkernel.wire import RunSpec
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
@@ -219,7 +219,7 @@ def forecast_plan_and_ledger_agree(pair):
         assert max(forecast.rounds, ledger.rounds) <= sum(step.times * len(step.requests) for step in plan)
     run, most = RunSpec(id="r", strategy="s", sites=["a"], plan=plan), []
     for table in tables:
-        sizes = reply_sizes(run, strategy.client.answers, table.shape).values()
+        sizes = reply_bounds(run, strategy.client.answers, table.shape).values()
         most += [math.inf if size.floats is None else size.times * size.floats for size in sizes]
     assert max(forecast.floats_up, ledger.floats_up) <= sum(most)
 
@@ -229,7 +229,7 @@ def replies_are_within_what_was_foreseen(recording, strategy, shards):
     run = RunSpec(id="r", strategy="s", sites=["a"], plan=strategy.plan(len(shards), 0))
     for client, shard in enumerate(shards):
         replies = {}
-        sizes = reply_sizes(run, strategy.client.answers, shard.shape)
+        sizes = reply_bounds(run, strategy.client.answers, shard.shape)
         for exchange in recording.exchanges[client]:
             replies.setdefault(type(exchange.reply).__name__, []).append(exchange.reply)
         assert replies.keys() <= sizes.keys()

@@ -212,7 +212,7 @@ class Served:
             for name in NAMES:
                 self.start(name)
 
-        return list(serve(self.job, NAMES, "127.0.0.1:0", None, tell=self.told.append, ready=begin, **options))
+        return list(serve(self.job, NAMES, "127.0.0.1:0", None, report=self.told.append, ready=begin, **options))
 
 
 def site_of(app, *others):
@@ -230,9 +230,9 @@ def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path, monkeypatch
     ]
     assert "client 1" in texts[0]
     assert texts[-1].startswith(
-        "it was not tried, since site 'b' is set aside, with which 2 runs in a row failed: DKPCA"
+        "it was skipped, since site 'b' is excluded, because 2 runs in a row failed by its fault"
     )
-    assert "b is set aside, with which 2 runs in a row failed; other runs are not tried with it" in served.told
+    assert "b is excluded from further runs, because 2 runs in a row failed by its fault" in served.told
     for name in NAMES:
         assert "the server ended the work: " in str(served.sites[name][0].end())
 
@@ -251,10 +251,10 @@ def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path, monkeypatch):
 
     again = Served(tmp_path, monkeypatch, ["DKPCA", "DKPCA"])
     np.save(again.files[1], np.load(again.files[1])[:-1])
-    first, second = again.carry_out(mend=0.5)
+    first, second = again.carry_out(repair_seconds=0.5)
     assert first.text.endswith("(b did not come back in 0.5 s)")
     assert second.kind == "NotRun"
-    assert second.text.startswith("it was not tried, since site 'b' could not take part and has not come")
+    assert second.text.startswith("it was skipped, since site 'b' could not take part and has not come")
 
 
 class Told(list[str]):

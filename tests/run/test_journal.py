@@ -157,7 +157,7 @@ class Foreign(Grid):
         ]
         replies = list(self.own.send_and_receive(sent, timeout=timeout))
         for reply in replies:
-            flower_internals.readdress(reply, self.ids[reply.metadata.src_node_id])
+            flower_internals.set_source(reply, self.ids[reply.metadata.src_node_id])
         return replies
 
     push_messages = pull_messages = create_message = set_run = run = None
@@ -191,19 +191,19 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
     exchanges = 1 + reference.ledger.rounds
     assert grids[-1].rounds == (2 if most else exchanges - 1) + 1
     assert not (tmp_path / "out" / "run" / ASIDE).exists()
-    how = f"after {exchanges - 1} recorded exchanges, {exchanges - 1} of them asked again of restarted sites"
+    how = f"after {exchanges - 1} recorded exchanges, {exchanges - 1} of them repeated by restarted sites"
     assert f"run: resumed at round {reference.ledger.rounds}, {how}" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("kinds", "places", "says"),
     [
-        (None, [], "it is asked again, but not what"),
+        (None, [], "the bundle of repeated requests has no list of request types"),
         (["train"], [], "it is asked again 1 requests, but 0 came, or others than these"),
         (["train"], ["1 config"], "it is asked again 1 requests, but 1 came, or others than these"),
         (["train"], ["9" * 5000 + " config"], "it is asked again 1 requests, but 1 came, or others than these"),
-        (["query.again"], ["0 config"], "it is asked again to be asked again"),
-        (["no.such.type"], ["0 config"], "there is no type 'no.such.type' of messages"),
+        (["query.again"], ["0 config"], "a bundle of repeated requests cannot hold another bundle"),
+        (["no.such.type"], ["0 config"], "unknown message type 'no.such.type'"),
     ],
 )
 def test_what_is_asked_again_must_be_whole(kinds, places, says):
@@ -218,9 +218,9 @@ def test_what_is_asked_again_must_be_whole(kinds, places, says):
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("DisKPCA", lambda file: np.save(file, 1.5 * np.load(file)), "answers otherwise than is recorded of it"),
-        ("DisKPCA", lambda file: np.save(file, np.load(file)[:-1]), "does not say again who it is, as it is recorded"),
-        ("ADMMKPCA", lambda file: None, "does not answer again what it had answered"),
+        ("DisKPCA", lambda file: np.save(file, 1.5 * np.load(file)), "differs from the recorded one"),
+        ("DisKPCA", lambda file: np.save(file, np.load(file)[:-1]), "does not repeat its recorded introduction"),
+        ("ADMMKPCA", lambda file: None, "does not repeat its recorded answers"),
     ],
 )
 def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
@@ -267,7 +267,7 @@ def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop,
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert_same(carry_out(job), reference)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} is damaged or was cut off after {whole} recorded exchanges; what follows is left out",
+        f"{path} is damaged or cut off after {whole} recorded exchanges; the rest is ignored",
         f"run: resumed at round {whole}, after {whole} recorded exchanges",
     ]
     caplog.clear()
@@ -304,18 +304,18 @@ def test_a_journal_of_another_run_is_set_aside(change, what, tmp_path, stop, cap
     assert_same(result, carry_out(changed.model_copy(update={"out": str(tmp_path / "again"), "journals": False})))
     assert path.with_name(ASIDE).read_bytes() == before
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line == f"{path} is set aside as {ASIDE}, and the run begins anew: it is of another run ({what})"
+    assert line == f"{path} is set aside as {ASIDE}, and the run begins anew: it is of a different run ({what})"
 
 
 @pytest.mark.parametrize(
     ("name", "restarted", "line"),
     [
-        ("DisKPCA", "c", "resumed at round 5, after 5 recorded exchanges, 5 of them asked again of restarted sites"),
-        ("ADMMKPCA", "c", "site 'c', which was restarted, answers otherwise than is recorded of it"),
+        ("DisKPCA", "c", "resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites"),
+        ("ADMMKPCA", "c", "site 'c', was restarted, and its answer differs from the recorded one"),
         (
             "DisKPCA",
             "abc",
-            "run: resumed at round 5, after 5 recorded exchanges, 5 of them asked again of restarted sites",
+            "run: resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites",
         ),
     ],
 )
@@ -341,7 +341,7 @@ def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, li
         assert run() == ["run"]
     assert_same(Result.load(f"{job.out}/run"), replace(reference, outputs={}))
     assert line in caplog.text
-    assert (tmp_path / "out" / "run" / ASIDE).exists() == ("anew" in caplog.text) == ("asked again" not in line)
+    assert (tmp_path / "out" / "run" / ASIDE).exists() == ("anew" in caplog.text) == ("repeated by" not in line)
 
 
 def test_of_replies_that_are_only_summed_a_journal_has_the_sum(tmp_path):

@@ -19,7 +19,7 @@ from fedkernel.ground import DiskList
 from fedkernel.ground import disk_list as rows_module
 from fedkernel.protocol import to_all
 from fedkernel.run import Entry, Journal, Ledger
-from fedkernel.run.ledger import Load, Posted
+from fedkernel.run.ledger import LetterEntry, Load
 from fedkernel.site import Site
 from fedkernel.site.client_app import client_app
 from strategies import DKPCA, VFedAKPCA, VFedPCA
@@ -107,7 +107,7 @@ def test_an_empty_ledger_is_zero():
 
 # Letters between clients; tests/peers/test_letters_on_engine.py has a run with them.
 
-LETTERS = [Posted(1, 0, 1, 5, 120), Posted(1, 1, 0, 7, 136), Posted(2, 0, 1, 1, 88), Posted(2, 2, 0, 1, 88)]
+LETTERS = [LetterEntry(*row) for row in [(1, 0, 1, 5, 120), (1, 1, 0, 7, 136), (2, 0, 1, 1, 88), (2, 2, 0, 1, 88)]]
 WITH_LETTERS = Ledger([Entry(1, "Ask", client, 10, 400, 20, 300) for client in range(3)], LETTERS)
 
 

@@ -73,11 +73,11 @@ def test_what_is_left_is_not_measured_as_if_it_were_all(lose):
 
 
 def test_who_goes_on_everywhere_still_keeps_to_a_quorum():
-    losses = Losses(everywhere=True, quorum=2, clients=3)
+    losses = Losses(any_round=True, quorum=2, clients=3)
     assert losses.fault(4, "Ask", 2, summed=False) is None
     assert losses.fault(4, "Ask", 1, summed=False) == "quorum = 2 asks for 2"
     assert "all are needed in this round" in losses.fault(4, "Ask", 2, summed=True)
-    assert Losses(everywhere=True).fault(4, "Ask", 0, summed=False) == "1 is needed", "nobody is left"
+    assert Losses(any_round=True).fault(4, "Ask", 0, summed=False) == "1 is needed", "nobody is left"
 
 
 def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeypatch):
@@ -121,13 +121,13 @@ def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeyp
         assert not grid._replies
         assert not grid._asked
     assert result.findings[:1] == [
-        "client 1 was lost in round 1 (Ask): the answer is what the method makes of the replies that are left"
+        "client 1 was lost in round 1 (Ask): the result is what the method makes of the replies that are left"
     ]
 
 
 def test_a_deadline_of_no_phase_is_refused():
     pair = PAIRS["DKPCA"]
-    with pytest.raises(InputError, match=r"^deadlines: there is no phase 'Asking'; there are join, align, seed, FindL"):
+    with pytest.raises(InputError, match=r"^deadlines: unknown phase 'Asking'; allowed: join, align, seed, FindL"):
         pair.fit(pair.tables, deadlines={"Asking": 3.0})
     with pytest.raises(InputError, match="deadlines: join = 0, but must be greater than 0, and finite"):
         pair.fit(pair.tables, deadlines={"join": 0.0})

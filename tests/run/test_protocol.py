@@ -235,7 +235,7 @@ def test_on_missing_continue_ends_where_nobody_is_left():
         yield from to_all(Ask(trouble={1: "fail"}))
         yield from to_each({1: Ask()})
 
-    assert error_of(Toy(protocol, on_missing="continue")) == "Toy, round 2: it asks no client that is in the run"
+    assert error_of(Toy(protocol, on_missing="continue")) == "Toy, round 2: no request goes to a client of the run"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_protocol_is_sent_the_sum_in_the_order_of_the_clients_and_nothing_else
 
 def test_a_sum_that_is_too_large_or_lacks_a_part_is_no_sum():
     text = error_of(Toy(lambda: to_sum(AskPart(huge=True)), client=Summer))
-    outline = "the sum over the clients is too large, most of all by what this one sent"
+    outline = "the sum over the clients is too large, and this client's part is the largest"
     assert text == f"Toy, round 1 (AskPart), client 0: {outline}"
 
     class Silent(Summer):

@@ -19,9 +19,9 @@ from fedkernel import Linear
 from fedkernel.ground import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol import Receipt
 from fedkernel.site import OUTBOX, audit_log, read_outbox
-from fedkernel.site.audit_log import Answer, admit, record
+from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.audit_log_reader import FIRST
-from fedkernel.site.raw_request import asking_of
+from fedkernel.site.raw_request import read_raw_request
 from fedkernel.wire import Study, flower_internals, to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
@@ -33,7 +33,7 @@ def _identity():
 
 def asked(**more):
     content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2), {"run": "run", "round": 1, **more})
-    return asking_of(Message(content, 1, "train"))
+    return read_raw_request(Message(content, 1, "train"))
 
 
 def call(*arguments):
@@ -48,7 +48,7 @@ def node(tmp_path):
 @pytest.fixture
 def five(node, tmp_path):
     for number in range(5):
-        record(node, asked(round=number), refused=f"reason {number}")
+        append_to_outbox(node, asked(round=number), refused=f"reason {number}")
     return tmp_path / "out" / OUTBOX
 
 
@@ -105,8 +105,8 @@ def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_log, "_append", full)
     message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
     assert message == (
-        'DKPCAClient, joining: node 1: "the site cannot write down what would leave it (its log has the details under '
-        'E-0)" (and 2 more)'
+        'DKPCAClient, joining: node 1: "the site cannot write its outbox, so nothing may leave (its log has the '
+        'details under E-0)" (and 2 more)'
     )
 
 
@@ -122,10 +122,10 @@ def test_no_half_of_a_line_stays(node, five, tmp_path, monkeypatch):
         audit_log, "open", lambda path, mode, **more: Full(path, "a+", opener=more["opener"]), raising=False
     )
     with pytest.raises(OwnFileError, match="No space left"):
-        record(node, asked(), refused="reason")
+        append_to_outbox(node, asked(), refused="reason")
     monkeypatch.undo()
     assert five.read_bytes() == before
-    record(node, asked(), refused="after")
+    append_to_outbox(node, asked(), refused="after")
     assert read_outbox(five).departures[-1].refused == "after"
 
 
@@ -144,8 +144,9 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
     content = RecordDict({} if config is None else {"config": ConfigRecord()})
     if config is not None:
         content["config"]._data.update(config)  # as it may come, past what Flower checks
-    record(node, asking_of(SimpleNamespace(content=content, has_content=lambda: True)), refused="a\n\x1b[2Jb")
-    record(node, asked(), refused="after")
+    request = read_raw_request(SimpleNamespace(content=content, has_content=lambda: True))
+    append_to_outbox(node, request, refused="a\n\x1b[2Jb")
+    append_to_outbox(node, asked(), refused="after")
     first, second = read_outbox(tmp_path / "out").departures
     assert (first.number, first.arrays, second.number) == (1, {}, 2)
     assert first.refused == "a\n\x1b[2Jb"
@@ -155,9 +156,9 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
     for depth in (100, *range(190, 210), 991):
         fields = '{"a":' + "[" * depth + "]" * depth + "}"
         content = RecordDict({"config": ConfigRecord({"message": "deep", "fields": fields})})
-        record(node, asking_of(Message(content, 1, "train")), refused="reason")
+        append_to_outbox(node, read_raw_request(Message(content, 1, "train")), refused="reason")
     empty = Message(Error(1, "nothing"), reply_to=Message(to_content(Receipt()), 1, "train"))
-    record(node, asking_of(empty), refused="reason")
+    append_to_outbox(node, read_raw_request(empty), refused="reason")
     lines = read_outbox(tmp_path / "out").departures
     assert [line.request for line in lines[2:]] == ["deep"] * 22 + [""]
 
@@ -178,7 +179,7 @@ NAMED = [np.zeros((0,)), np.zeros((2, 3))]
 )
 def test_arrays_of_a_request_are_listed(node, tmp_path, arrays, names, listed):
     content = RecordDict({"config": ConfigRecord({"message": "m", "arrays": names}), "arrays": ArrayRecord(arrays)})
-    record(node, asking_of(Message(content, 1, "train")), refused="reason")
+    append_to_outbox(node, read_raw_request(Message(content, 1, "train")), refused="reason")
     (line,) = read_outbox(tmp_path / "out").departures
     assert line.arrays == listed
     assert (tmp_path / "out" / OUTBOX).stat().st_size < 10_000
@@ -188,10 +189,10 @@ def test_what_is_stored_is_what_left(node, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     node["keep-payloads"] = "true"
     for reply in (LocalSpectrum(vectors=np.eye(3, 2), values=np.ones(2)), Receipt(), Receipt()):
-        record(node, asked(), Answer(to_content(reply), reply))
-    record(node, asked(), refused="reason")
+        append_to_outbox(node, asked(), Answer(to_content(reply), reply))
+    append_to_outbox(node, asked(), refused="reason")
     for config in ({}, {"out": "out"}, {"data": "a.csv"}):  # a simulated site, and one without a folder, have none
-        record(config, asked(), refused="reason")
+        append_to_outbox(config, asked(), refused="reason")
     out = tmp_path / "out"
     assert [*tmp_path.iterdir()] == [out]
     assert "3 replies are stored as they left" in call("verify", out).output
@@ -201,24 +202,24 @@ def test_what_is_stored_is_what_left(node, tmp_path, monkeypatch):
     first, second, _ = [out / "payloads" / f"{line.sha256}.npz" for line in lines if line.reply]
     other = first.read_bytes()
     first.write_bytes(second.read_bytes())
-    assert "is not what line 1 says has left" in call("verify", out).output
+    assert "differs from the reply that left by line 1" in call("verify", out).output
     first.write_bytes(other[:50])
     assert f"{first.name} is damaged" in call("verify", out).output
 
 
 def test_what_cannot_be_written_is_said_without_a_path(node, five, tmp_path):
     five.write_bytes(five.read_bytes()[:-1])
-    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line has no end; put the file aside") as caught:
-        record(node, asked(), refused="reason")
+    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line is incomplete; move the file away") as caught:
+        append_to_outbox(node, asked(), refused="reason")
     assert str(tmp_path) not in caught.value.outline
-    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line has no end"):
+    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line is incomplete"):
         admit(node, asked(), SimpleNamespace(study=""))
     five.write_text('{"number": 1}\n')
     with pytest.raises(OwnFileError, match="time is required"):
-        record(node, asked(), refused="reason")
+        append_to_outbox(node, asked(), refused="reason")
     (tmp_path / "file").touch()
     with pytest.raises(OwnFileError, match="Not a directory"):
-        record({**node, "out": str(tmp_path / "file" / "out")}, asked(), refused="reason")
+        append_to_outbox({**node, "out": str(tmp_path / "file" / "out")}, asked(), refused="reason")
 
 
 def test_the_lines_hold_each_other(five):
@@ -239,7 +240,7 @@ def test_the_lines_hold_each_other(five):
             with pytest.raises(InputError, match=f"outbox.jsonl, line {bad}: "):
                 read_outbox(five)
     five.write_bytes(b"".join(lines)[:-1])
-    with pytest.raises(InputError, match=r"outbox.jsonl, line 5: it has no end"):
+    with pytest.raises(InputError, match=r"outbox.jsonl, line 5: it is incomplete"):
         read_outbox(five)
     five.write_bytes(b"".join(lines[:-1]))
     assert read_outbox(five).end != whole.end, "what the last line's hash is for"
@@ -247,7 +248,7 @@ def test_the_lines_hold_each_other(five):
 
 def test_processes_that_answer_at_once_take_turns(node, tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: record(node, asked(round=number), refused="x" * number), range(200)))
+        list(pool.map(lambda number: append_to_outbox(node, asked(round=number), refused="x" * number), range(200)))
     lines = read_outbox(tmp_path / "out").departures
     assert sorted(line.round for line in lines) == list(range(200))
 
@@ -264,7 +265,7 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
         for out, ends in (([], 0), (["--out", tmp_path / "east"], code)):
             done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
             assert done.exit_code == ends, done.output
-        assert f"the study, with {took:,} that have left before, takes {2 * took:,} floats" in done.output
+        assert f"the study, with {took:,} floats from before, sends {2 * took:,} floats" in done.output
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):
@@ -309,4 +310,4 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     torn = call("show", east)
     assert torn.exit_code == 2
     assert "TakeRows" in torn.output, "what is before the damage is shown"
-    assert "line 4: it has no end" in torn.output
+    assert "line 4: it is incomplete" in torn.output

@@ -211,12 +211,12 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
     site.join("second")
     assert [count("second"), count("second")] == [1, 2]
     left = site.ask(Remember(), run="first").error
-    assert (left.code, left.reason) == (REFUSED, "it knows nothing of run 'first': it has begun run 'second' since")
+    assert (left.code, left.reason) == (REFUSED, "it has no memory of run 'first': it has begun run 'second' since")
     site.join("first")
     assert count("first") == 1, "joining begins a run, also one whose name was used before"
     site.restart()
     lost = site.ask(Remember()).error
-    reason = "it knows nothing of run 'run': it was restarted after the run had begun"
+    reason = "it has no memory of run 'run': it was restarted after the run had begun"
     assert (lost.code, lost.reason) == (REFUSED, reason)
 
 
@@ -236,7 +236,7 @@ def test_memory_is_changed_by_what_is_written_only():
         np.testing.assert_array_equal(values, X)
         with pytest.raises(ValueError, match="read-only"):
             values[:] = 0.0
-    with pytest.raises(ValueError, match="entries of type object cannot be held"):
+    with pytest.raises(ValueError, match="entries have type object, but must be numbers or text"):
         memory["objects"] = np.array([None])
 
 

@@ -85,8 +85,8 @@ def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(str
 def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
     strategy = UniformKPCA(2, Linear(), n_samples=5, share_rows=True)
     assert refused(rows_of_their_own(tmp_path), strategy, ProtocolError) == (
-        "DisKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' has rows of each site sent as they "
-        'are, which is not allowed without --share-rows (limits.total.rows)" (and 2 more)'
+        "DisKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' sends raw rows of each site, which "
+        'needs --share-rows (limits.total.rows)" (and 2 more)'
     )
     # a coordinator that does not say so in its job comes no further
     message = refused(rows_of_their_own(tmp_path), strategy, ProtocolError, parameters={})
@@ -106,10 +106,10 @@ def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_
         "\"client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient'\" (and 2 more)"
     )
     message = refused(nodes, DKPCA(2), ProtocolError, pair=None, plan=())
-    assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in message
+    assert "runs no client, since neither its job nor --allow names one, but was asked for 'DKPCAClient'" in message
     run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
     message = refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
-    assert "answered by DKPCAClient, which is not allowed without --allow DKPCAClient (study.pairs)" in message
+    assert "has client DKPCAClient, which needs --allow DKPCAClient (study.pairs)" in message
 
 
 def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monkeypatch):
@@ -119,8 +119,8 @@ def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monke
     (tmp_path / "broken_lab.py").write_text("from fedkernel import nothing_of_that_name")
     message = refused(vertical(tmp_path, allow="broken_lab:Mine"), DKPCA(2), ProtocolError, pair="broken_lab:Mine")
     assert message == (
-        "DKPCAClient, joining: node 1: \"client 0 (site 'north') cannot import what its operator allows (its log has "
-        'the details under E-0)" (and 2 more)'
+        "DKPCAClient, joining: node 1: \"client 0 (site 'north') cannot import the allowed clients (its log has the "
+        'details under E-0)" (and 2 more)'
     )
 
 
@@ -189,12 +189,12 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
     message = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
     assert message.startswith(
         'DKPCAClient, joining: node 1: "'
-        "client 0 (site 'north') is to answer from 19 rows, but answers from 20 or more (--min-rows)"
+        "client 0 (site 'north') has 19 rows; its policy requires at least 20 (--min-rows)"
     )
     run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
     apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
     message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError, id="apart")
-    assert "is to answer from 5 rows, but answers from 20 or more" in message
+    assert "has 5 rows; its policy requires at least 20" in message
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
         find(node).check_keep()
     np.savez(tmp_path / "trial.npz", X=TABLE)
     own = {"name": "north", "approve": "any", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}
-    with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
+    with pytest.raises(OwnFileError, match=r"run 'trial' would overwrite .*trial\.npz; change the folder"):
         find(own).check_keep()
-    with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.csv; choose another folder"):
+    with pytest.raises(OwnFileError, match=r"run 'trial' would overwrite .*trial\.csv; change the folder"):
         find(node | {"out": str(tmp_path), "new": str(tmp_path / "trial.csv")}).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {"outbox.jsonl", "secret"}
     (tmp_path / "new" / "folder" / "outbox.jsonl").write_text("{")
-    with pytest.raises(OwnFileError, match=r"outbox.jsonl: its last line has no end"):
+    with pytest.raises(OwnFileError, match=r"outbox.jsonl: its last line is incomplete"):
         find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
 
 
@@ -287,8 +287,8 @@ def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pa
     """Also where its class has the name of one of ours."""
     message = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
     assert message == (
-        f"DKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' is answered by {pair}, which is not "
-        f'allowed without --allow {pair} (study.pairs)" (and 2 more)'
+        f"DKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' has client {pair}, which needs "
+        f'--allow {pair} (study.pairs)" (and 2 more)'
     )
     assert not trap.exists()
     assert "trap" not in sys.modules
@@ -297,7 +297,7 @@ def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pa
 def test_a_site_imports_what_its_operator_allows(tmp_path, trap):
     run_on(vertical(tmp_path, allow="trap:DKPCAClient"), DKPCA(2), pair="trap:DKPCAClient")
     assert trap.exists()
-    with pytest.raises(InputError, match="allow = 'os:system' is no client and no kernel"):
+    with pytest.raises(InputError, match="allow = 'os:system', but must be a client or a kernel"):
         allowed(["os:system"])
 
 
@@ -315,7 +315,7 @@ def test_a_request_has_no_kernel_imported(trap):
 
 def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
     """Where a site has its own data: a coordinator that hands out keys of its own would else read and write them."""
-    refusal = "has pinned no peer of the run, and writes letters to those only: join --pins, or --peers-without-pins"
+    refusal = "has pinned no peer of the run, and exchanges letters with pinned peers only: join --pins, or --peers-"
     nodes = vertical(tmp_path, **LENIENT | {"peers-without-pins": "false"})
     assert refusal in refused(nodes, PeerVFedPCA(), ProtocolError)
     keys = pinned(tmp_path, NAMES)
@@ -325,7 +325,7 @@ def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
         assert (tmp_path / "north" / f"{run}.npz").exists()
     (tmp_path / "others.toml").write_text(f'west = "{"0" * 32}"')
     strangers = [node | {"pins": str(tmp_path / "others.toml")} for node in vertical(tmp_path)]
-    foreign = " (its pins are of others than north, east, south, as of another deployment), and"
+    foreign = " (its pins name none of north, east, south; are they of another deployment?), and"
     assert refusal.replace(", and", foreign) in refused(strangers, PeerVFedPCA(), ProtocolError, id="others")
     (tmp_path / "others.toml").write_text(f'north = "{"0" * 32}"')  # nor is its own line a peer's
     assert foreign in refused([strangers[0], *everybody[1:]], PeerVFedPCA(), ProtocolError, id="own")
@@ -343,5 +343,5 @@ def test_a_site_whose_own_line_in_a_file_of_pins_is_another_s_does_not_join(tmp_
     check_own_pin(read_own_keys(keys["north"]), "west")
     with pytest.raises(InputError, match=r"is pinned for 'north', but this site's key has fingerprint [0-9a-f]{32};"):
         check_own_pin(read_own_keys(keys["north"] | {"identity": keys["east"]["identity"]}), "north")
-    with pytest.raises(InputError, match="a key of 'north' is pinned, but this site has none"):
+    with pytest.raises(InputError, match="a key of 'north' is pinned, but this site has no key"):
         check_own_pin(read_own_keys({"pins": keys["north"]["pins"]}), "north")

@@ -67,7 +67,7 @@ def test_as_many_numbers_leave_as_are_allowed_and_not_one_more(monkeypatch, case
     floats = simulated.ledger.floats_by_reader()
     took = table_share(floats, [Member(client, client, *shard.shape) for client, shard in enumerate(shards)])
     assert sum(sum(readers.values()) for readers in floats.values()) == simulated.ledger.floats_up
-    assert any("for each entry of its table left" in text for text in simulated.findings) == (took > TABLE_SHARE)
+    assert any("per table entry" in text for text in simulated.findings) == (took > TABLE_SHARE)
 
     def run(share):
         guards = OnlyTheShare(table_share=share, cell_rows=1)
@@ -114,7 +114,7 @@ def test_an_operator_is_shown_the_figure_and_says_a_word_for_it(tmp_path, monkey
         return " ".join(done.output.split())
 
     rows, columns = 36, 2
-    each = f"numbers for each of the {rows * columns} entries of the table: run 'trial' takes "
+    each = f"numbers per table entry ({rows * columns} entries): run 'trial' sends "
     takes = f"{each}{share_text(2 * (rows + 1) / (rows * columns))} at most by its plan"
     looked = told("check", "north.csv", "--id", "patient", "--study", "study.json")
     assert f"{takes}; allowed: 0.5, so --table-share 1.1 is needed (more by guards.table_share" in looked

@@ -19,10 +19,10 @@ from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Step, is_seeded
 from fedkernel.site import Policy, approve, keys, read_outbox, site_of_job
-from fedkernel.site.audit_log import Answer, admit, record
+from fedkernel.site.audit_log import Answer, admit, append_to_outbox
 from fedkernel.site.client_app import client_app
 from fedkernel.site.gate import Gate
-from fedkernel.site.raw_request import asking_of
+from fedkernel.site.raw_request import read_raw_request
 from fedkernel.wire import (
     HashedIds,
     HashIds,
@@ -234,9 +234,9 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
 def test_arrays_travel_as_the_study_has_it(tmp_path, wire, other):
     target = target_of(tmp_path, DKPCA(2), wire=wire)
     refusal = target.ask(Introduce(), "query", round=0, wire=other)
-    assert f"run 'trial' has wire = {wire}, but the request has {other}" in refusal
+    assert f"wire = {other} in the request, but run 'trial' has wire = {wire}" in refusal
     assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
-    assert f"but the request has {other}" in target.ask(PLANNED, wire=other)
+    assert f"wire = {other} in the request" in target.ask(PLANNED, wire=other)
     assert target.ask(PLANNED, wire=wire)["arrays"].to_numpy_ndarrays()[0].dtype == wire
 
 
@@ -247,7 +247,7 @@ def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(tmp_path):
     for first in range(0, 20, 2):
         assert not isinstance(exact.ask(multiply(V[:, first : first + 2]), pair="VFedPCAClient"), str)
     for _ in range(5):
-        assert "Introduce, request 1 of the run, is another" in exact.ask(Introduce(), "query", "Nope", round=0)
+        assert "request 1 of the run (Introduce) differs" in exact.ask(Introduce(), "query", "Nope", round=0)
         assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]), pair="VFedPCAClient")
     assert exact.lines[-1].standing.run.begun == 1
 
@@ -267,7 +267,7 @@ def test_rows_that_are_refused_are_not_worked_on(tmp_path):
         common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)[:rows]
         aligned = target.ask(TakeRows(hashes=common), "query.align", round=0)
         reply = from_content(LocalSpectrum, target.ask(PLANNED))
-    assert "would work on 1 rows fewer than an earlier one" in aligned
+    assert "has 1 rows fewer than an earlier run" in aligned
     assert reply.vectors.shape == (40, 2), "but on all, as the earlier one did"
 
 
@@ -275,13 +275,13 @@ def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
     """As where the job is not the one that had been approved: nothing was looked up for it."""
     flower_internals.ensure_task_identity()
     node = {"data": "a.csv", "out": str(tmp_path)}
-    request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
+    request = read_raw_request(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
     reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
     for _ in range(3):
-        record(node, request, Answer(to_content(reply), reply), gate=rules)
-        record(node, request, refused="of another job")
-    with pytest.raises(RefusedError, match="began 3 times"):
+        append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules)
+        append_to_outbox(node, request, refused="of another job")
+    with pytest.raises(RefusedError, match="was started 3 times"):
         admit(node, request, rules)
 
 
@@ -315,7 +315,7 @@ def test_a_run_is_as_the_study_has_it(tmp_path):
     study = study_of(DKPCA(2), NAMES)
     approve(tmp_path / "out", study.sha256)
     other = study_of(DKPCA(3), NAMES).runs
-    with pytest.raises(InputError, match=f"run 'trial' is not as study {study.sha256[:12]} has it"):
+    with pytest.raises(InputError, match=f"run 'trial' differs from the run in study {study.sha256[:12]}"):
         site_of_job(
             flower_internals.new_context(1, {"name": "north"}, {"job": Job(runs=other, study=study).model_dump_json()}),
             {"run": "trial"},

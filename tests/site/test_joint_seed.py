@@ -15,11 +15,11 @@ from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
 from fedkernel.ground import ProtocolError, RefusedError, ShareableError, noise_on
-from fedkernel.site import LEAST_MEMORY, Policy, approve, audit_log, copy_of, read_outbox, site_of_job
+from fedkernel.site import LEAST_MEMORY, Policy, approve, audit_log, copy_state, read_outbox, site_of_job
 from fedkernel.site.audit_log import Answer
 from fedkernel.site.gate import Gate
 from fedkernel.site.keys import own_secret
-from fedkernel.site.raw_request import asking_of
+from fedkernel.site.raw_request import read_raw_request
 from fedkernel.wire import (
     HashedIds,
     HashIds,
@@ -68,7 +68,7 @@ def test_a_run_that_begins_again_has_the_same_seed_and_gives_the_same(nodes):
     assert 0 < seeds.pop() < 2**48
     for result in runs[1:]:
         np.testing.assert_array_equal(result.model.landmarks_, runs[0].model.landmarks_)
-    with pytest.raises(ProtocolError, match=r"began 3 times, as often as its policy allows \(study.attempts\)"):
+    with pytest.raises(ProtocolError, match=r"was started 3 times, as often as the policy allows \(study.attempts\)"):
         run_of(study, configurations)
 
 
@@ -91,7 +91,7 @@ def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what
     study, configurations = nodes
     chosen = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
     approve_at(tmp_path, NAMES, chosen)
-    with pytest.raises(ProtocolError, match=r"a seed that its coordinator chose, but all sites must draw it"):
+    with pytest.raises(ProtocolError, match=r"a seed chosen by its coordinator, but all sites must draw it together"):
         run_of(chosen, configurations)
     # and says that nothing is
     steps = [
@@ -127,15 +127,15 @@ BOUND = list(map(commitment, OTHERS))
 def test_a_site_shows_its_share_once_and_to_who_is_committed(coordinator):
     own = from_content(Introduction, coordinator.get(Introduce())).commitment
     draw = DrawUniformly(samples=3)
-    assert "all sites draw the seed of run 'trial', but have not yet (study.joint_seed)" in coordinator.get(draw)
+    assert "the joint seed of run 'trial' is not drawn yet (study.joint_seed)" in coordinator.get(draw)
     for commitments in ([own], [*BOUND, own], [BOUND[0], *BOUND], []):
-        assert "not one of each of 3 sites" in coordinator.get(ShowShare(commitments=commitments))
+        assert "must hold one commitment per site (3)" in coordinator.get(ShowShare(commitments=commitments))
     share = from_content(Share, coordinator.get(ShowShare(commitments=[own, *BOUND]))).share
     assert commitment(share) == own
     # now that it knows the share, it would rather have others of its own
     assert "ShowShare came 1 times" in coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
     for shares in ([share, OTHERS[1], OTHERS[0]], [share], [share, "0" * 64, OTHERS[1]]):
-        assert "not those that the sites committed themselves to" in coordinator.get(TakeShares(shares=shares))
+        assert "do not match the sites' commitments" in coordinator.get(TakeShares(shares=shares))
     assert not isinstance(coordinator.get(TakeShares(shares=[share, *OTHERS])), str)
     assert "has seed = " in coordinator.get(draw)
     coordinator.seed = joint_seed([share, *OTHERS])
@@ -149,7 +149,7 @@ def test_begun_again_it_cannot_have_another_seed(coordinator):
     coordinator.seed = 0
     own = from_content(Introduction, coordinator.get(Introduce())).commitment
     other = coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
-    assert "ShowShare, request 2 of the run, is another than when it began before; allowed: the same" in other
+    assert "request 2 of the run (ShowShare) differs from the run's previous start; repeat it" in other
     assert coordinator.lines[-1].rule == "study.attempts"
 
 
@@ -163,7 +163,7 @@ def test_a_site_that_shows_another_share_than_it_committed_to_is_named(nodes, mo
                 replies[1].content = to_content(Share(share="0" * 64))
             return replies
 
-    with Lying(study, configurations) as grid, pytest.raises(ProtocolError, match=r"'\w+'\) showed another share than"):
+    with Lying(study, configurations) as grid, pytest.raises(ProtocolError, match=r"'\w+'\) sent a share that"):
         SAMPLING.run(grid, settings_of(study.runs[0]))
 
 
@@ -174,7 +174,7 @@ def test_begun_again_a_run_is_asked_the_same_as_far_as_it_got(tmp_path):
     assert not any(isinstance(target.get(block), str) for block in BLOCKS[:2])
     target.begin("VFedPCAClient")
     assert not isinstance(target.get(BLOCKS[0]), str)
-    assert "Multiply, request 5 of the run, is another than when it began before" in target.get(BLOCKS[2])
+    assert "request 5 of the run (Multiply) differs from the run's previous start" in target.get(BLOCKS[2])
     assert not isinstance(target.get(BLOCKS[1]), str)
     assert not isinstance(target.get(BLOCKS[2]), str), "it had not got so far"
     target.begin("VFedPCAClient")
@@ -194,7 +194,7 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
-        assert "takes more than the 268,435,456 bytes allowed (limits.run.memory)" in target.get(EIGENPAIRS)
+        assert "needs more than the 268,435,456 bytes of memory allowed (limits.run.memory)" in target.get(EIGENPAIRS)
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
     assert not isinstance(target.get(EIGENPAIRS), str)
@@ -202,7 +202,7 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
 
 def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
     """Or a request that fails at its end could be made for ever; also once no more refusals are written down."""
-    monkeypatch.setattr(audit_log, "MOST_REFUSED", 0)
+    monkeypatch.setattr(audit_log, "MOST_REFUSALS", 0)
     target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
     target.begin()
 
@@ -215,12 +215,12 @@ def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
     answers = [target.get(EIGENPAIRS) for _ in range(4)]
     assert answers[:2] == ["too late"] * 2
-    assert all("s were computed, 0.3 are allowed (limits.run.seconds)" in answer for answer in answers[2:])
+    assert all("s of computing are used up, of 0.3 allowed (limits.run.seconds)" in answer for answer in answers[2:])
     assert [line.refused for line in target.lines if line.refused] == answers[:2]
 
 
 def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_log, "MOST_REFUSED", 3)
+    monkeypatch.setattr(audit_log, "MOST_REFUSALS", 3)
     target = coordinator_of(tmp_path, DKPCA(2), "DKPCAClient")
     for _ in range(9):
         assert "is not in the plan" in target.get(Multiply(block=np.eye(2)))
@@ -268,7 +268,7 @@ def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path
         target.begin("VFedPCAClient")
         contexts.append(target.context)
     for target.context in contexts[:2]:
-        assert "begun again or was asked something else meanwhile" in target.get(BLOCKS[0])
+        assert "was started again, or got another request" in target.get(BLOCKS[0])
     target.context = contexts[2]
     assert not any(isinstance(target.get(block), str) for block in BLOCKS[:10])
     assert "span 22 dimensions; allowed: at most 20" in target.get(BLOCKS[10])
@@ -279,18 +279,18 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
     """As processes of a SuperNode could: each begins with what the last one had left."""
     target = coordinator_of(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
     target.begin("VFedPCAClient")
-    memory = copy_of(target.context.state)
+    memory = copy_state(target.context.state)
     assert not isinstance(target.get(BLOCKS[0]), str)
     target.context.state = memory
-    assert "asked something else meanwhile" in target.get(BLOCKS[1])
+    assert "got another request" in target.get(BLOCKS[1])
     node = {"data": "a.csv", "out": str(tmp_path)}
-    request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
+    request = read_raw_request(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
     reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
     admitted = audit_log.admit(node, request, rules)
-    audit_log.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
-    with pytest.raises(RefusedError, match=r"another request was answered meanwhile"):
-        audit_log.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+    audit_log.append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+    with pytest.raises(RefusedError, match=r"another request of this run was answered at the same time"):
+        audit_log.append_to_outbox(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_begun_again_peers_write_the_same(tmp_path, strategy):
         np.testing.assert_array_equal(again[name], output)
     np.save(tmp_path / "south.npy", PARTS[2] + 0.1 * PARTS[0])
     with pytest.raises(
-        ProtocolError, match=r"request \d+ of the run, delivers other letters than when it began before"
+        ProtocolError, match=r"request \d+ of the run \(\w+\) delivers other letters than in the run's previous"
     ):
         run()
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from experiments.cli import app
 from fedkernel import RBF
-from fedkernel.engines.grpc.defaults import LIMIT
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 from fedkernel.engines.grpc.frames import Welcome
 from fedkernel.engines.grpc.node import Node
 from fedkernel.ground import InputError, ProtocolError, RefusedError
@@ -26,7 +26,7 @@ from fedkernel.protocol import encode
 from fedkernel.site import Policy, own_policy, resource_limits, site_of_job, within_seconds
 from fedkernel.site.client_app import client_app
 from fedkernel.site.policy_defaults import USUAL_MESSAGE
-from fedkernel.site.resource_limits import USUAL_MEMORY, memory_within, most_memory
+from fedkernel.site.resource_limits import USUAL_MEMORY, memory_limit, memory_within
 from strategies import FKKMeans
 
 FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
@@ -50,7 +50,7 @@ def test_a_small_request_that_takes_much_is_refused_before_anything_is_allocated
 
 def test_what_takes_too_long_ends_and_leaves_nothing_behind(monkeypatch):
     """Also where code swallows what ends it, once or twice."""
-    monkeypatch.setattr(resource_limits, "AGAIN", 0.01)
+    monkeypatch.setattr(resource_limits, "REPEAT_SECONDS", 0.01)
     met, give_up = [], time.monotonic() + 60.0
 
     def go_on():
@@ -89,7 +89,7 @@ def test_each_thread_has_its_own_limit_and_one_watches_all():
     for thread in threads:
         thread.join(10)
     assert ended == {"long": "in time", "short": "too long"}
-    assert not resource_limits._watch._ends
+    assert not resource_limits._time_limits._ends
 
 
 def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
@@ -103,8 +103,8 @@ def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
         with pytest.raises(RefusedError, match=r"limits\.run\.memory"), memory_within(GIGABYTE):
             np.ones(GIGABYTE)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
-    assert most_memory(None) == USUAL_MEMORY
-    assert most_memory(5) == 5
+    assert memory_limit(None) == USUAL_MEMORY
+    assert memory_limit(5) == 5
 
 
 def test_a_site_says_its_limits_by_options_or_in_its_policy(tmp_path):
@@ -123,10 +123,10 @@ def test_a_site_says_its_limits_by_options_or_in_its_policy(tmp_path):
     assert (done.exit_code, "limits.request.seconds = '0.0'" in " ".join(done.output.split())) == (2, True)
 
 
-@pytest.mark.parametrize("allowed", [1000, LIMIT])
+@pytest.mark.parametrize("allowed", [1000, MAX_MESSAGE_BYTES])
 def test_no_server_raises_the_size_of_a_message(allowed):
     node = Node(client_app({}, site_of_job), "a", {}, limit=Policy().limits.request.bytes)
-    node._settle(Welcome(client=0, clients=1, job="", limit=allowed))
+    node._adopt_welcome(Welcome(client=0, clients=1, job="", limit=allowed))
     assert node._limit == min(allowed, USUAL_MESSAGE)
 
 

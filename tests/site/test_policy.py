@@ -16,10 +16,10 @@ from fedkernel import RBF, Linear
 from fedkernel.ground import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
-from fedkernel.site import FREE, Policy, approve, check_approved, foreseen, own_policy, read_policy, sign, verdicts
-from fedkernel.site.gate import Gate, Standing, Sums
-from fedkernel.site.policy import Leaving
-from fedkernel.site.raw_request import Asking
+from fedkernel.site import EXEMPT, Policy, approve, check_approved, foreseen, own_policy, read_policy, sign, verdicts
+from fedkernel.site.gate import Gate, RunProgress, Totals
+from fedkernel.site.policy import ReplySize
+from fedkernel.site.raw_request import RawRequest
 from fedkernel.site.study_check import check_run
 from fedkernel.wire import Job, RunSpec, Study
 from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
@@ -29,8 +29,8 @@ PLAN = (
     once(FindLocalEigenpairs, kernel=RBF(gamma=0.1), n_components=AtMost(20)),
     repeated(3, ask(MultiplyGram, {"p": 50}, features=RandomFeatures(RBF(gamma=0.1), 20), t=AtMost(4))),
 )
-EIGENPAIRS = Asking("FindLocalEigenpairs", {"kernel": KERNEL, "n_components": 20}, {})
-SPECTRUM = Leaving("LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5)
+EIGENPAIRS = RawRequest("FindLocalEigenpairs", {"kernel": KERNEL, "n_components": 20}, {})
+SPECTRUM = ReplySize("LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5)
 
 
 def run(**more):
@@ -73,7 +73,7 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
     with pytest.raises(InputError, match="a number in it is not finite"):
         Study.from_json(study.text.replace("0.1", "Infinity"))
     for other in others:
-        with pytest.raises(InputError, match=f"run 'r' is not as study {study.sha256[:12]} has it"):
+        with pytest.raises(InputError, match=f"run 'r' differs from the run in study {study.sha256[:12]}"):
             study.check_run(other)
 
 
@@ -87,8 +87,8 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
 @pytest.mark.parametrize(
     ("spec", "tables", "rule", "sentence"),
     [
-        (run(sites=["a", "b"], clients=2), {}, "study.min_sites", "run 'r' has 2 sites, but must have 3 or more"),
-        (run(pair="my_lab:Thief"), {}, "study.pairs", "run 'r' is answered by my_lab:Thief, which is not allowed"),
+        (run(sites=["a", "b"], clients=2), {}, "study.min_sites", "run 'r' has 2 sites, but must have at least 3"),
+        (run(pair="my_lab:Thief"), {}, "study.pairs", "run 'r' has client my_lab:Thief, which needs --allow"),
         (run(), {"study": {"pairs": ["FKKMeansClient"]}}, "study.pairs", "clients.dkpca:DKPCAClient, which is not"),
         (run(), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "a kernel of type 'rbf' is not allowed"),
         (run(), NARROW, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01"),
@@ -104,12 +104,12 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
-        (run(plan=None), {"study": {"joint_seed": "never"}}, "study.plan", "run 'r' does not say what it will ask"),
+        (run(plan=None), {"study": {"joint_seed": "never"}}, "study.plan", "run 'r' has no request plan"),
         (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' has rows of each site sent as they"),
-        (run(), {"messages": {"GramProduct": {}}}, "messages", "LocalSpectrum is none of the replies that the policy"),
+        (run(), {"messages": {"GramProduct": {}}}, "messages", "no rule for reply LocalSpectrum"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
-        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "LocalSpectrum is not only summed up"),
-        (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is asked for up to 3 times, but 2 are"),
+        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "in sums only, but it is also read"),
+        (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is requested up to 3 times, but 2 are"),
     ],
 )
 def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, sentence):
@@ -147,7 +147,7 @@ def test_a_policy_that_names_what_a_study_has_allows_it_and_says_what_it_has_not
     # It may be misspelt.
     rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})
     (said,) = [verdict for verdict in verdicts(rules, Study(name="s", runs=[run()])) if verdict.rule == "messages"]
-    assert said.text == "every reply is allowed; no reply of the study is called LocalSpektrum"
+    assert said.text == "all replies allowed; the study has no reply named LocalSpektrum"
 
 
 SHAPE = (100, 9)
@@ -181,19 +181,19 @@ def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
         answer, text = said({"limits": {"run": {"floats": floats}}}, spec, shape=None)["limits.run.floats"]
         assert (answer, "without the table's size (--shape or --data)" in text) == (None, True)
     assert "table.min_rows" not in said({}, shape=(20, 9))
-    assert said({}, shape=(19, 9))["table.min_rows"] == (False, "the table has 19 rows, but 20 or more are needed")
+    assert said({}, shape=(19, 9))["table.min_rows"] == (False, "the table has 19 rows, but must have at least 20")
     gram = once(MultiplyColumns, features=RandomFeatures(RBF(gamma=0.1), 20), t=1, columns=AtMost(50))
     unknown = said({"messages": {"*": {"floats": 9}}}, run(plan=(gram,)))
-    assert unknown["messages.PackedGram.floats"] == (None, "how many floats it has cannot be foreseen")
+    assert unknown["messages.PackedGram.floats"] == (None, "the number of floats cannot be predicted")
     strange = said({"messages": {"*": {"floats": 9}}}, answers=())
     assert {answer for answer, _ in strange.values()} == {None}
-    assert strange["guards"][1] == "what guards will say of run 'r', of another's client, cannot be foreseen"
+    assert strange["guards"][1] == "the guards' verdict on run 'r' cannot be predicted: its client is not fedkernel's"
 
 
 def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     tables, gram = {"limits": {"run": {"floats": 999}, "total": {"floats": 1000}}}, run(plan=None, align=False)
     exact = said(tables, gram, forecast=Forecast(3, 3000))
-    assert exact["limits.run.floats"] == (False, "run 'r' takes 1,000 floats, but 999 are allowed")
+    assert exact["limits.run.floats"] == (False, "run 'r' sends 1,000 floats, but 999 are allowed")
     assert exact["limits.total.floats"][0] is True
     aligned = said(tables, run(plan=None), forecast=Forecast(3, 3000))["limits.run.floats"]
     assert aligned[0] is None, "fewer rows may be common to all"
@@ -208,10 +208,10 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
         return allowed, text
 
     allowed, text = said_of([gram, gram.model_copy(update={"id": "q"})], "limits.total.floats", tables)
-    assert (allowed, "takes 2,000 floats, but 1,000" in text) == (False, True)
+    assert (allowed, "sends 2,000 floats, but 1,000" in text) == (False, True)
     seeds = [run(id=f"seed={seed}", seed=seed, plan=None, align=False) for seed in range(3)]
     _, text = said_of(seeds, "limits.run.floats", {"limits": {"run": {"floats": 9}}})
-    assert text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
+    assert text == "run 'seed=0' (and 2 more) sends 1,000 floats, but 9 are allowed"
     for floats in (0, 1):
         assert said_of([gram], "limits.total.floats", tables, left=floats)[0] is not bool(floats)
 
@@ -226,7 +226,7 @@ def test_guards_are_foreseen_by_the_number_of_rows():
         assert held[0] is allowed, held
         assert said({}, products.model_copy(update={"align": False}), (100, 9), answers=(Multiply,))[
             "guards.probed_share"
-        ] == (True, "100 rows are enough for all that the plan has")
+        ] == (True, "100 rows are enough for all requests of the plan")
     own_rows = run(plan=plan, align=False)
     few = said({}, own_rows, **own)
     assert few["guards.lone_rows"][0] is False
@@ -268,7 +268,7 @@ def test_a_study_made_to_break_what_foresees_breaks_nothing():
 
 
 def test_what_left_before_counts_where_a_run_begins_again_and_refuses_no_reply_that_adds_nothing():
-    standing = Standing(total=Sums(begun=1, rows=50, floats=900))
+    standing = RunProgress(total=Totals(begun=1, rows=50, floats=900))
     after, _ = gate().release(standing, SPECTRUM)
     assert after.total.floats == 2920
     with pytest.raises(RefusedError, match=r"limits\.total\.rows"):
@@ -280,21 +280,21 @@ def test_what_left_before_counts_where_a_run_begins_again_and_refuses_no_reply_t
 
 
 def passed(gate, *messages):
-    standing = Standing()
-    for asking, leaving in messages:
-        standing = gate.admit(standing, asking)
-        if leaving is not None:
-            standing, _ = gate.release(standing, leaving)
+    standing = RunProgress()
+    for request, size in messages:
+        standing = gate.admit(standing, request)
+        if size is not None:
+            standing, _ = gate.release(standing, size)
     return standing
 
 
-INTRODUCE = (Asking("Introduce", {}, {}), Leaving("Introduction", {}, bytes=100))
+INTRODUCE = (RawRequest("Introduce", {}, {}), ReplySize("Introduction", {}, bytes=100))
 
 
 ONCE = [(EIGENPAIRS, SPECTRUM)]
 ROWS = [(EIGENPAIRS, SPECTRUM._replace(rows=2))]
 WIDTHS = {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}}
-AGAIN = [*ONCE, (Asking("Another", {}, {}), None)]
+AGAIN = [*ONCE, (RawRequest("Another", {}, {}), None)]
 
 
 def asked_with(**fields):
@@ -306,21 +306,21 @@ def asked_with(**fields):
     [
         ({}, [INTRODUCE, *ONCE * 2], "plan", "FindLocalEigenpairs came 1 times, as often as"),
         ({}, asked_with(n_components=20), "plan", "kernel = None, but the plan"),
-        ({}, [(Asking("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
+        ({}, [(RawRequest("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
         (
             {"study": {"attempts": 2}},
             [INTRODUCE] * 3,
             "study.attempts",
             "run 'r' began 2 times, as often as its policy allows",
         ),
-        ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as allowed"),
+        ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as the policy allows"),
         ({"study": {"n_components": 19}}, ONCE, "study.n_components", "n_components = 20, but must"),
         ({"study": {"kernels": {"rbf": {}}}}, asked_with(kernel=None), "study.kernels", "type 'linear' is not allowed"),
         (WIDTHS, asked_with(kernel={"type": "rbf", "gamma": "x"}), "study.kernels", "has gamma = x, but must be"),
         (WIDTHS, ONCE, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 1 to 2"),
         ({"limits": {"run": {"floats": 2000}}}, ONCE, "limits.run.floats", "2,020 floats would"),
         ({"limits": {"total": {"bytes": 16999}}}, ONCE, "limits.total.bytes", "17,000 bytes would"),
-        ({}, ROWS, "limits.total.rows", "2 rows would have left, but 0 are"),
+        ({}, ROWS, "limits.total.rows", "2 rows would leave, but 0 are"),
         ({"limits": {"run": {"seconds": 0.4}}}, AGAIN, "limits.run.seconds", "0.5 s were computed, 0.4 are allowed"),
         ({"messages": {"*": {"floats": 9}}}, ONCE, "messages.LocalSpectrum.floats", "has 2020"),
         ({"messages": {"*": {"columns": 9}}}, ONCE, "messages.LocalSpectrum.columns", "20 columns"),
@@ -409,10 +409,10 @@ def test_a_policy_of_a_study_names_the_replies_that_it_has_and_no_others(tmp_pat
     init(tmp_path, study, "--shape", "178x13")
     rules = read_policy(tmp_path / "own.toml")
     replies = {planned.reply for step in own["plan"] for planned in step.requests}
-    assert rules.messages.keys() == replies - {*FREE}
+    assert rules.messages.keys() == replies - {*EXEMPT}
     if isinstance(strategy, DKPCA):  # 5 vectors of 178 rows, 5 values and what is left out
         assert rules.messages["LocalSpectrum"].floats == 5 * 178 + 5 + 1
-    with pytest.raises(RefusedError, match="is none of the replies that the policy names"):
+    with pytest.raises(RefusedError, match="the policy has no rule for reply"):
         rules.rules_of("DrawnRows")
 
 
@@ -442,9 +442,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
     (tmp_path / "site.toml").write_text("")
     assert own_policy({"policy": str(tmp_path / "site.toml")}) == Policy()
     for name, value in node.items():
-        with pytest.raises(
-            InputError, match=f"{name} and policy are both given; allowed beside a policy: none of min-r"
-        ):
+        with pytest.raises(InputError, match=f"{name} and policy are both given; a policy replaces min-r"):
             own_policy({"policy": "site.toml", name: value})
 
 

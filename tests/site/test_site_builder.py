@@ -11,11 +11,11 @@ from refusals import refusing
 
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.run import Journal, RunSettings
-from fedkernel.run.journal import StrayError
-from fedkernel.run.run_resumption import CatchingUpGrid
+from fedkernel.run.journal import RecordMismatchError
+from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.site import simulated_sites
 from fedkernel.site.context_state import Memory
-from fedkernel.site.result_files import keeper
+from fedkernel.site.result_files import result_writer
 from fedkernel.wire import RunSpec, flower_internals
 from strategies import PeerVFedPCA, VFedPCA
 
@@ -25,7 +25,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
     assert [(site.number, site.name) for site in (find(north), find(east))] == [(0, "north"), (1, "east")]
     del east["name"]
     third = find(east | {"partition-id": 2, "num-partitions": 3})
-    assert (third.number, third.name, third.called) == (2, "south", "client 2 (site 'south')")
+    assert (third.number, third.name, third.display_name) == (2, "south", "client 2 (site 'south')")
     assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
 
 
@@ -33,7 +33,7 @@ def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(t
     monkeypatch.setattr(simulated_sites, "open_tables", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
-    with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):
+    with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have at least 3 \(study.min_sites\)"):
         find(node, run)
     place = find(node, spec())
     np.testing.assert_array_equal(place.X, TABLE[named_sites.HELD[1], named_sites.COLUMNS[1]])
@@ -41,7 +41,7 @@ def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(t
     place.keep({"secret": np.ones(3)})
     assert set(tmp_path.rglob("*")) - there == {tmp_path / "east" / "trial.npz"}
     del node["out"]
-    with pytest.raises(InputError, match="no folder for the record of what leaves it: out = PATH"):
+    with pytest.raises(InputError, match="no folder for its outbox and results: out = PATH"):
         find(node, run)
 
 
@@ -70,7 +70,7 @@ def test_a_file_is_read_again_only_when_it_has_changed_with_what_clients_make_of
         ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
         ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
         ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
-        ({"min-sites": 4}, "client 0 (site 'north'): run 'trial' has 3 sites, but must have 4 or more"),
+        ({"min-sites": 4}, "client 0 (site 'north'): run 'trial' has 3 sites, but must have at least 4"),
         ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
         ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
         ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
@@ -93,7 +93,7 @@ def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_
     path, sheet, earlier = tmp_path / "trial.npz", tmp_path / "trial.csv", tmp_path / "earlier"
     sheet.write_text("of whatever", encoding="utf-8")
     for label, key in enumerate(("a", "a", "b", "c", "c")):
-        keeper(path, sheet, key)({"labels": np.array([label])})
+        result_writer(path, sheet, key)({"labels": np.array([label])})
         with np.load(path) as kept:
             assert kept["labels"].tolist() == [label]
         assert sheet.read_text(encoding="utf-8") == f"row,label\n0,{label}\n"
@@ -103,7 +103,7 @@ def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_
         "trial-3.csv": "row,label\n0,2\n",
     }
     assert {place.name for place in earlier.glob("*.npz")} == {"trial-2.npz", "trial-3.npz"}
-    assert f"{path} is of another run of that name, and now {earlier / 'trial-2.npz'}" in caplog.text
+    assert f"{path} is of a different run with this name, and was moved to {earlier / 'trial-2.npz'}" in caplog.text
 
 
 class Meddling(Sites):
@@ -142,7 +142,7 @@ def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change
             return
         with pytest.raises(ProtocolError) as caught:
             strategy.run(grid, settings_of(run))
-    sentence = "client 1 (site 'east') has another table than when run 'trial' began: its file has changed; allowed: "
+    sentence = "the file of client 1 (site 'east') has changed since run 'trial' began; restore the file"
     assert str(caught.value).startswith(f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}")
     assert f"refused: {sentence}" in caplog.text, "at the site"
 
@@ -178,7 +178,7 @@ def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path,
     def carried_out(journal):
         with Sites(run, nodes) as sites:
             try:
-                return strategy.run(CatchingUpGrid(sites), settings_of(run), journal=journal)
+                return strategy.run(ResumingGrid(sites), settings_of(run), journal=journal)
             finally:
                 journal.close()
 
@@ -188,12 +188,12 @@ def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path,
     if change:
         table = Path(nodes[1]["data"])
         table.write_text(table.read_text(encoding="utf-8").replace("-", "", 1), encoding="utf-8")
-        with pytest.raises(StrayError, match="does not answer again what it had answered"):
+        with pytest.raises(RecordMismatchError, match="does not repeat its recorded answers"):
             carried_out(Journal(tmp_path / "run", {"run": "trial"}))
-        assert "refused: client 1 (site 'east') has another table than when run 'trial' began" in caplog.text
+        assert "refused: the file of client 1 (site 'east') has changed since run 'trial' began" in caplog.text
         return
     result = carried_out(Journal(tmp_path / "run", {"run": "trial"}))
-    assert "the run had been stopped, and was resumed at round" in result.findings[-1]
+    assert "the run was stopped, and resumed at round" in result.findings[-1]
     assert all(np.array_equal(value, getattr(result.model, name)) for name, value in vars(expected.model).items())
 
 

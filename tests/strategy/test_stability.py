@@ -203,7 +203,7 @@ def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federa
     assert "CompareClusters was answered before in this run; allowed: once" in findings
     other = (*steps, Step(requests=(planned.model_copy(update={"fields": {"n_clusters": 3}}),)))
     findings = " ".join(federation.ask(Comparing(**STRATEGY.hyperparameters), id="other", plan=other).findings)
-    assert "compares its clusters only with those of a run that the study has before" in findings
+    assert "compares its clusters only with an earlier run of the study" in findings
 
 
 @together
@@ -218,7 +218,7 @@ def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federa
     ids=["a later run", "no run of the study", "of other parameters", "the same seed"],
 )
 def test_made_up_pairs_are_refused_before_anything_is_asked(federation, changes):
-    with pytest.raises(ProtocolError, match="compares its clusters only with those of a run that the study has before"):
+    with pytest.raises(ProtocolError, match="compares its clusters only with an earlier run of the study"):
         federation.ask(STRATEGY, id="made-up", **changes)
 
 
@@ -242,7 +242,7 @@ def test_what_a_site_has_not_kept_or_not_of_this_table_is_not_compared_and_that_
         finish_without("of-another")
         np.savez(path, ids=np.arange(3))
         finish_without("after-a-failure")
-        assert f"{path} holds no labels, since the run has not finished here" in caplog.text
+        assert f"{path} holds no labels, since the run did not finish here" in caplog.text
         path.write_bytes(content)
         np.save(federation.files[1], table[::-1])
         finish_without("turned")

@@ -130,7 +130,7 @@ def test_tables_as_files(folder):
         assert rows.sparse == (kind == "sparse")
         whole = rows.block(0, 4)
         np.testing.assert_array_equal(whole.toarray() if rows.sparse else whole, X)
-    with pytest.raises(InputError, match=r"^rows of mine: only this process can read it"):
+    with pytest.raises(InputError, match=r"^rows of mine can be read in this process only"):
         as_file(GeneratedTable((4, 4), lambda number: X, 4, "rows of mine"), stem)
 
 

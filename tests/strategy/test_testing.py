@@ -67,7 +67,7 @@ def test_a_stranger_s_pair_has_every_property_that_it_can_have(caplog):
     assert left_out.pop("components_are_orthonormal") == reason
     assert left_out.keys() <= {"what_is_saved_is_loaded"}  # where a plain array is no model
     assert "components_are_orthonormal was not checked for Mean: tags.components = None" in caplog.text
-    with pytest.raises(InputError, match=r"^shards: 1 tables, but a pair is tried on two or more"):
+    with pytest.raises(InputError, match=r"^shards has 1 tables, but a test needs at least 2"):
         check_pair(Mean(), TABLES[:1])
     tags = dataclasses.replace(Mean.tags, order=False)
     with pytest.raises(AssertionError, match=r"another_order_of_the_clients, Mean, .*, but tags.order = False"):
@@ -148,11 +148,11 @@ FAULTS = {
 TOLD = {
     "everything_is_finite": (
         returning(lambda replies: {"sums": replies[0].values}),
-        "model.value holds no numbers: what a protocol returns is an array, or",
+        "model.value holds no numbers: a protocol must return an array, or",
     ),
     "another_order_of_the_clients": (
         returning(lambda replies: total(replies) + 1e-6 * replies[0].values),
-        r" \(neither the same, 1e-16, nor another, 1e-08: ",
+        r" \(neither equal, 1e-16, nor different, 1e-08: ",
     ),
     "rows_in_another_order": (
         returning(lambda replies: replies[0].values * total(replies[1:])),

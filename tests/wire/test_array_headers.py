@@ -62,8 +62,8 @@ NO_HEADER = "has no header of an .npy file"
         # entries of no size: as many as are announced would be allocated
         (announcing("<U0", "(400000000,)"), "announces <U0 (400000000,)"),
         (announcing("|V0", "(400000000,)"), "announces |V0 (400000000,)"),
-        (announcing("<f8", f"(0, {10**30})"), "which no array can have"),
-        (announcing("<f8", (0,) * 100), "which no array can have"),
+        (announcing("<f8", f"(0, {10**30})"), "invalid array header"),
+        (announcing("<f8", (0,) * 100), "invalid array header"),
         # numpy would warn of a whole number of Python 2's, on standard error
         (announcing("<f8", "(1L,)", 8), NO_HEADER),
         (with_header("{'descr': '<f8', 'shape': (1,), }", bytes(8)), f"{NO_HEADER} (ValueError)"),

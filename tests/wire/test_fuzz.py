@@ -11,7 +11,7 @@ from fuzzing import CONSTANT, DECODERS, SECONDS, RefusedMessage, corpus
 
 from fedkernel.ground import ProtocolError
 from fedkernel.wire import flower_internals
-from fedkernel.wire.parse_limits import MOST_BESIDE, MOST_FIELDS
+from fedkernel.wire.parse_limits import MAX_OVERHEAD_BYTES, MOST_FIELDS
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def empty(count):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (lambda: {"config": ConfigRecord({"x": "x" * MOST_BESIDE})}, "bytes beside the entries of its arrays"),
-        (lambda: {"config": ConfigRecord({"x": [0] * 2 * MOST_BESIDE})}, "bytes beside the entries of its arrays"),
+        (lambda: {"config": ConfigRecord({"x": "x" * MAX_OVERHEAD_BYTES})}, "bytes besides array entries"),
+        (lambda: {"config": ConfigRecord({"x": [0] * 2 * MAX_OVERHEAD_BYTES})}, "bytes besides array entries"),
         (lambda: {"arrays": empty(MOST_FIELDS // 4)}, f"it has too many parts; allowed are {MOST_FIELDS:,}"),
     ],
 )
@@ -72,5 +72,5 @@ def test_a_large_message_takes_twice_its_bytes_at_most_and_is_refused_where_it_i
     assert len(array) == 2**20
     assert peak < 2 * len(data) + CONSTANT / 100
     for cut in (1, 2, 5, 40, -1):
-        with pytest.raises(ProtocolError, match="it is no message of Flower's"):
+        with pytest.raises(ProtocolError, match="it is not a Flower message"):
             flower_internals.from_bytes(data[:cut])

@@ -77,9 +77,9 @@ def test_what_is_no_job_is_refused():
 @pytest.mark.parametrize(
     ("apps", "says"),
     [
-        (None, "apps = None, but whoever makes a job for an engine says where its server and client apps are"),
+        (None, "apps = None, but an engine needs the addresses of the job's server and client apps"),
         (Apps(server="nowhere:app", client=APPS.client), "apps.server = 'nowhere:app': there is no module nowhere"),
-        (Apps(server=APPS.client, client=APPS.client), f"apps.server = '{APPS.client}' is no ServerApp"),
+        (Apps(server=APPS.client, client=APPS.client), f"apps.server = '{APPS.client}', but must be a ServerApp"),
     ],
 )
 def test_an_engine_starts_the_apps_that_the_job_names(apps, says):

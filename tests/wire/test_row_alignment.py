@@ -37,8 +37,8 @@ from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
 from fedkernel.site import client_app, find_rows
 from fedkernel.site.row_contents import row_contents
-from fedkernel.site.row_order import check_rows_apart, own_rows, read_key
-from fedkernel.wire import SIZE, flower_internals, hash_ids, to_content
+from fedkernel.site.row_order import check_rows_apart, read_key, row_hashes
+from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 
@@ -161,8 +161,8 @@ ALL = (
             {},
             "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has",
         ),
-        (ids_at_one, {}, "client 0 (site 'north') (and 1 more) has no ids, but client 2 (site 'south') has; allowed:"),
-        (keys_at_two, {}, "client 2 (site 'south') has another id-key than client 0 (site 'north'); allowed: the same"),
+        (ids_at_one, {}, "client 0 (site 'north') (and 1 more) has no row ids, but client 2 (site 'south') has;"),
+        (keys_at_two, {}, "client 2 (site 'south') and client 0 (site 'north') have different id-keys"),
     ],
 )
 def test_sites_whose_rows_cannot_be_aligned_are_refused(tmp_path, change, options, message):
@@ -177,7 +177,7 @@ def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(client_app, "hash_ids", lambda *args: hash_ids(*args)[:3])
-    with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 ids of 36 rows"):
+    with pytest.raises(ProtocolError, match=r"client 0 \(site 'north'\) sent 3 hashes of ids, but has 36 rows"):
         run_on(vertical(tmp_path), DKPCA(2))
 
 
@@ -204,8 +204,8 @@ def test_no_hash_leaves_that_anybody_can_compute_unless_the_site_says_so(tmp_pat
         DKPCA(2).run(grid, settings_of(spec()))
     assert str(caught.value) == (
         "DKPCAClient, aligning: client 0 (site 'north'): \""
-        "client 0 (site 'north') has no key to hash its ids with, so that who has the hashes could try likely ids; "
-        'allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"'
+        "client 0 (site 'north') has no key for the hashes of its ids, so anyone holding the hashes could guess "
+        'ids by trial; allowed: a key that all sites share (join --id-key), or --ids-without-key"'
     )
     assert not any(hashed(IDS[row]) in grid.wire for row in set(HELD[0]) - set(HELD[1]) - set(HELD[2]))
     (tmp_path / "key").write_bytes(KEY)
@@ -236,7 +236,7 @@ def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
     with Aligning(spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
         if first is not None:
             grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
-        with pytest.raises(ProtocolError, match=r"north'\) works on are settled; allowed: to align them once in a run"):
+        with pytest.raises(ProtocolError, match=r"north'\) are settled; allowed: one alignment per run"):
             DKPCA(2).run(grid, settings_of(spec()))
 
 
@@ -246,29 +246,29 @@ def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
     message = refused(vertical(tmp_path, apart, **{"min-rows": 1}), DKPCA(2), ProtocolError)
     assert message == (
         "DKPCAClient, aligning: client 0 (site 'north'): \""
-        "client 0 (site 'north') has 19 of its 40 rows in common with all others, but works on 20 or more (guard: "
-        'alignment)"'
+        "only 19 of 40 rows of client 0 (site 'north') are common to all sites; its policy requires 20 "
+        '(table.row_share)"'
     )
     run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
 
 
 def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
-    named = lambda rows: own_rows(IDS, KEY, np.array(rows), 40)  # noqa: E731
+    named = lambda rows: row_hashes(IDS, KEY, np.array(rows), 40)  # noqa: E731
     first = named(range(30))
-    assert own_rows(None, b"", np.arange(5), 40).tobytes() == own_rows(None, b"", None, 5).tobytes()
+    assert row_hashes(None, b"", np.arange(5), 40).tobytes() == row_hashes(None, b"", None, 5).tobytes()
     assert not set(map(bytes, first)) & {hashed(id_, KEY) for id_ in IDS}, "not what leaves in a run"
     for number, rows in enumerate((range(30), range(29, -1, -1), range(20), range(40), range(10, 40))):
         check_rows_apart(tmp_path / str(number), first, 10)
         check_rows_apart(tmp_path / str(number), named(rows), 10)
         assert len([*(tmp_path / str(number)).iterdir()]) == (1 if set(rows) == set(range(30)) else 2)
     for rows, sentence in (
-        (range(29), "1 rows fewer than an earlier one"),
-        (range(31), "1 rows more than an earlier one"),
-        (range(1, 31), "1 rows more than an earlier one"),
-        (range(9, 40), "9 rows fewer than an earlier one"),
+        (range(29), "1 rows fewer than an earlier run"),
+        (range(31), "1 rows more than an earlier run"),
+        (range(1, 31), "1 rows more than an earlier run"),
+        (range(9, 40), "9 rows fewer than an earlier run"),
     ):
         for folder in (tmp_path / "0", tmp_path / "4"):  # the last has another one, too
-            with pytest.raises(InputError, match=r"allowed: the same rows, or at least 10 others \(table.rows_apart\)"):
+            with pytest.raises(InputError, match=r"allowed: the same rows or 10 others at least \(table.rows_apart\)"):
                 check_rows_apart(folder, named(rows), 10)
         with pytest.raises(InputError, match=sentence):
             check_rows_apart(tmp_path / "0", named(rows), 10)
@@ -285,8 +285,8 @@ def test_a_run_on_other_values_than_the_last_is_refused(tmp_path):
     numbers = [cell for cell in before.split(",") if cell != IDS[min(COMMON_ROWS)]]
     path.write_text(path.read_text().replace(before, before.replace(numbers[0], "0.125")))
     message = refused(nodes, DKPCA(2), ProtocolError, id="one-changed")
-    assert "the run would work on other values in 1 rows than an earlier one" in message
-    assert "allowed: the same values, or at least 20 others (table.rows_apart)" in message
+    assert "the run has other values in 1 rows than an earlier run" in message
+    assert "allowed: the same values or 20 others at least (table.rows_apart)" in message
 
 
 def test_the_content_of_a_row_is_known_again_wherever_it_stands(tmp_path):
@@ -313,7 +313,7 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     run_on(vertical(tmp_path), DKPCA(2), id="again")
     fewer = [held[held != min(COMMON_ROWS)] for held in HELD]
     message = refused(vertical(tmp_path, fewer), DKPCA(2), ProtocolError, id="with-fewer")
-    assert "the run would work on 1 rows fewer than an earlier one" in message
+    assert "the run has 1 rows fewer than an earlier run" in message
     nodes = horizontal(tmp_path, **{"ids-without-key": "true"})
     strategy = FKKMeans(n_clusters=1, iterations=1, coreset_size=3)
     for node in nodes:
@@ -321,10 +321,10 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     run_on(nodes, strategy)
     write_csv(tmp_path / "north.csv", IDS[:13], TABLE[:13, :2], ("age", "weight"))
     message = refused(nodes, strategy, ProtocolError, id="with-more")
-    assert "the run would work on 1 rows more than an earlier one" in message
+    assert "the run has 1 rows more than an earlier run" in message
     write_csv(tmp_path / "north.csv", IDS[1:13], TABLE[1:13, :2], ("age", "weight"))
     message = refused(nodes, strategy, ProtocolError, id="with-another")
-    assert "the run would work on other values in 1 rows than an earlier one" in message
+    assert "the run has other values in 1 rows than an earlier run" in message
     (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0\n[guards]\ntable_share = 1000")
     for node in nodes:
         node |= {"policy": str(tmp_path / "site.toml")}
@@ -350,11 +350,11 @@ ORDER = np.argsort(OWN.view("S16").ravel())
 @pytest.mark.parametrize(
     ("common", "sentence"),
     [
-        (OWN[ORDER[[1, 0]]], "are not some of this site's own, in order and each once"),
-        (OWN[ORDER[[1, 1]]], "are not some of this site's own, in order and each once"),
-        (np.full((1, 16), 255, np.uint8), "are not some of this site's own, in order and each once"),
-        (OWN[:0], r"have shape \(0, 16\), uint8; allowed: \(n, 16\), uint8"),
-        (OWN[:, :8], r"have shape \(40, 8\), uint8; allowed"),
+        (OWN[ORDER[[1, 0]]], "must be among this site's own, in order and each once"),
+        (OWN[ORDER[[1, 1]]], "must be among this site's own, in order and each once"),
+        (np.full((1, 16), 255, np.uint8), "must be among this site's own, in order and each once"),
+        (OWN[:0], r"have shape \(0, 16\) and type uint8, but must have \(n, 16\) and uint8"),
+        (OWN[:, :8], r"have shape \(40, 8\) and type uint8, but must"),
         (OWN.astype(float), r"have shape \(40, 16\), float64; allowed"),
     ],
 )
@@ -367,12 +367,12 @@ def test_a_site_works_on_no_other_rows_than_its_own(common, sentence):
 
 
 def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart():
-    ends = np.zeros((3, SIZE), np.uint8)
+    ends = np.zeros((3, HASH_BYTES), np.uint8)
     ends[1, 15], ends[2, 14] = 1, 1
     np.testing.assert_array_equal(common_rows({"a": ends[[2, 0, 1]], "b": ends[1:]}, "drop", "run"), ends[1:])
     for sent, sentence in (
         (OWN[[0, 0]], "b sent the same id twice"),
-        (OWN[:, 1:], r"b sent ids of shape \(40, 15\), uint8; allowed: \(n, 16"),
+        (OWN[:, 1:], r"b sent uint8 ids of shape \(40, 15\), not uint8 \(n, 16"),
     ):
         with pytest.raises(ProtocolError, match=sentence):
             common_rows({"a": OWN, "b": sent}, "drop", "run")
@@ -385,7 +385,7 @@ def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart
     ("names", "sentence"),
     [
         (("age", "height", "bmi"), "c: column 1 (counted from 0) is 'height', but 'weight' was expected, as at a"),
-        (("age", "bmi", "weight"), "as at a; the names are the same, but not their order"),
+        (("age", "bmi", "weight"), "as at a; the names are equal, but in a different order"),
         (("age", "bmi"), "c has no column 'weight', which a has; allowed: the same columns everywhere"),
         (("age", "x", "weight", "bmi"), "c has a column 'x', which a has not; allowed: the same everywhere"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkernel.wire import flower_internals
+from fedkernel.wire.flower_internals import MAX_CACHED_CHARACTERS
 
 NAMES = st.text(max_size=5)
 ARRAYS = st.builds(
@@ -16,7 +17,7 @@ ARRAYS = st.builds(
     st.lists(st.integers(0, 40), max_size=3),
     st.sampled_from(["float64", "float32", "int32", "uint8"]),
 )
-LONG = st.sampled_from(["a" * flower_internals.SHORT, "b" * (flower_internals.SHORT + 1), "c" * 20_000])
+LONG = st.sampled_from(["a" * size for size in (MAX_CACHED_CHARACTERS, MAX_CACHED_CHARACTERS + 1, 20_000)])
 SCALARS = st.integers(-(2**63), 2**64 - 1) | st.booleans() | st.text() | st.binary() | st.floats() | LONG
 RECORDS = st.one_of(
     st.dictionaries(NAMES, ARRAYS, max_size=3).map(ArrayRecord),

@@ -1,4 +1,4 @@
-"""Progress messages of a process that may compute or wait for hours."""
+"""Periodic local reports of a long activity, such as ``computing FindLocalEigenpairs for 40 s``."""
 
 import threading
 import time
@@ -8,40 +8,40 @@ from contextlib import contextmanager
 from fedkernel.ground import format_duration
 
 FIRST, LONGEST = 30.0, 600.0
-"""Seconds until the first message about an activity; each interval doubles, up to the longest."""
+"""Seconds until the first report of an activity, and longest interval; each interval doubles."""
 
-LOOK = 1.0
-"""Seconds between two checks, so that a new activity need not wake the thread."""
+CHECK_SECONDS = 1.0
+"""Seconds between two checks for a report that is due, so that a new activity need not wake the thread."""
 
 
-class Signs:
-    """Reporter of activities that last, such as ``computing FindLocalEigenpairs for 40 s``."""
+class ActivityReporter:
+    """Reporter of a process's current activity, if it lasts; `report` is called with a sentence."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], object]) -> None:
+        self._report = report
         self._idle = ""
         self._doing = "", 0.0
         self._ended = threading.Event()
 
-    def idle(self, what: str) -> None:
-        """Set the activity to report between others; empty: none."""
+    def idle(self, activity: str) -> None:
+        """Set the activity that is reported outside `during` blocks; empty: none."""
         if self._doing[0] in ("", self._idle):
-            self._doing = what, time.monotonic()
-        self._idle = what
+            self._doing = activity, time.monotonic()
+        self._idle = activity
 
     @contextmanager
-    def during(self, what: str) -> Iterator[None]:
-        """Set the activity to report inside the block."""
-        self._doing = what, time.monotonic()
+    def during(self, activity: str) -> Iterator[None]:
+        """Set the activity that is reported inside the block."""
+        self._doing = activity, time.monotonic()
         try:
             yield
         finally:
             self._doing = self._idle, time.monotonic()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Report from a thread of its own inside the block."""
-        thread = threading.Thread(target=self._look, name="signs", daemon=True)
+    def running(self) -> Iterator[None]:
+        """Run the reporting thread inside the block."""
+        thread = threading.Thread(target=self._report_long_activities, name="signs", daemon=True)
         thread.start()
         try:
             yield
@@ -49,12 +49,12 @@ class Signs:
             self._ended.set()
             thread.join()
 
-    def _look(self) -> None:
+    def _report_long_activities(self) -> None:
         doing, due = self._doing, FIRST
-        while not self._ended.wait(min(LOOK, FIRST)):
+        while not self._ended.wait(min(CHECK_SECONDS, FIRST)):
             if self._doing is not doing:
                 doing, due = self._doing, FIRST
-            what, since = doing
-            if what and (lasted := time.monotonic() - since) >= due:
-                self._tell(f"{what} for {format_duration(lasted)}")
+            activity, since = doing
+            if activity and (lasted := time.monotonic() - since) >= due:
+                self._report(f"{activity} for {format_duration(lasted)}")
                 due += min(due, LONGEST)

@@ -1,4 +1,4 @@
-"""Validation of user-entered addresses, HOST:PORT."""
+"""Check of a user's addresses, HOST:PORT."""
 
 import ipaddress
 
@@ -6,7 +6,7 @@ from fedkernel.ground import InputError
 
 
 def check_address(address: str, *, any_port: bool = False) -> str:
-    """Return a valid address; port 0, any free one, is valid only for a listener (`any_port`)."""
+    """Return a valid address; InputError otherwise. `any_port`: port 0, any free one, is valid for a listener."""
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal() and (0 if any_port else 1) <= int(port) < 1 << 16):
         raise InputError(f"address = {address!r}, but must be HOST:PORT, such as 127.0.0.1:8443")
@@ -14,7 +14,7 @@ def check_address(address: str, *, any_port: bool = False) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is on this machine."""
+    """Return whether an address is a loopback address, on this machine only."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,19 +1,19 @@
-"""Check of a caller's name, version and certificates before it gets a site's slot."""
+"""Check of a connecting process: version, certificates and site name, before it gets the site's slot."""
 
 from collections.abc import Callable, Container
 
-from fedkernel.engines.grpc.frames import INSTANCE, SPOKEN, VERSION
+from fedkernel.engines.grpc.frames import INSTANCE, TRANSPORT, VERSION
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 from fedkernel.ground import InputError, printable
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
-    """Raise RefusedError unless a caller may have the slot of the site that it names.
+    """Raise RefusedError unless a connecting process may have the slot of the site that it names.
 
-    `names`: of the job's sites. `is_revoked`: decides on a certificate (PEM).
+    `names`: of the job's sites. `is_revoked`: decides whether a certificate (PEM) is revoked.
     """
-    if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
-        text = f"it speaks transport version {printable(spoken or '')}, the server {VERSION}"
+    if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
+        text = f"it has transport version {printable(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
     if caller.names and list(caller.names) != [name]:
         raise RefusedError("PERMISSION_DENIED", f"its certificate names {printable(', '.join(caller.names))!r}")

@@ -1,8 +1,8 @@
-"""Certificates for mutual TLS: an own authority, and one certificate for the server and each site.
+"""Certificates for mutual TLS: a private authority, and one certificate for the server and for each site.
 
 `make_certificates` writes a folder for each process, to be copied to its machine; ``ca.key`` is copied nowhere::
 
-    DIR/ca.crt  DIR/ca.key                                    the authority, which signs later certificates too
+    DIR/ca.crt  DIR/ca.key                                    the authority, for later certificates, too
     DIR/ca.issued                                             serial numbers and names of the signed certificates
     DIR/server/  ca.crt  tls.crt  tls.key                     for the server
     DIR/NAME/    ca.crt  tls.crt  tls.key                     for the site of that name, which is its identity
@@ -31,7 +31,7 @@ SERVER = "server"
 ISSUED = "ca.issued"
 
 CLOCK_SKEW = datetime.timedelta(minutes=5)
-"""Backdating of a certificate's start, for machines whose clocks are late."""
+"""Time by which a certificate's start is backdated, for machines whose clocks are late."""
 
 _NAME = re.compile(r"\w[\w.-]{0,62}", re.ASCII)
 _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.CLIENT_AUTH}
@@ -39,9 +39,9 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 
 @dataclass(frozen=True)
 class TLS:
-    """A process's certificate, its key and its trusted authority, as PEM.
+    """Certificate of a process, its key and its trusted authority, as PEM.
 
-    `name`: the certificate's common name. `folder`: the files' location.
+    `name`: the certificate's common name. `folder`: folder of the files.
     """
 
     authority: bytes
@@ -52,10 +52,10 @@ class TLS:
 
 
 def check_name(name: str) -> str:
-    """Return a site's name if it is valid for a certificate and a folder."""
+    """Return a site's name if it is valid for a certificate and a folder; InputError otherwise."""
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"name = {name!r}, but must be 1 to 63 letters, digits, '.', '_' or '-', beginning with no sign"
+            f"name = {name!r}, but must be 1 to 63 letters, digits, '.', '_' or '-', and begin with a letter or digit"
         )
     return name
 
@@ -63,19 +63,24 @@ def check_name(name: str) -> str:
 def check_days(days: float) -> float:
     """Return a certificate's lifetime in days; InputError unless it is positive and at most an authority's."""
     if not 0 < days <= AUTHORITY_DAYS:
-        raise InputError(f"days = {days:g}, but must be greater than 0 and at most {AUTHORITY_DAYS}, as an authority's")
+        raise InputError(f"days = {days:g}, but must be greater than 0 and at most {AUTHORITY_DAYS}, an authority's")
     return days
 
 
 def make_certificates(
-    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
+    folder: Path,
+    servers: Sequence[str] = (),
+    clients: Sequence[str] = (),
+    *,
+    days: float = DAYS,
+    renew: bool = False,
 ) -> list[Path]:
-    """Write certificates, signed by the folder's authority, which is created if missing.
+    """Write certificates for a server and sites, signed by the folder's authority (created if missing).
 
     - `servers`: host names and addresses of the server; empty: no certificate for a server.
     - `clients`: the sites' names.
     - `days`: the certificates' lifetime, at most `AUTHORITY_DAYS`.
-    - `renew`: replace existing certificates, which else are an error.
+    - `renew`: replace existing certificates, which are an error otherwise.
 
     Returns the written folders. Raises InputError: a name that is invalid, repeated or has a certificate; a damaged
     authority.
@@ -83,15 +88,15 @@ def make_certificates(
     check_days(days)
     for name in clients:
         if check_name(name) == SERVER:
-            raise InputError(f"name = {name!r}, but that is the server's own; sites are called otherwise")
+            raise InputError(f"name = {name!r}, but that is the server's; choose a different name for the site")
     names = [*([SERVER] if servers else []), *clients]
     if not names:
-        raise InputError("no server and no client is named, but a certificate needs at least one name")
+        raise InputError("no server and no client is named, but at least one is needed")
     if again := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise InputError(f"client = {again[0]!r} stands twice, but names must differ")
+        raise InputError(f"client {again[0]!r} is listed twice")
     hosts = [_host(server) for server in servers]
     if not renew and (issued := [name for name in names if (folder / name / "tls.crt").exists()]):
-        raise InputError(f"{folder / issued[0]} holds a certificate already; --renew writes a new one")
+        raise InputError(f"{folder / issued[0]} already holds a certificate; --renew writes a new one")
     for name in names:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = issue(folder, name, key.public_key(), hosts if name == SERVER else (), days, write=False)
@@ -109,9 +114,9 @@ def issue(
     *,
     write: bool = True,
 ) -> bytes:
-    """Sign a key's certificate (PEM) with the folder's authority, created if missing, and record its serial.
+    """Create a key's certificate (PEM), signed by the folder's authority, and record its serial number.
 
-    `name`: the owner's. `hosts`: the server's; sites have none. `write`: write it into the owner's folder.
+    `name`: the owner's. `hosts`: the server's; sites have none. `write`: also write it into the owner's folder.
     """
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)
@@ -146,11 +151,11 @@ def issued_serials(folder: Path, name: str) -> set[int]:
     except FileNotFoundError:
         return set()
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder / ISSUED} is no list of certificates ({type(error).__name__})") from None
+        raise InputError(f"{folder / ISSUED} is not a list of certificates ({type(error).__name__})") from None
 
 
 def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
-    """Return a certificate's host names and addresses; a site's has none."""
+    """Return the host names and addresses in a certificate; none in a site's."""
     try:
         return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -158,23 +163,22 @@ def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 
 
 def read_tls(folder: Path, role: str) -> TLS:
-    """Read a process's certificates, with checks for faults that the other end would refuse without a reason.
+    """Read a process's certificates; InputError for faults that the other end would refuse without a reason.
 
-    Raises InputError: a file that is missing or damaged; a certificate that is expired, or of another authority, key or
-    role.
+    These are missing or damaged files, and certificates that are expired or of a wrong authority, key or role.
     """
     parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
     try:
         authority, own = (x509.load_pem_x509_certificate(parts[name]) for name in ("ca.crt", "tls.crt"))
         key = serialization.load_pem_private_key(parts["tls.key"], None)
     except (ValueError, TypeError):
-        raise InputError(f"{folder} does not hold certificates and a key as `fedkernel certs` writes them") from None
+        raise InputError(f"{folder} does not hold certificates and a key that `fedkernel certs` wrote") from None
     if own.public_key() != key.public_key():
-        raise InputError(f"{folder / 'tls.key'} is not the key of the certificate beside it")
+        raise InputError(f"{folder / 'tls.key'} is not the key of the certificate in the same folder")
     try:
         own.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
-        raise InputError(f"{folder / 'tls.crt'} is not signed by the authority beside it, ca.crt") from None
+        raise InputError(f"{folder / 'tls.crt'} is not signed by the authority in the same folder, ca.crt") from None
     for what, certificate in (("certificate", own), ("authority", authority)):
         now = datetime.datetime.now(datetime.UTC)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
@@ -189,34 +193,34 @@ def read_tls(folder: Path, role: str) -> TLS:
         usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (IndexError, x509.ExtensionNotFound):
         raise InputError(
-            f"{folder / 'tls.crt'} must say whose it is (CN) and whether a server's or a site's (extendedKeyUsage), as "
-            "`fedkernel certs` writes it"
+            f"{folder / 'tls.crt'} must have an owner (CN) and a role (extendedKeyUsage), like those that "
+            "`fedkernel certs` writes"
         ) from None
     if _ROLES[role] not in usage:
-        raise InputError(f"the certificate in {folder} is that of {name!r}, which is no {role}")
+        raise InputError(f"the certificate in {folder} is of {name!r}, which is not a {role}")
     return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name, folder)
 
 
 def existing_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Return the folder's authority; InputError if there is none."""
+    """Return the certificate and key of the folder's authority; InputError if there is none."""
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
     return own_authority(folder)
 
 
 def own_certificate(path: Path, authority: x509.Certificate, verb: str) -> x509.Certificate:
-    """Read a certificate signed by this authority; InputError if it is not (`verb` is for the text)."""
+    """Read a certificate that this authority signed; InputError otherwise (`verb`: for the error text)."""
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         certificate.verify_directly_issued_by(authority)
     except Exception as error:  # of the file, of PEM, of the signature
         of = f"the authority in {path.parent.parent} ({type(error).__name__})"
-        raise InputError(f"{path} is no certificate of {of}, which {verb} its own") from None
+        raise InputError(f"{path} is not a certificate of {of}, which {verb} only its own") from None
     return certificate
 
 
 def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Return the folder's authority, created if missing."""
+    """Return the certificate and key of the folder's authority, created if missing."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if certificate.exists() != key.exists():
         present, absent = (certificate, key) if certificate.exists() else (key, certificate)
@@ -226,9 +230,9 @@ def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePriva
             signer = serialization.load_pem_private_key(_read(key), None)
             authority = x509.load_pem_x509_certificate(_read(certificate))
         except (ValueError, TypeError):
-            raise InputError(f"{folder} does not hold an authority as `fedkernel certs` writes it") from None
+            raise InputError(f"{folder} does not hold an authority that `fedkernel certs` wrote") from None
         if not isinstance(signer, ec.EllipticCurvePrivateKey) or authority.public_key() != signer.public_key():
-            raise InputError(f"{key} is not the key of the authority beside it")
+            raise InputError(f"{key} is not the key of the authority in the same folder")
         return authority, signer
     signer = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name("fedkernel authority")

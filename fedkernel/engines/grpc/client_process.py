@@ -1,4 +1,4 @@
-"""Process of one client of `run_job`: ``python -m`` this module, with address, folder and patience."""
+"""Entry point of a local client's process, which `run_job` starts with address, folder and waiting time."""
 
 import sys
 from pathlib import Path
@@ -11,10 +11,10 @@ from fedkernel.site.client_app import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:
-    """Run the client named like the folder, with its certificate unless over a Unix socket."""
+    """Run the client named like the folder, with the certificate there unless the address is a Unix socket."""
     tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
     with blas_threads(1):  # most runs' number, so that requests need not set and reset it
-        Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))
+        Node(client_app({}, site_of_job), Path(folder).name, {}).serve(address, tls, float(patience))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Coordinator of the gRPC engine: `serve` for remote sites, `run_job` for local processes."""
+"""Coordinator of the gRPC engine: `serve` runs a job with remote sites, `run_job` with local processes."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 from fedkernel.engines.app_execution import carry_out, import_paths
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
-from fedkernel.engines.grpc.defaults import LIMIT, MEND, SERVER_PATIENCE
-from fedkernel.engines.grpc.operator_messages import Tell, heedless
-from fedkernel.engines.grpc.run_attempts import Attempts, raise_for, sentence_of
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, REPAIR_SECONDS, SERVER_PATIENCE
+from fedkernel.engines.grpc.operator_messages import Report, ignore_print_errors
+from fedkernel.engines.grpc.run_attempts import RunRetries, raise_for, sentence_of
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import EngineError
 from fedkernel.run import FailedRun
 from fedkernel.wire import Job
@@ -34,8 +34,8 @@ SOCKET = "hub"
 SOCKET_BYTES = 103
 """Longest path of a Unix socket: 107 on Linux, fewer elsewhere."""
 
-LOST = 5.0
-"""Patience of both ends in `run_job`, in seconds."""
+LOCAL_PATIENCE = 5.0
+"""Seconds after which either end of `run_job` gives the other up."""
 
 STOP_SECONDS = 10.0
 """Seconds that a process may take to end before it is killed."""
@@ -48,16 +48,16 @@ def serve(
     tls: TLS | None,
     *,
     patience: float = SERVER_PATIENCE,
-    limit: int = LIMIT,
+    limit: int = MAX_MESSAGE_BYTES,
     share_model: bool = False,
-    mend: float = MEND,
+    repair_seconds: float = REPAIR_SECONDS,
     set_aside: int = 0,
-    tell: Tell | None = None,
+    report: Report | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> Iterator[str | FailedRun]:
     """Run a job with sites that join over the network; yield each run's id once its results are complete.
 
-    A failed run is yielded where the job goes on after failures; else it is reported, and raised after the last run. A
+    A failed run is yielded if the job goes on after failures; else it is reported, and raised after the last run. A
     site that cannot take part in the first run, because of its table or files, is dismissed with the reason and may
     come back repaired, while the others wait.
 
@@ -68,32 +68,32 @@ def serve(
     - `patience`: seconds of absence after which a site's pending requests fail.
     - `limit`: bytes of a message.
     - `share_model`: send every run's model to all sites.
-    - `mend`: seconds to wait for a site that cannot take part.
+    - `repair_seconds`: longest wait for a site that cannot take part.
     - `set_aside`: consecutive failed runs caused by a site after which it is in no further run; 0: never.
-    - `tell`: called with a sentence whenever a site comes, goes or is refused.
+    - `report`: called with a sentence whenever a site comes, goes or is refused.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
-    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
-    tell_of_runs = heedless(tell or log.warning)
-    attempts, failures = Attempts(hub, mend, set_aside, tell_of_runs), list[FailedRun]()
-    with listening(hub, address, tls) as port:
+    grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, report=report, files=files)
+    report_run = ignore_print_errors(report or log.warning)
+    attempts, failures = RunRetries(grid, repair_seconds, set_aside, report_run), list[FailedRun]()
+    with listening(grid, address, tls) as port:
         ready(port)
-        hub.wait_for_all()
+        grid.wait_for_all()
         for run in job.runs:
             own = job.model_copy(update={"runs": [run], "go_on": False})
-            if (failed := attempts.carry_out(run, partial(_finish, hub, own))) is None:
+            if (failed := attempts.carry_out(run, partial(_finish, grid, own))) is None:
                 yield run.id
                 if share_model and job.out is not None:
-                    hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
+                    grid.send_file(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
                 continue
             failures.append(failed)
             if job.go_on:
                 yield failed
             else:
-                tell_of_runs(f"run {run.id} has failed: {failed.text}")
+                report_run(f"run {run.id} has failed: {failed.text}")
         if not job.go_on:
             raise_for(failures)
-        hub.close(sentence_of(failures))
+        grid.close(sentence_of(failures))
 
 
 def hand_out(
@@ -104,49 +104,49 @@ def hand_out(
     tls: TLS | None,
     *,
     patience: float = SERVER_PATIENCE,
-    limit: int = LIMIT,
+    limit: int = MAX_MESSAGE_BYTES,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
     """Send model files to all sites once they have joined, without running anything.
 
-    Parameters are those of `serve`; `job` only names the files' runs to the sites.
+    Parameters are those of `serve`; `job` only describes the files' runs to the sites.
     """
-    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
-    with listening(hub, address, tls) as port:
+    grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
+    with listening(grid, address, tls) as port:
         ready(port)
-        hub.wait_for_all()
+        grid.wait_for_all()
         for name, path in files.items():
-            hub.give(name, path.read_bytes())
+            grid.send_file(name, path.read_bytes())
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Run a job with a process for each client on this machine.
+    """Run a job with a process for each client on this machine; yield each run's id once it is complete.
 
     They connect by a Unix socket in a folder that no other user may enter; if that is impossible, over loopback with
     mutual TLS.
     """
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
-    hub = Hub(names, job=job.model_dump_json(), patience=LOST)
+    grid = StreamGrid(names, job=job.model_dump_json(), patience=LOCAL_PATIENCE)
     with _private_folder() as folder:
         for name in names:
             (folder / name).mkdir()
         address, tls = f"unix:{quote(str(folder / SOCKET))}", None
-        if why := _no_socket(folder / SOCKET):
-            log.warning("the processes of --engine grpc meet over loopback, with TLS: %s", why)
+        if why := _socket_fault(folder / SOCKET):
+            log.warning("the processes of --engine grpc connect over loopback, with TLS: %s", why)
             make_certificates(folder, [LOOPBACK], names)
             address, tls = f"{LOOPBACK}:0", read_tls(folder / SERVER, "server")
         with (
-            listening(hub, address, tls) as port,
-            _processes(folder, names, f"{LOOPBACK}:{port}" if tls else address) as look,
+            listening(grid, address, tls) as port,
+            _processes(folder, names, f"{LOOPBACK}:{port}" if tls else address) as check_processes,
         ):
-            hub.wait_for_all(look)
+            grid.wait_for_all(check_processes)
             # no journal: its processes end with this one, and their memory with them
-            yield from _run_over(hub, job.model_copy(update={"journals": False}))
+            yield from _run_over(grid, job.model_copy(update={"journals": False}))
 
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Make a temporary folder of this user alone, with a path short enough for a socket."""
+    """Create a temporary folder for this user only, with a path short enough for a socket."""
     place = None
     if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}"):
         place = "/tmp" if os.access("/tmp", os.W_OK) else None  # noqa: S108 - a folder of our own in it
@@ -154,7 +154,7 @@ def _private_folder() -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _no_socket(path: Path) -> str:
+def _socket_fault(path: Path) -> str:
     """Return why a Unix socket is impossible at a path; empty if it is possible."""
     if not hasattr(socket, "AF_UNIX"):
         return "this system has no Unix sockets"
@@ -174,18 +174,18 @@ def _for_sites(job: Job) -> str:
     ).model_dump_json()
 
 
-def _run_over(hub: Hub, job: Job) -> Iterator[str | FailedRun]:
-    return carry_out(job, lambda run, text: nullcontext(hub))
+def _run_over(grid: StreamGrid, job: Job) -> Iterator[str | FailedRun]:
+    return carry_out(job, lambda run, text: nullcontext(grid))
 
 
-def _finish(hub: Hub, job: Job) -> None:
-    for _ in _run_over(hub, job):
+def _finish(grid: StreamGrid, job: Job) -> None:
+    for _ in _run_over(grid, job):
         pass
 
 
 @contextmanager
 def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Callable[[], None]]:
-    """Start the clients' processes; the yielded function raises EngineError if one has ended."""
+    """Start the clients' processes; yield a function that raises EngineError if one has ended."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
     command = [sys.executable, "-m", "fedkernel.engines.grpc.client_process", address]
@@ -193,20 +193,20 @@ def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Cal
         for name in names:
             with logs[name].open("wb") as sink:
                 started[name] = subprocess.Popen(  # noqa: S603 - ourselves
-                    [*command, str(folder / name), str(LOST)],
+                    [*command, str(folder / name), str(LOCAL_PATIENCE)],
                     env={**os.environ, **import_paths()},
                     stdin=subprocess.DEVNULL,
                     stdout=sink,
                     stderr=subprocess.STDOUT,
                 )
 
-        def look() -> None:
+        def check_processes() -> None:
             for name, process in started.items():
                 if process.poll() is not None:
-                    *_, last = ["no word", *logs[name].read_text(errors="replace").split("\n")[:-1]]
+                    *_, last = ["no output", *logs[name].read_text(errors="replace").split("\n")[:-1]]
                     raise EngineError(f"the process of {name} has ended with code {process.returncode}: {last}")
 
-        yield look
+        yield check_processes
     finally:
         for process in started.values():
             process.terminate()

@@ -1,4 +1,4 @@
-"""Default patience, sizes and lifetimes of the engine, as the commands' help prints them."""
+"""Defaults of the gRPC engine: waiting times, message size and lifetimes, also in the commands' help."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ SERVER_PATIENCE: Final = 30.0
 SITE_PATIENCE: Final = 600.0
 """Seconds for which a site retries to connect before it gives up."""
 
-MEND: Final = 3600.0
-"""Seconds to wait for the repair and return of a site that cannot take part."""
+REPAIR_SECONDS: Final = 3600.0
+"""Longest wait in seconds for the return of a site that cannot take part."""
 
-LIMIT: Final = (1 << 31) - 1
-"""Most bytes of a message: protobuf's own limit."""
+MAX_MESSAGE_BYTES: Final = (1 << 31) - 1
+"""Most bytes of a message, protobuf's own limit."""
 
 AUTHORITY_DAYS: Final = 3650
-"""Lifetime of an authority, and longest of a certificate."""
+"""Lifetime of an authority, and longest one of a certificate, in days."""
 
 DAYS: Final = 365
-"""Default lifetime of a certificate."""
+"""Default lifetime of a certificate in days."""

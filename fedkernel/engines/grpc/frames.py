@@ -1,4 +1,4 @@
-"""Wire format of a gRPC stream: messages of any size in chunks, and the server's notes.
+"""Wire format of a gRPC stream: messages of any size in chunks, heartbeats, and the server's notes.
 
 A message's first frame has its id and length. gRPC's flow control acts between the chunks, and its own limit on the
 size of a frame is never reached.
@@ -11,25 +11,25 @@ from typing import Annotated
 
 import pydantic
 
-from fedkernel.engines.grpc.defaults import LIMIT
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 
 VERSION = 2
 """Version of this format; both ends must have the same."""
 
 METHOD = "/fedkernel.Hub/Connect"
-NAME, INSTANCE, SPOKEN = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
-"""Metadata of a call: the site's name, a random id of its process, and the version."""
+NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
+"""Metadata names of a call: the site's name, a random id of its process, and the version."""
 
-STANDS = "fedkernel-stands"
-"""Metadata of a node that remembers a run: its `fedkernel.wire.RunSpec.key` and number of answered requests."""
+POSITION = "fedkernel-stands"
+"""Metadata name for a node that remembers a run: the run's `RunSpec.key` and number of answered requests."""
 
-TAKEN = "fedkernel-taken"
-"""Metadata of a node that reconnects: id of the last request that it received."""
+LAST_REQUEST = "fedkernel-taken"
+"""Metadata name for a node that reconnects: id of the last request that it received."""
 
 CHUNK = 1 << 20
 
-MOST_NOTE = 2 * CHUNK - 1024
-"""Most bytes of a note: gRPC's limit here, less its own overhead."""
+MAX_NOTE_BYTES = 2 * CHUNK - 1024
+"""Most bytes of a note: gRPC's limit in `OPTIONS`, less its overhead."""
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -42,7 +42,7 @@ OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
-"""Options of channel and server: a lost connection is noticed after 40 to 60 s without data.
+"""gRPC options of channel and server; a lost connection is noticed after 40 to 60 s without data.
 
 The keepalive ping follows at the first turn of 20 s without data, 20 to 40 s after the last. The last option is the
 shortest interval of pings that a server accepts: by default a site that computes for two minutes would be disconnected.
@@ -52,25 +52,25 @@ _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")
 
 
-BEAT = b"\3"
-"""Heartbeat, which the other end sends back; allowed between the frames of a message."""
+HEARTBEAT = b"\3"
+"""Heartbeat frame, which the other end sends back; allowed between the frames of a message."""
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """One serialised Flower message, in parts, under the id of its request."""
+    """Serialised Flower message in parts, with its request's id; an empty id marks a file."""
 
     id: str
     parts: tuple[bytes | bytearray, ...]
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
+        """Total bytes of all parts."""
         return sum(map(len, self.parts))
 
 
 class FrameError(Exception):
-    """Violation of the wire format or the size limit by the other end."""
+    """Violation of the wire format or size limit by the other end of a stream."""
 
 
 FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-]*\.npz$", max_length=255)]
@@ -79,8 +79,8 @@ FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-
 class Welcome(pydantic.BaseModel):
     """Server's first note to a site.
 
-    `client`, `clients`: the site's number, and the number of sites. `job`: JSON in Flower's run configuration of every
-    app. `limit`: bytes of a message. `files`: names of all files that the server may send to be stored.
+    `client`, `clients`: the site's number, and the number of sites. `job`: JSON for Flower's run configuration of each
+    app. `limit`: most bytes of a message. `files`: names of all files that the server may send to be stored.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -88,7 +88,7 @@ class Welcome(pydantic.BaseModel):
     client: Annotated[int, pydantic.Field(ge=0)]
     clients: Annotated[int, pydantic.Field(ge=1)]
     job: str
-    limit: Annotated[int, pydantic.Field(ge=1, le=LIMIT)]
+    limit: Annotated[int, pydantic.Field(ge=1, le=MAX_MESSAGE_BYTES)]
     files: list[FileName] = []
 
 
@@ -107,17 +107,17 @@ class Note(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _has_one_field(self) -> "Note":
         if len(self.model_fields_set) != 1:
-            raise ValueError("a note says one thing")
+            raise ValueError("a note must have exactly one field")
         return self
 
     @property
     def frame(self) -> bytes:
-        """The note as a frame."""
+        """Serialised note, as a frame."""
         return _NOTE + self.model_dump_json(exclude_unset=True).encode()
 
 
 def frames(envelope: Envelope) -> Iterator[bytes]:
-    """Yield the frames of a message."""
+    """Yield the frames of a message, in chunks of `CHUNK` bytes."""
     head = _FIRST + _HEAD.pack(envelope.id.encode(), envelope.size)
     chunks: list[memoryview] = []
     left = CHUNK
@@ -132,15 +132,19 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
         yield b"".join((head, *chunks))
 
 
-class Inbox:
-    """Decoder of frames; its memory grows with the bytes received, not with the announced length.
+class FrameDecoder:
+    """Decoder of received frames; its memory grows with the bytes received, not with the announced length.
 
-    `limit`: bytes of a message. `notes`: the other end is a server, which may send notes. `is_awaited`: decides by its
-    id whether a message is stored; of others only the length is counted.
+    `limit`: most bytes of a message. `notes`: the other end is a server, which may send notes. `is_awaited`: decides by
+    a message's id whether it is stored; of others only the length is counted.
     """
 
     def __init__(
-        self, limit: int = LIMIT, *, notes: bool = False, is_awaited: Callable[[str], bool] = lambda message_id: True
+        self,
+        limit: int = MAX_MESSAGE_BYTES,
+        *,
+        notes: bool = False,
+        is_awaited: Callable[[str], bool] = lambda message_id: True,
     ) -> None:
         self._limit = limit
         self._notes = notes
@@ -151,22 +155,19 @@ class Inbox:
 
     @property
     def held(self) -> int:
-        """Bytes of the incomplete message."""
+        """Bytes received so far of an incomplete message."""
         return len(self._data or b"")
 
-    def take(self, frame: bytes) -> Envelope | Note | bytes | None:
-        """Decode a frame: the message that it completes, a note or `BEAT`; None if more must follow.
-
-        Raises FrameError.
-        """
-        if frame == BEAT:
-            return BEAT
+    def decode(self, frame: bytes) -> Envelope | Note | bytes | None:
+        """Decode a frame: the message that it completes, a note or `HEARTBEAT`; None if more follow; or FrameError."""
+        if frame == HEARTBEAT:
+            return HEARTBEAT
         kind, body = frame[:1], memoryview(frame)[1:]
         if kind == _NOTE and self._notes and not self._left:
             try:
                 return Note.model_validate_json(bytes(body))
             except pydantic.ValidationError:
-                raise FrameError("it sent a note that cannot be read") from None
+                raise FrameError("it sent an invalid note") from None
         if kind == _FIRST and not self._left and len(body) >= _HEAD.size:
             identifier, self._left = _HEAD.unpack_from(body)
             if self._left > self._limit:
@@ -178,7 +179,7 @@ class Inbox:
         elif kind != _MORE or not self._left:
             raise FrameError("it sent a frame out of order")
         if len(body) > self._left or (self._left and not len(body)):
-            raise FrameError("it sent another number of bytes than it announced")
+            raise FrameError("the number of bytes that it sent differs from the announced one")
         self._left -= len(body)
         if self._data is None:
             return None

@@ -1,4 +1,4 @@
-"""Reports of failed TLS handshakes, parsed from gRPC's output on file descriptor 2."""
+"""Reports of failed TLS handshakes, parsed from gRPC's own output on file descriptor 2."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ from fedkernel.ground import one_line
 _SIGN = b"Handshake failed"
 _CAUSES = {
     b"certificate has expired": "its certificate has expired",
-    b"CERTIFICATE_VERIFY_FAILED": "its certificate is not of this server's authority",
-    b"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
+    b"CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by this server's authority",
+    b"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate",
     b"WRONG_VERSION_NUMBER": "it speaks plaintext, where TLS is needed",
     b"HTTP_REQUEST": "it speaks plaintext, where TLS is needed",
     b"UNKNOWN_CA": "it does not trust this server's certificate",
@@ -21,8 +21,8 @@ _CAUSES = {
 
 
 @contextmanager
-def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
-    """Report each failed TLS handshake to `tell`, and other lines on descriptor 2 to `pass_on`.
+def report_failed_handshakes(report: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
+    """Report each failed TLS handshake to `report`, and other lines on descriptor 2 to `pass_on`.
 
     Lines may contain a stranger's text, such as the name by which it calls the server. Both functions may write to
     `sys.stderr` meanwhile, but not to descriptor 2, which is redirected. gRPC prints no failures with
@@ -39,7 +39,7 @@ def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[s
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 if _SIGN in line:
-                    tell(f"refused a connection: {_cause(line)}")
+                    report(f"refused a connection: {_cause(line)}")
                 else:
                     pass_on(_text(line))
 

@@ -1,4 +1,4 @@
-"""Limit on idle connections to a server, in number and in time."""
+"""Limits on the number and duration of idle connections to a server."""
 
 import ipaddress
 import os
@@ -9,17 +9,17 @@ from contextlib import suppress
 from urllib.parse import unquote
 
 IDLE = ("grpc.max_connection_idle_ms", 20_000)
-"""Longest time of a connection without a call."""
+"""gRPC option: longest time of a connection without a call, in ms."""
 
-MOST = 64
+MOST_IDLE = 64
 """Most idle connections at a time; the oldest are closed first. A site calls as soon as it is connected."""
 
 Peer = tuple[str, int]
-"""Address and port."""
+"""Address and port of a connection's other end."""
 
 
 class IdleConnections:
-    """Idle connections to a port of this process.
+    """Idle connections to a listening port of this process.
 
     gRPC reports no connection before its first call, so they are found among the process's open files.
     """
@@ -29,14 +29,14 @@ class IdleConnections:
         self._known: dict[Peer, None] = {}  # in the order in which they were seen first
 
     def close_oldest(self, calling: Collection[str]) -> int:
-        """Close the oldest idle connections beyond `MOST`, and return their number.
+        """Close the oldest idle connections beyond `MOST_IDLE`, and return their number.
 
         `calling`: peers with a call, as gRPC names them.
         """
         busy = set(map(_peer_of, calling))
         here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}
         self._known = dict.fromkeys([*(peer for peer in self._known if peer in here), *here])
-        beyond = list(self._known)[: max(0, len(here) - MOST)]
+        beyond = list(self._known)[: max(0, len(here) - MOST_IDLE)]
         return sum(self._close(here[peer], peer) for peer in beyond)
 
     def _peer(self, file: int) -> Peer | None:

@@ -1,4 +1,4 @@
-"""Site's process: joins the server under its name, keeps its memory, and answers requests."""
+"""Site's process in the gRPC engine: joins the server under its name, keeps its memory, and answers requests."""
 
 import logging
 import math
@@ -18,28 +18,28 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.app_execution import answer
-from fedkernel.engines.grpc.activity_reports import FIRST, Signs
+from fedkernel.engines.grpc.activity_reports import FIRST, ActivityReporter
 from fedkernel.engines.grpc.certificates import TLS
-from fedkernel.engines.grpc.defaults import LIMIT, SITE_PATIENCE
+from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SITE_PATIENCE
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
+    LAST_REQUEST,
     METHOD,
     NAME,
     OPTIONS,
-    SPOKEN,
-    STANDS,
-    TAKEN,
+    POSITION,
+    TRANSPORT,
     VERSION,
     Envelope,
+    FrameDecoder,
     FrameError,
-    Inbox,
     Welcome,
 )
-from fedkernel.engines.grpc.operator_messages import heedless
-from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
-from fedkernel.engines.grpc.reply_queue import Outgoing, Standing
+from fedkernel.engines.grpc.operator_messages import ignore_print_errors
+from fedkernel.engines.grpc.renewal import ExpiredError, RenewedCertificate
+from fedkernel.engines.grpc.reply_queue import ReplyQueue, ResumeState
 from fedkernel.ground import EngineError, InputError, ProtocolError, format_duration, one_line, printable, quoted
-from fedkernel.site import write_with
+from fedkernel.site import set_write_context
 from fedkernel.wire import FAILED, Job, content_digest, flower_internals
 
 log = logging.getLogger(__name__)
@@ -54,34 +54,34 @@ _REFUSED = {
     grpc.StatusCode.UNIMPLEMENTED,
 }
 _UNTRUSTED = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of the authority in ca.crt, has expired or is of another host",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS; is it run with --insecure?",
-    "Hostname Verification": "its certificate is of another host",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by ca.crt, has expired or is for a different host",
+    "WRONG_VERSION_NUMBER": "it does not use TLS; was it started with --insecure?",
+    "Hostname Verification": "its certificate is for a different host",
 }
-TAKEN_IDS = 64
+MOST_REMEMBERED_IDS = 64
 """Number of remembered request ids, for recognising repeated requests."""
 
 SMALL_REQUEST = 1 << 16
-"""Size up to which a request is kept whole for comparison; a larger one is kept as its digest."""
+"""Largest bytes of a request that is kept for comparison; of a larger one, the digest is kept."""
 
-RECORD = 10.0
+OUTBOX_SECONDS = 10.0
 """Longest wait for the outbox's writer at the process's end, in seconds."""
 
 CLOSINGS = 5
-"""Consecutive connections closed without a reason after which the server's protocol is assumed to differ."""
+"""Number of consecutive connections closed without a reason after which the site gives up."""
 
 
 @dataclass
 class Node:
-    """Process of one site: connects to a server and answers its requests.
+    """Process of one site, which connects to a server and answers its requests.
 
     - `name`: the site's.
     - `config`: Flower's node configuration, such as the paths of the site's data.
-    - `tell`: called with a sentence on each event.
-    - `keep`: called with the name and the bytes of each file that the server sends.
-    - `consider`: called with each job before its first request is answered, so that an operator can approve its study;
+    - `report`: called with a sentence on each event.
+    - `store`: called with the name and the bytes of each file that the server sends.
+    - `review`: called with each job before its first request is answered, so that an operator can approve its study;
       requests wait until it returns.
-    - `limit`: bytes of a message, even if the server allows more.
+    - `limit`: most bytes of a message, even if the server allows more.
     - `instance`: random id of the process, by which the server recognises it when it reconnects.
 
     `work`: the server's current job; None before the first. `ended`: whether the server has ended the work, with
@@ -91,16 +91,16 @@ class Node:
     app: ClientApp
     name: str
     config: Mapping[str, str | int]
-    tell: Callable[[str], object] = log.info
-    keep: Callable[[str, bytes], object] = lambda name, data: None
-    consider: Callable[[Job], object] = lambda job: None
-    limit: int = LIMIT
+    report: Callable[[str], object] = log.info
+    store: Callable[[str, bytes], object] = lambda name, data: None
+    review: Callable[[Job], object] = lambda job: None
+    limit: int = MAX_MESSAGE_BYTES
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        """Set up Flower's process-wide identity."""
+        """Set up Flower's process-wide identity, and the node's state."""
         flower_internals.ensure_task_identity()
-        self.tell = heedless(self.tell)
+        self.report = ignore_print_errors(self.report)
         self._context: Context | None = None
         self._job = ""
         self.work: Job | None = None
@@ -110,46 +110,46 @@ class Node:
         # shared by the stream's thread and the computing thread
         self._lock = threading.Lock()
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
-        self._taken: deque[str] = deque(maxlen=TAKEN_IDS)
-        self._last = Envelope("", ())
+        self._received_ids: deque[str] = deque(maxlen=MOST_REMEMBERED_IDS)
+        self._last_reply = Envelope("", ())
         self._last_request: tuple[tuple[str, str], bytes | bytearray | str] | None = None
-        self._stands = Standing()
-        self._outbox: Outgoing | None = None
+        self._journal_position = ResumeState()
+        self._outbox: ReplyQueue | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
-        self._signs = Signs(self.tell)
+        self._reporter = ActivityReporter(self.report)
 
-    def attend(self, address: str, tls: TLS | None, patience: float = SITE_PATIENCE) -> None:
-        """Answer the server's requests until it ends the work.
+    def serve(self, address: str, tls: TLS | None, patience: float = SITE_PATIENCE) -> None:
+        """Connect to the server and answer its requests until it ends the work.
 
         `address`: ``host:port``, or ``unix:`` and the path of a socket. `tls`: None: plaintext. `patience`: seconds of
         retrying to connect, counted anew after each success; computing never breaks the connection. Raises EngineError
         if the server refuses this node, cannot be reached, or reports a failure of the work.
         """
-        pen = threading.Lock()
-        computing = threading.Thread(target=self._compute, args=(pen,), name=f"computing-{self.name}", daemon=True)
-        computing.start()
+        outbox_lock = threading.Lock()
+        name = f"computing-{self.name}"
+        threading.Thread(target=self._compute, args=(outbox_lock,), name=name, daemon=True).start()
         try:
-            with self._signs.told():
-                failure = self._attend(address, tls, patience)
+            with self._reporter.running():
+                failure = self._connect_repeatedly(address, tls, patience)
         finally:
             self._tasks.put(None)
             # never released: the record in progress is completed, and none is begun
-            pen.acquire(timeout=RECORD)
+            outbox_lock.acquire(timeout=OUTBOX_SECONDS)
         if failure:
             raise EngineError(f"the server ended the work: {quoted(failure)}")
 
-    def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
+    def _connect_repeatedly(self, address: str, tls: TLS | None, patience: float) -> str:
         """Connect repeatedly until the server ends the work; return its failure, empty after success."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
-        last_told = -math.inf
-        own = None if tls is None else Renewing(tls, "site", self.tell)
+        last_report = -math.inf
+        own = None if tls is None else RenewedCertificate(tls, "site", self.report)
         while True:
             self._welcomed = False
             details = "it closed the stream"
             try:
                 tls = None if own is None else own.current()
-                if (failure := self._converse(address, tls)) is not None:
+                if (failure := self._answer_stream(address, tls)) is not None:
                     return failure
             except ExpiredError as error:
                 details = str(error)
@@ -157,87 +157,88 @@ class Node:
                 if self._broken is not None:
                     raise self._broken from None
                 details = printable(error.details() or "")
-                if cause := self._hopeless(error.code(), details):
+                if cause := self._permanent_cause(error.code(), details):
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
                 began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
-                last_told = began
-                self.tell(f"the connection to {address} is lost; trying to come back")
+                last_report = began
+                self.report(f"the connection to {address} is lost; reconnecting")
             closings = closings + 1 if "Socket closed" in details or "Connection reset" in details else 0
             if closings == CLOSINGS:
-                wants = "accepts this site's certificate" if tls else "speaks plaintext"
-                raise EngineError(f"{address} closes every connection: it is doubtful that it {wants}")
+                does = "rejects this site's certificate" if tls else "requires TLS"
+                raise EngineError(f"{address} closes every connection: the server probably {does}")
             if time.monotonic() - began > patience:
                 raise EngineError(f"{address} could not be reached for {patience:g} s: {_cause(details)}")
             left = max(0.0, patience - (time.monotonic() - began))
-            if time.monotonic() - last_told > FIRST:
-                looked = "yet" if last_told < began else f"for {format_duration(patience - left)}"
-                self.tell(f"{address} is not reached {looked} ({_cause(details)}); given up in {format_duration(left)}")
-                last_told = time.monotonic()
+            if time.monotonic() - last_report > FIRST:
+                looked = "yet" if last_report < began else f"for {format_duration(patience - left)}"
+                self.report(
+                    f"{address} is not reached {looked} ({_cause(details)}); giving up in {format_duration(left)}"
+                )
+                last_report = time.monotonic()
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _hopeless(self, code: grpc.StatusCode, details: str) -> str | None:
-        """Return the reason why further attempts to connect would fail, too; None if they might succeed."""
+    def _permanent_cause(self, code: grpc.StatusCode, details: str) -> str | None:
+        """Return why further attempts to connect would fail, too; None if they may succeed."""
         if code in _REFUSED:
             return details
         return next((cause for sign, cause in _UNTRUSTED.items() if sign in details), None)
 
-    def _converse(self, address: str, tls: TLS | None) -> str | None:
-        """Serve one stream to its end.
+    def _answer_stream(self, address: str, tls: TLS | None) -> str | None:
+        """Connect to the server once, and answer its requests until the stream ends.
 
         Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
         """
-        outbox = Outgoing()
-        metadata = [(NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text)]
-        if self._taken:
-            metadata.append((TAKEN, self._taken[-1]))
+        outbox = ReplyQueue()
+        metadata = [(NAME, self.name), (INSTANCE, self.instance), (TRANSPORT, str(VERSION))]
+        metadata.append((POSITION, self._journal_position.text))
+        if self._received_ids:
+            metadata.append((LAST_REQUEST, self._received_ids[-1]))
         with _channel(address, tls) as channel:
             call = channel.stream_stream(METHOD)(outbox.frames(), metadata=metadata)
-            inbox, file = Inbox(self._limit, notes=True), ""
+            decoder, file = FrameDecoder(self._limit, notes=True), ""
             with self._lock:
                 self._outbox, self._call = outbox, call
                 if self._broken is not None:
                     call.cancel()
             try:
                 for frame in call:
-                    item = inbox.take(frame)
+                    item = decoder.decode(frame)
                     if item is None:
                         continue
                     if isinstance(item, bytes):
                         outbox.answer()
                     elif isinstance(item, Envelope):
-                        self._take(item, file)
+                        self._queue_request(item, file)
                         file = ""
                     elif item.welcome is not None:
-                        self._settle(item.welcome)
-                        inbox = Inbox(self._limit, notes=True)
-                        self.tell(f"joined {address} as {self.name}")
-                        self._signs.idle("nothing has been asked")
+                        self._adopt_welcome(item.welcome)
+                        decoder = FrameDecoder(self._limit, notes=True)
+                        self.report(f"joined {address} as {self.name}")
+                        self._reporter.idle("no request has come")
                     elif item.file is not None:
                         file = item.file
                         if file not in self._files:
-                            raise FrameError(f"it sent a file {printable(file)!r}, which it had not announced")
+                            raise FrameError(f"it sent the file {printable(file)!r} without announcing it")
                     else:
                         self.ended = True
                         return item.end
             except FrameError as error:
-                raise EngineError(
-                    f"{address} does not speak as a fedkernel server does: {printable(str(error))}"
-                ) from None
+                raise EngineError(f"{address} is not a valid fedkernel server: {printable(str(error))}") from None
             finally:
-                self._signs.idle("")
+                self._reporter.idle("")
                 with self._lock:
                     self._outbox = self._call = None
                 outbox.put(None)
         return None
 
-    def _settle(self, welcome: Welcome) -> None:
-        """Adopt the server's job; the client's memory is kept if it belongs to one of the job's runs."""
+    def _adopt_welcome(self, welcome: Welcome) -> None:
+        """Adopt the server's job and limits; the client's memory stays if it is of one of the job's runs."""
         if self._context is None or welcome.job != self._job:
-            self._look_at(welcome.job)
+            self._queue_job(welcome.job)
             self._job = welcome.job
-            if self._context is not None and self._stands.run in self._keys():
+            if self._context is not None and self._journal_position.run in self._keys():
                 # a restarted server has fewer runs left; a run's key covers its sites
                 self._context.run_config["job"] = welcome.job
             else:
@@ -246,51 +247,51 @@ class Node:
                     welcome.client + 1, {**self.config, **place}, {"job": welcome.job}
                 )
                 with self._lock:
-                    self._context, self._stands = context, Standing()
+                    self._context, self._journal_position = context, ResumeState()
         self._welcomed = True
         self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
 
     def _keys(self) -> set[str]:
-        """Return the keys of the job's runs."""
+        """Return the keys (`RunSpec.key`) of the job's runs."""
         return set() if self.work is None else {run.key for run in self.work.runs}
 
-    def _look_at(self, text: str) -> None:
-        """Report a job's summary, and queue the job for consideration."""
+    def _queue_job(self, text: str) -> None:
+        """Report a job's summary, and queue the job for `review`."""
         if not text:
             return
         try:
             job = Job.from_json(text)
         except InputError as error:
             raise FrameError(str(error)) from None
-        self.tell(f"the work: {printable(job.work)}")
+        self.report(f"the work: {printable(job.work)}")
         self.work = job
         self._tasks.put(job)
 
-    def _take(self, request: Envelope, file: str) -> None:
-        """Queue a request, or send a repeated one's reply again; store an announced file."""
+    def _queue_request(self, request: Envelope, file: str) -> None:
+        """Queue a request; send a repeated request's reply again; store an announced file."""
         if file:
-            self.keep(file, b"".join(request.parts))
+            self.store(file, b"".join(request.parts))
             return
         if self._context is None:
-            raise FrameError("it asked before it had welcomed this site")
+            raise FrameError("it sent a request before its welcome")
         with self._lock:
-            if request.id == self._last.id and self._outbox is not None:
-                self._outbox.put(self._last)
-            elif request.id not in self._taken:
-                self._taken.append(request.id)
+            if request.id == self._last_reply.id and self._outbox is not None:
+                self._outbox.put(self._last_reply)
+            elif request.id not in self._received_ids:
+                self._received_ids.append(request.id)
                 self._tasks.put((request, self._context))
 
-    def _compute(self, pen: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
-        """Answer requests one by one, holding `pen` while writing; an exception ends `attend`."""
-        write_with(pen)
+    def _compute(self, outbox_lock: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
+        """Answer queued requests one by one, with `outbox_lock` held while the outbox is used; errors end `serve`."""
+        set_write_context(outbox_lock)
         try:
             while (task := self._tasks.get()) is not None:
                 if isinstance(task, Job):
-                    self._consider(task)
+                    self._review(task)
                     continue
                 reply = self._reply(*task)
                 with self._lock:
-                    self._last = reply
+                    self._last_reply = reply
                     if self._outbox is not None:
                         self._outbox.put(reply)
         except BaseException as error:
@@ -299,25 +300,25 @@ class Node:
                 if self._call is not None:
                     self._call.cancel()
 
-    def _consider(self, job: Job) -> None:
-        """Call `consider`; if it fails, the job is not approved and its requests are refused."""
+    def _review(self, job: Job) -> None:
+        """Call `review` with a job; if it fails, the job is not approved and its requests are refused."""
         try:
-            self.consider(job)
+            self.review(job)
         except Exception as error:
-            log.exception("the job could not be considered")
-            self.tell(f"the work could not be considered ({type(error).__name__}); the log has the details")
+            log.exception("the job could not be reviewed")
+            self.report(f"the work could not be reviewed ({type(error).__name__}); the log has the details")
 
     def _reply(self, request: Envelope, context: Context) -> Envelope:
         try:
             message = flower_internals.from_bytes(*request.parts)
         except ProtocolError as error:
-            raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
+            raise EngineError(f"the server sent an invalid request: {error}") from None
         begins = message.metadata.message_type == MessageType.QUERY
         if not begins and self._is_last(message):  # from a server that restarted before it had the reply
             again = Message(RecordDict(), reply_to=message)
             flower_internals.stamp(again)
-            return Envelope(request.id, (flower_internals.to_parts(again)[0], *self._last.parts[1:]))
-        with self._signs.during(f"computing {_asked(message)}"):
+            return Envelope(request.id, (flower_internals.to_parts(again)[0], *self._last_reply.parts[1:]))
+        with self._reporter.during(f"computing {_request_name(message)}"):
             reply = Envelope(request.id, flower_internals.to_parts(answer(self.app, message, context)))
         if reply.size > self._limit:
             whose = f"site {self.name!r}" if self._limit == self.limit else "the server"
@@ -325,52 +326,52 @@ class Node:
             reason += f" (--max-message of {whose})"
             refusal = Message(Error(FAILED, reason), reply_to=message)
             flower_internals.stamp(refusal)
-            self.tell(reason)
+            self.report(reason)
             reply = Envelope(request.id, flower_internals.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # not an error
-        self._last_request = (_step(message), _content_of(request, message)) if is_answered else None
+        self._last_request = (_kind_and_round(message), _content_of(request, message)) if is_answered else None
         with self._lock:
             # else the server has begun another job meanwhile, with a new memory
             if context is self._context:
-                stands = Standing(self._key_of(message)) if begins else self._stands
-                self._stands = Standing(stands.run, stands.taken + is_answered)
+                journal_position = ResumeState(self._key_of(message)) if begins else self._journal_position
+                self._journal_position = ResumeState(journal_position.run, journal_position.answered + is_answered)
         return reply
 
     def _is_last(self, message: Message) -> bool:
-        """Return whether a request repeats the last answered one: same type, round and content."""
+        """Return whether a request repeats the last answered one, with the same type, round and content."""
         step, content = self._last_request or (None, "")
-        if step != _step(message) or not message.has_content():
+        if step != _kind_and_round(message) or not message.has_content():
             return False
         if not isinstance(content, str):
             content = content_digest(flower_internals.from_bytes(content).content)
         return content == content_digest(message.content)
 
     def _key_of(self, message: Message) -> str:
-        """Return the key of the run that a message begins; empty if it is not one of the job's."""
+        """Return the key of the run that a message begins; empty if the job has no such run."""
         runs = () if self.work is None or not message.has_content() else self.work.runs
         config = message.content.config_records.get("config", ConfigRecord()) if runs else ConfigRecord()
         return next((run.key for run in runs if run.id == config.get("run")), "")
 
 
-def _asked(message: Message) -> str:
-    """Return the name of a request, as its sender wrote it."""
+def _request_name(message: Message) -> str:
+    """Return the class name of a request, as its sender wrote it."""
     # not by `content.config_records`, which builds a dictionary
     config = message.content.get("config") if message.has_content() else None
-    return _called(str(config.get("message", "") if isinstance(config, ConfigRecord) else "")[:60])
+    return _plain_name(str(config.get("message", "") if isinstance(config, ConfigRecord) else "")[:60])
 
 
 @lru_cache(maxsize=64)
-def _called(request: str) -> str:
+def _plain_name(request: str) -> str:
     return one_line(request) or "a request"
 
 
 def _cause(details: str) -> str:
-    """Return the end of gRPC's text on a failed connection, which has the reason."""
+    """Return the reason in gRPC's text on a failed connection: its end."""
     return printable(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
-def _step(message: Message) -> tuple[str, str]:
-    """Return a request's type and round, a quick test for repetition."""
+def _kind_and_round(message: Message) -> tuple[str, str]:
+    """Return a request's type and round, as a quick test for repetition."""
     return message.metadata.message_type, message.metadata.group_id
 
 

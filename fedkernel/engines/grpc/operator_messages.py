@@ -1,43 +1,43 @@
-"""Callbacks for messages to people, with errors suppressed and repetitions limited."""
+"""Print callbacks for operators that never raise, and a rate limit for repeated reports."""
 
 import logging
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[str], object]
+Report = Callable[[str], object]
 
 
-def heedless(tell: Tell) -> Tell:
-    """Wrap a print callback so that a closed terminal raises nothing."""
+def ignore_print_errors(report: Report) -> Report:
+    """Wrap a print callback so that its errors, as of a closed terminal, are ignored."""
 
-    def tell_safely(text: str) -> None:
+    def report_safely(text: str) -> None:
         try:
-            tell(text)
+            report(text)
         except (Exception, SystemExit):  # some libraries exit on a closed output
-            log.debug("nobody could be told: %s", text, exc_info=True)
+            log.debug("not printed: %s", text, exc_info=True)
 
-    return tell_safely
+    return report_safely
 
 
-class Seldom:
-    """Rate limit for reports of one kind, so that a hostile caller cannot fill a disk.
+class ReportRateLimit:
+    """Rate limit for reports of one kind, so that a hostile caller cannot fill the disk.
 
     `clock`: returns seconds.
     """
 
-    FIRST, SECONDS = 20, 10.0
+    MOST_AT_ONCE, SECONDS_EACH = 20, 10.0
 
     def __init__(self, clock: Callable[[], float]):
         self._clock, self._since = clock, clock()
-        self._left, self._untold = self.FIRST, 0
+        self._left, self._suppressed = self.MOST_AT_ONCE, 0
 
-    def ending(self) -> str | None:
-        """Return the report's suffix, with the number suppressed before; None suppresses this one, too."""
-        gained = int((self._clock() - self._since) / self.SECONDS)
-        self._left, self._since = min(self.FIRST, self._left + gained), self._since + gained * self.SECONDS
+    def suffix(self) -> str | None:
+        """Return the suffix of a report, with the number suppressed before it; None: suppress this one, too."""
+        gained = int((self._clock() - self._since) / self.SECONDS_EACH)
+        self._left, self._since = min(self.MOST_AT_ONCE, self._left + gained), self._since + gained * self.SECONDS_EACH
         if self._left == 0:
-            self._untold += 1
+            self._suppressed += 1
             return None
-        before, self._untold, self._left = self._untold, 0, self._left - 1
+        before, self._suppressed, self._left = self._suppressed, 0, self._left - 1
         return f"; {before:,} more before it" if before else ""

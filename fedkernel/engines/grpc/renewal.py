@@ -1,4 +1,4 @@
-"""Renewal of short-lived certificates by the authority, at a running server and at a site.
+"""Renewal of expiring certificates by the authority, and their use by a running server or site.
 
 ``fedkernel certs DIR --renew-expiring DAYS`` rewrites ``DIR/NAME/tls.crt`` for each certificate that ends within so
 many days, with the same name, hosts, lifetime and key: only that file, which is no secret, must be copied to its owner.
@@ -25,24 +25,24 @@ from fedkernel.engines.grpc.certificates import (
     read_tls,
 )
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
-from fedkernel.engines.grpc.revocation import LIST, revoked_serials
+from fedkernel.engines.grpc.revocation import REVOCATION_LIST, revoked_serials
 from fedkernel.ground import InputError
 
 
 class ExpiredError(InputError):
-    """Own certificate that has expired and was not renewed."""
+    """Error of a process whose own certificate has expired and was not renewed."""
 
 
-SOON = datetime.timedelta(days=3)
-"""Warning time before a certificate's end, capped at half its life; a tenth of its life if that is longer."""
+WARNING_TIME = datetime.timedelta(days=3)
+"""Time before a certificate's end from which it is warned of: at most half, at least a tenth of its life."""
 
 
 def renew_expiring(folder: Path, within: float, *, days: float | None = None) -> tuple[list[Path], list[str]]:
-    """Renew a folder's certificates that have expired or expire within some days.
+    """Renew a folder's certificates that have expired, or will within `within` days.
 
-    `within`: days. `days`: lifetime of the new ones; by default that of the old ones. Returns the written certificates,
-    and the names whose expiring certificates are revoked: they need another key. Raises InputError: a folder without an
-    authority; a certificate that is damaged or another authority's.
+    `days`: lifetime of the new ones; by default that of the old ones. Returns the written certificates, and the names
+    whose expiring certificates are revoked: they need a new key. Raises InputError: a folder without an authority; a
+    certificate that is damaged or of a different authority.
     """
     authority, _ = existing_authority(folder)
     if not 0 <= within <= AUTHORITY_DAYS:
@@ -50,7 +50,7 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     if days is not None:
         check_days(days)
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
-    revoked, renewed, left = revoked_serials(folder / LIST, authority), [], []
+    revoked, renewed, left = revoked_serials(folder / REVOCATION_LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
         old = own_certificate(path, authority, "renews")
         if old.not_valid_after_utc > soon:
@@ -66,33 +66,33 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     return renewed, left
 
 
-def ending(tls: TLS) -> str:
-    """Return a warning if a certificate ends soon; else an empty string."""
+def expiry_warning(tls: TLS) -> str:
+    """Return a warning if a process's certificate expires soon; else an empty text."""
     own = x509.load_pem_x509_certificate(tls.certificate)
     life, now = own.not_valid_after_utc - own.not_valid_before_utc, datetime.datetime.now(datetime.UTC)
     left = own.not_valid_after_utc - now
-    if left > max(life / 10, min(SOON, life / 2)):
+    if left > max(life / 10, min(WARNING_TIME, life / 2)):
         return ""
     days = left / datetime.timedelta(days=1)
     return (
         f"the certificate in {tls.folder} ends in {days:.1f} days, at {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; "
-        f"fedkernel certs DIR --renew-expiring {max(1, round(days + 0.5))} renews it, and it is read as it is there"
+        f"fedkernel certs DIR --renew-expiring {max(1, round(days + 0.5))} renews it, without a restart"
     )
 
 
-class Renewing:
-    """A process's certificate, read again after its files have changed.
+class RenewedCertificate:
+    """Current certificate of a process, read again whenever its files have changed.
 
     Unusable files are read again until they are valid: copies in progress, files without read permission yet, or a
     certificate that is not valid yet by a late clock.
 
-    `tell`: called with a sentence about each renewal or failure.
+    `report`: called with a sentence about each renewal or failure.
     """
 
-    def __init__(self, tls: TLS, role: str, tell: Callable[[str], object]) -> None:
-        self._tls, self._role, self._tell = tls, role, tell
+    def __init__(self, tls: TLS, role: str, report: Callable[[str], object]) -> None:
+        self._tls, self._role, self._report = tls, role, report
         self._state: tuple[tuple[int, int], ...] = ()  # as of the last successful read
-        self._told = self._fault = ""
+        self._reported = self._fault = ""
         self._lock = threading.Lock()
 
     def _state_now(self) -> tuple[tuple[int, int], ...]:
@@ -106,7 +106,7 @@ class Renewing:
         return tuple(states)
 
     def fresh(self) -> TLS | None:
-        """Return the certificate if it has changed; None if not, or if the new one is unusable."""
+        """Return the certificate if it has changed; None if it has not, or if the new one is unusable."""
         with self._lock:
             if (state := self._state_now()) == self._state:
                 return None
@@ -117,14 +117,14 @@ class Renewing:
             except InputError as error:
                 if str(error) != self._fault:
                     self._fault = str(error)
-                    self._tell(f"{error}; the one before it is still used")
+                    self._report(f"{error}; the previous certificate is still used")
                 return None
             self._state, self._fault = state, ""
             if tls == self._tls:
                 return None
             self._tls = tls
             until = x509.load_pem_x509_certificate(tls.certificate).not_valid_after_utc
-            self._tell(f"the certificate in {tls.folder} was renewed: it is valid to {until:%Y-%m-%d %H:%M} UTC")
+            self._report(f"the certificate in {tls.folder} was renewed: it is valid to {until:%Y-%m-%d %H:%M} UTC")
             return tls
 
     def current(self) -> TLS:
@@ -134,17 +134,18 @@ class Renewing:
             own = x509.load_pem_x509_certificate(self._tls.certificate)
             if (end := own.not_valid_after_utc) > datetime.datetime.now(datetime.UTC):
                 return self._tls
-            text = f"the certificate in {self._tls.folder} has expired, at {end:%Y-%m-%d %H:%M} UTC; a renewed one is "
-            text += "waited for there"
-            if text != self._told:
-                self._told = text
-                self._tell(text)
+            text = (
+                f"the certificate in {self._tls.folder} expired at {end:%Y-%m-%d %H:%M} UTC; waiting for a renewed one"
+            )
+            if text != self._reported:
+                self._reported = text
+                self._report(text)
             raise ExpiredError(text)
 
 
-def server_credentials(tls: TLS, tell: Callable[[str], object]) -> grpc.ServerCredentials:
-    """Return credentials that require client certificates and pick up the server's renewed one."""
-    own = Renewing(tls, "server", tell)
+def server_credentials(tls: TLS, report: Callable[[str], object]) -> grpc.ServerCredentials:
+    """Return server credentials that require client certificates and use the server's renewed certificate."""
+    own = RenewedCertificate(tls, "server", report)
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
         return None if (fresh := own.fresh()) is None else _configuration(fresh)

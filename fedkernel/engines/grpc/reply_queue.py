@@ -1,27 +1,27 @@
-"""Sending side of a site's process: its resume state and its queue of replies."""
+"""Sending side of a site's process: its resume state, and its queue of replies."""
 
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedkernel.engines.grpc.frames import BEAT, Envelope, frames
+from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, frames
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Resume state of a node: key of the run that it remembers, and number of requests answered."""
+class ResumeState:
+    """Resume state of a node: key of the run that it remembers, and number of answered requests."""
 
     run: str = ""
-    taken: int = 0
+    answered: int = 0
 
     @property
     def text(self) -> str:
-        """Value of a call's metadata `STANDS`."""
-        return f"{self.run} {self.taken}" if self.run else ""
+        """Value of the call metadata `POSITION`; empty if no run is remembered."""
+        return f"{self.run} {self.answered}" if self.run else ""
 
 
-class Outgoing:
-    """Queue of one stream's frames: replies, interleaved with heartbeat answers."""
+class ReplyQueue:
+    """Queue of a stream's replies, sent as frames and interleaved with heartbeat answers."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Envelope | bytes | None] = queue.SimpleQueue()
@@ -32,9 +32,9 @@ class Outgoing:
         self._queue.put(envelope)
 
     def answer(self) -> None:
-        """Answer a heartbeat before the next frame."""
+        """Send a heartbeat back before the next frame."""
         self._asked = True
-        self._queue.put(BEAT)  # wakes a `frames` that waits
+        self._queue.put(HEARTBEAT)  # wakes a `frames` that waits
 
     def frames(self) -> Iterator[bytes]:
         """Yield frames until the queue is closed."""
@@ -47,4 +47,4 @@ class Outgoing:
     def _answers(self) -> Iterator[bytes]:
         if self._asked:
             self._asked = False
-            yield BEAT
+            yield HEARTBEAT

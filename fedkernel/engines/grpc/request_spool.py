@@ -1,4 +1,4 @@
-"""Anonymous temporary file with the current run's requests, for restarted sites."""
+"""Temporary file with the current run's requests, to send them again to restarted sites."""
 
 import os
 import struct
@@ -9,15 +9,15 @@ from typing import BinaryIO
 from fedkernel.engines.grpc.frames import Envelope
 
 SPOOL_BYTES = 1 << 33
-"""Size limit for a run's requests; beyond it, a restarted process cannot repeat the run."""
+"""Most bytes of a run's requests; beyond them, a restarted process cannot repeat the run."""
 
 _RECORD = struct.Struct(">QQQI36s")
 
 
 class Spool:
-    """Temporary file, in the folder of TMPDIR, that vanishes with its process.
+    """Anonymous temporary file of requests, in the folder of TMPDIR, that vanishes with its process.
 
-    A record has a request's id, its site's own part, and the place of its content, which is written once for a
+    A record has a request's id, its site's own part, and the position of its content, which is written once for a
     broadcast. A site's records form a chain, so that memory does not grow with the rounds.
     """
 
@@ -36,15 +36,14 @@ class Spool:
             self._file = None
 
     def __del__(self) -> None:
-        """Delete the file of a hub that was never closed."""
+        """Delete the file of a grid that was never closed."""
         self.clear()
 
     def keep(self, previous: int | None, envelope: Envelope) -> int:
-        """Append a request, and return its place.
+        """Append a request, and return its position in the file.
 
-        `previous`: place of the same site's previous request. `envelope`: its parts from the third on are its content,
-        as `fedkernel.wire.flower_internals.to_parts` makes them. Raises OSError beyond the size limit or on a full
-        disk.
+        `previous`: position of the same site's previous request. `envelope`: parts from the third on are the content
+        (`fedkernel.wire.flower_internals.to_parts`). Raises OSError beyond the size limit or on a full disk.
         """
         head, content = b"".join(envelope.parts[:2]), envelope.parts[2:]
         if len(content) != len(self._content) or any(a is not b for a, b in zip(content, self._content, strict=True)):
@@ -55,7 +54,7 @@ class Spool:
         return self._write(_RECORD.pack(before, self._place, size, len(head), envelope.id.encode()) + head)
 
     def places(self, last: int | None) -> list[int]:
-        """Return the places of a site's requests, oldest first."""
+        """Return the positions of a site's requests, oldest first; `last`: that of the latest."""
         chain: list[int] = []
         while last is not None:
             chain.append(last)
@@ -64,11 +63,11 @@ class Spool:
         return chain[::-1]
 
     def id_at(self, place: int) -> str:
-        """Return the id of the request at a place."""
+        """Return the id of the request at a position."""
         return self._record(place)[4].decode()
 
     def at(self, place: int) -> Envelope:
-        """Return the request at a place."""
+        """Return the request at a position."""
         _, content, size, head, identifier = self._record(place)
         parts = self._read(place + _RECORD.size, head), self._read(content, size)
         return Envelope(identifier.decode(), parts)
@@ -78,7 +77,7 @@ class Spool:
         return before, content, size, head, identifier
 
     def _write(self, *parts: bytes | bytearray) -> int:
-        """Append bytes, and return their place; an incomplete write is overwritten by the next."""
+        """Append bytes, and return their position; an incomplete write is overwritten by the next."""
         length = sum(map(len, parts))
         if self.size + length > SPOOL_BYTES:
             raise OSError(f"the requests of a run have more than {SPOOL_BYTES:,} bytes")

@@ -1,4 +1,4 @@
-"""Certificate revocation list (RFC 5280), signed by the authority and read by the server.
+"""Certificate revocation list (RFC 5280): signed by the authority, read by the server.
 
 ``fedkernel certs DIR --revoke NAME`` writes ``DIR/ca.crl``, and a copy into the server's folder if there is one.
 ``fedkernel serve`` reads the copy whenever a site connects, without a restart. A connected site stays so until its
@@ -23,17 +23,17 @@ from fedkernel.engines.grpc.certificates import (
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.ground import InputError, write_atomic
 
-LIST = "ca.crl"
+REVOCATION_LIST = "ca.crl"
 
 
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     """Revoke all certificates that a folder's authority has signed for these names.
 
-    Returns the lists that were written. Raises InputError: a folder without an authority; a name without certificates
-    of this authority, or with a certificate of another one; a damaged list.
+    Returns the written lists. Raises InputError: a folder without an authority; a name without certificates of this
+    authority, or with one of a different authority; a damaged list.
     """
     authority, signer = existing_authority(folder)
-    serials = revoked_serials(folder / LIST, authority)
+    serials = revoked_serials(folder / REVOCATION_LIST, authority)
     for name in names:
         path = folder / check_name(name) / "tls.crt"
         serials |= (issued := issued_serials(folder, name))  # renewed ones stay valid, too
@@ -48,7 +48,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
         builder = builder.add_revoked_certificate(entry.build())
     content = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    paths = [folder / LIST, *([folder / SERVER / LIST] if (folder / SERVER).is_dir() else [])]
+    paths = [folder / REVOCATION_LIST, *([folder / SERVER / REVOCATION_LIST] if (folder / SERVER).is_dir() else [])]
     for path in paths:
         write_atomic(path, lambda file: file.write(content))
     return paths
@@ -64,20 +64,20 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is no list of revoked certificates ({type(error).__name__})") from None
+        raise InputError(f"{path} is not a list of revoked certificates ({type(error).__name__})") from None
     if not revoked.is_signature_valid(authority.public_key()):  # type: ignore[arg-type] # ours have such a key
-        raise InputError(f"{path} is not signed by the authority beside it, ca.crt")
+        raise InputError(f"{path} is not signed by the authority in the same folder, ca.crt")
     return frozenset(entry.serial_number for entry in revoked)
 
 
-class Revoked:
+class RevocationCheck:
     """Check of a connecting site's certificate against the revocation list.
 
-    `folder`: the server's certificates. Raises InputError if its list is damaged, or another authority's.
+    `folder`: the server's certificates. Raises InputError if its list is damaged, or of a different authority.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LIST
+        self._path = folder / REVOCATION_LIST
         self._authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         revoked_serials(self._path, self._authority)
 

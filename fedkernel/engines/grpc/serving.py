@@ -1,4 +1,4 @@
-"""Transport of a hub's streams and health checks over gRPC, in one event-loop thread."""
+"""gRPC server that carries a `StreamGrid`'s streams, and health checks, in one event-loop thread."""
 
 import asyncio
 import resource
@@ -16,35 +16,35 @@ from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import METHOD, OPTIONS
 from fedkernel.engines.grpc.idle_connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.renewal import server_credentials
-from fedkernel.engines.grpc.revocation import Revoked
-from fedkernel.engines.grpc.stream_grid import Hub
+from fedkernel.engines.grpc.revocation import RevocationCheck
+from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.ground import EngineError
 
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
-"""Longest time from a connection to its certificate."""
+"""gRPC option: longest time from a connection to its certificate, in ms."""
 
 CONCURRENT = ("grpc.max_concurrent_streams", 128)
-"""Streams of one connection, including health checks."""
+"""gRPC option: most streams of one connection, health checks included."""
 
-LOOK = 0.25
-"""Seconds between two checks of streams that wait for a slot."""
+CHECK_SECONDS = 0.25
+"""Seconds between two checks of slots and idle connections."""
 
-STOP = 1.0
+STOP_SECONDS = 1.0
 """Seconds that open calls have to end when the server stops."""
 
 
 @contextmanager
-def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
-    """Serve a hub's nodes, and gRPC's health checks, at an address; yield the port.
+def listening(grid: StreamGrid, address: str, tls: TLS | None) -> Iterator[int]:
+    """Serve a grid's nodes and gRPC's health checks at an address; yield the port.
 
     `address`: ``host:port``, with port 0 for any free one; or ``unix:`` and the path of a new socket, in a folder that
     only this user may enter. `tls`: None: plaintext. Raises EngineError if the server cannot listen at the address.
     """
     if tls is not None:
-        hub.is_revoked = Revoked(tls.folder)
+        grid.is_revoked = RevocationCheck(tls.folder)
     _allow_open_files()
-    carrier, started = _Carrier(hub), Future[int]()
+    carrier, started = _Carrier(grid), Future[int]()
     thread = threading.Thread(target=lambda: asyncio.run(carrier.serve(address, tls, started)), name="hub", daemon=True)
     thread.start()
     port = started.result()
@@ -57,16 +57,16 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
         failure = words or type(error).__name__
         raise
     finally:
-        hub.close(failure)
+        grid.close(failure)
         carrier.stop()
         thread.join()
 
 
 class _Carrier:
-    """gRPC server of a hub's streams; all methods but `stop` run in its event loop's thread."""
+    """gRPC server of a grid's streams; all methods but `stop` run in its event loop's thread."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, grid: StreamGrid) -> None:
+        self._grid = grid
         self._woken: dict[Stream, asyncio.Event] = {}
         self._calling = Counter[str]()
 
@@ -80,27 +80,27 @@ class _Carrier:
         method = grpc.stream_stream_rpc_method_handler(self._connect)
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {name: method})])
         try:
-            port = _add_port(server, address, tls, self._hub.tell_of_certificate)
+            port = _add_port(server, address, tls, self._grid.report_certificate)
             await checks.set("", health_pb2.HealthCheckResponse.SERVING)
             await server.start()
         except Exception as error:
             started.set_exception(error)
             await server.stop(None)
             return
-        self._hub.on_ready = self._wake
+        self._grid.on_ready = self._wake
         started.set_result(port)
         idle = IdleConnections(port)
         try:
             while not self._stopped.is_set():
-                self._hub.tend()
+                self._grid.replace_silent()
                 if closed := idle.close_oldest(self._calling):
-                    self._hub.tell_closed(closed)
+                    self._grid.report_closed(closed)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), LOOK)
+                    await asyncio.wait_for(self._stopped.wait(), CHECK_SECONDS)
         finally:
-            self._hub.on_ready = lambda: None
+            self._grid.on_ready = lambda: None
             await checks.enter_graceful_shutdown()
-            await server.stop(STOP)
+            await server.stop(STOP_SECONDS)
 
     def stop(self) -> None:
         """End `serve`."""
@@ -111,7 +111,7 @@ class _Carrier:
             self._loop.call_soon_threadsafe(self._wake_streams)
 
     def _wake_streams(self) -> None:
-        for stream in self._hub.ready():
+        for stream in self._grid.ready():
             if stream in self._woken:
                 self._woken[stream].set()
 
@@ -134,7 +134,7 @@ class _Carrier:
             certificate.get("x509_pem_cert", []),
         )
         try:
-            stream = self._hub.admit(caller)
+            stream = self._grid.admit(caller)
         except RefusedError as refusal:
             await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
         woken = self._woken[stream] = asyncio.Event()
@@ -142,7 +142,7 @@ class _Carrier:
         try:
             while True:
                 woken.clear()
-                while (frame := self._hub.next_frame(stream)) is not None:
+                while (frame := self._grid.next_frame(stream)) is not None:
                     await context.write(frame)
                 if stream.over and (listening.done() or not stream.finished):
                     break
@@ -152,26 +152,26 @@ class _Carrier:
         finally:
             listening.cancel()
             del self._woken[stream]
-            self._hub.leave(stream)
+            self._grid.leave(stream)
 
     async def _listen(self, stream: Stream, incoming: AsyncIterator[bytes]) -> None:
         with suppress(grpc.RpcError):  # the stream has ended, which `_connect` notices
             async for frame in incoming:
-                self._hub.take(stream, frame)
+                self._grid.receive_frame(stream, frame)
         self._woken[stream].set()
 
 
-def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None, tell: Callable[[str], object]) -> int:
+def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None, report: Callable[[str], object]) -> int:
     try:
         if tls is None:
             return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, server_credentials(tls, tell)))
+        return int(server.add_secure_port(address, server_credentials(tls, report)))
     except RuntimeError:
-        raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
+        raise EngineError(f"cannot listen at {address}: the port is in use, or the host is not this machine") from None
 
 
 def _allow_open_files() -> None:
-    """Raise the limit on open files to the maximum, since connections without a certificate use files, too."""
+    """Raise the process's limit on open files to the maximum, since every connection uses a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems report a higher limit than they allow
         if soft != hard:

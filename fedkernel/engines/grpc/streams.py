@@ -1,17 +1,17 @@
-"""State of a site's stream at the hub, independent of the transport."""
+"""State of a site's stream at the coordinator, independent of the transport."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedkernel.engines.grpc.frames import BEAT, Envelope, Inbox, frames
+from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, FrameDecoder, frames
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Peer that opens a stream.
+    """Process that opens a stream to the coordinator.
 
-    `metadata`: as sent. `peer`: its address, for texts. `names`: common names of its certificate, empty without one.
+    `metadata`: as sent. `peer`: its address, for texts. `names`: common names in its certificate, empty without one.
     `certificates`: PEM.
     """
 
@@ -22,7 +22,7 @@ class Caller:
 
 
 class RefusedError(Exception):
-    """Refusal or end of a stream; `code` is the name of gRPC's status code."""
+    """Refusal or forced end of a stream; `code`: name of gRPC's status code."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -31,12 +31,12 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Stream:
-    """Stream of a site, with its queue of messages to send; only its hub calls the methods.
+    """Stream of a site, with its queue of messages to send; only the `StreamGrid` calls its methods.
 
-    Messages to be sent stay whole in `queue`, where the hub holds them anyway, until the carrier asks for a frame.
+    Messages to be sent stay whole in `queue`, where the grid holds them anyway, until the carrier asks for a frame.
 
     - `site`, `instance`, `peer`: name of the site, id of its process, address.
-    - `stands`, `taken`: the run that the process remembers, and the last request that it received.
+    - `journal_position`, `last_request`: the run that the process remembers, and the last request that it received.
     - `heard`: arrival of the last frame.
     - `over`: nothing more is sent, and frames that arrive are ignored.
     - `refusal`: status for the caller at the end.
@@ -47,9 +47,9 @@ class Stream:
     site: str
     instance: str
     peer: str
-    stands: str
-    taken: str
-    inbox: Inbox
+    journal_position: str
+    last_request: str
+    decoder: FrameDecoder
     heard: float
     over: bool = False
     refusal: RefusedError | None = None
@@ -69,7 +69,7 @@ class Stream:
         return self._is_taken or self._unanswered > 0
 
     def note_beat(self) -> None:
-        """Register a heartbeat's answer: the other end has read everything sent before it."""
+        """Register a heartbeat's answer: the other end has read everything sent before the heartbeat."""
         self._unanswered = max(0, self._unanswered - 1)
 
     def ask(self) -> None:
@@ -77,11 +77,11 @@ class Stream:
         self._asked = True
 
     def finish(self) -> None:
-        """End the stream after the queue's last item."""
+        """End the stream once the whole queue is sent."""
         self.queue.append(None)
 
     def cut(self, refusal: RefusedError | None = None) -> None:
-        """End the stream now."""
+        """End the stream at once, and drop its queue."""
         self.over, self.refusal, self.finished = True, refusal, False
         self.queue.clear()
         self._frames = iter(())
@@ -102,7 +102,7 @@ class Stream:
         if self._asked and not self.over:
             self._asked = False
             self._unanswered += 1
-            return BEAT
+            return HEARTBEAT
         while not self.over:
             if (frame := next(self._frames, None)) is not None:
                 self._asked |= self._is_file  # a file has no reply, and may arrive long after the carrier took it
