@@ -42,9 +42,9 @@ GIVEN = {"npz:satellite": 6, "npz:vehicle": 4, "npz:shuttle": 7, "npz:ionosphere
 """Data sets, and their classes."""
 
 ROWS, SITES, FEW = 1500, 5, 60
-KINDS = {"floats": "floats were sent", "rows": "of their raw rows", "landmarks": "landmarks stand for"}
+KINDS = {"floats": "floats were sent", "rows": "of their raw rows", "landmarks": "landmarks for"}
 KINDS |= {"table": "numbers per table entry", "features": "random features in all"}
-KINDS |= {"left out": "may have left out", "width": "mean kernel value", "rounds": "rounds"}
+KINDS |= {"left out": "that sites left out", "width": "mean kernel value", "rounds": "rounds"}
 """What findings are called in the table, by words that are in them."""
 
 

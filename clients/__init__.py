@@ -1,4 +1,4 @@
-"""Clients of all methods: one file per paper, with every request to a site and every reply from it."""
+"""Clients of all methods, one file per paper: the code at a site, with all requests and replies."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,11 @@
-"""Client of decentralised kernel PCA by ADMM, with all requests to a node and all its replies and letters.
+"""Client of decentralised kernel PCA by ADMM, with all requests to a node, its replies, and letters to neighbours.
 
 Source: the paper of `strategies.admm_kpca`, algorithm 1, equations 10 to 13, assumption 2.
 
 A node's cell O_j is its neighbours and itself. The node holds their rows or random features of these, and the kernel
 blocks K_lm of all l and m in the cell. In an iteration a node l and its neighbour j exchange three vectors, with a
 number for each row of l: a_l and K_l^-1 g_{l->j} one way, phi(X_l)^T z_j back. Letters are sealed: the coordinator sees
-their lengths, and the figures in the replies beside them.
+their lengths, and the figures in the replies that carry them.
 """
 
 from collections.abc import Mapping
@@ -48,14 +48,14 @@ from fedkernel.protocol import (
     lost_to_rounding,
 )
 
-CUT = 1e-3
+INVERSE_CUTOFF = 1e-3
 """Share of the largest eigenvalue of a node's kernel matrix below which others count as zero, for its inverse."""
 
-NOTHING = 1e-10
+RESIDUAL_CUTOFF = 1e-10
 """Share of the first eigenvalue below which the rest of a node's kernel matrix is rounding."""
 
 
-PROJECTED = 1e6
+MOST_PROJECTION = 1e6
 """Largest projection on a row; a direction of length 1 has none above 2 on a row of length 2."""
 
 
@@ -69,7 +69,7 @@ class OwnRows(Letter):
 
     @property
     def disclosed(self) -> int:
-        """Number of rows that the letter shows; noise does not hide them."""
+        """Number of rows that the letter reveals; noise does not hide them."""
         return len(self.rows)
 
 
@@ -84,7 +84,7 @@ class Features(Letter):
 
 
 class Estimate(Letter):
-    """Sender's direction a and, in the iterations, its multipliers for the receiver's z as K^-1 g: n floats each.
+    """Sender's direction coefficients and, in iterations, its multipliers for the receiver's z: n floats each.
 
     Reveals the coefficients of the sender's direction, a combination of rows that the receiver knows.
     """
@@ -94,12 +94,12 @@ class Estimate(Letter):
 
 
 class Projection(Letter):
-    """Projection of the sender's z on the receiver's rows, phi(X)^T z: n floats.
+    """Projection of the sender's consensus vector z on the receiver's rows, phi(X)^T z: n floats.
 
     Reveals where the receiver's rows lie along a direction in the span of the rows in the sender's cell.
     """
 
-    values: Annotated[FloatArray, Shape("n_m"), Within(-PROJECTED, PROJECTED)]
+    values: Annotated[FloatArray, Shape("n_m"), Within(-MOST_PROJECTION, MOST_PROJECTION)]
 
 
 class RowLetters(Letters):
@@ -112,7 +112,7 @@ class RowLetters(Letters):
 
     @property
     def disclosed(self) -> int:
-        """Number of rows that the node shows."""
+        """Number of rows that the node reveals."""
         return self.shown
 
 
@@ -128,7 +128,7 @@ class PenaltyBound(CarriesLetters, Reply):
 
 
 class Likeness(Reply):
-    """Cosines in feature space of the node's start with its neighbours', in order.
+    """Cosines in feature space between the node's start and each neighbour's, in the neighbours' order.
 
     Reveals just the cosine of the node's start with each neighbour's, between -1 and 1, one for every edge of the node.
     """
@@ -146,7 +146,7 @@ class Progress(CarriesLetters, Reply):
     turned: Annotated[float, Shape(), Within()]
 
 
-class Sharing(Request[ReplyT], Generic[ReplyT]):
+class NeighbourDataRequest(Request[ReplyT], Generic[ReplyT]):
     """Base of requests about the data that neighbours exchange: rows or random features, perhaps with normal noise.
 
     The node draws the noise, once in a run, and nobody else can draw it again (`fedkernel.ground.noise`).
@@ -158,12 +158,12 @@ class Sharing(Request[ReplyT], Generic[ReplyT]):
     @model_validator(mode="after")
     def _features_are_none_of_rows_themselves(self) -> Self:
         if self.features is not None and isinstance(self.features.kernel, Linear):
-            raise ValueError("features: a linear kernel's are the rows")
+            raise ValueError("features must be unset for a linear kernel: its features are the rows themselves")
         return self
 
 
-class ShareRows(Sharing[RowLetters]):
-    """Asks the node to write its rows to its neighbours, or their random features."""
+class ShareRows(NeighbourDataRequest[RowLetters]):
+    """Request to write the node's rows, or their random features, to its neighbours."""
 
     posts: ClassVar = (OwnRows, Features)
 
@@ -175,11 +175,11 @@ def check_bound(bound: float, rows: int, rounding: float) -> None:
     for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
     """
     if bound > (1 + rounding) * 4 * rows:
-        raise ValueError(f"bound = {bound:.6g}, but that of {rows} rows is at most {4 * rows}")
+        raise ValueError(f"bound = {bound:.6g}, but must be at most {4 * rows} for {rows} rows")
 
 
-class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
-    """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
+class StartLocally(CarriesLetters, NeighbourDataRequest[PenaltyBound]):
+    """Request to compute the kernel blocks from the delivered rows, and to start at the local solution."""
 
     posts: ClassVar = (Estimate,)
     kernel: Kernel
@@ -193,13 +193,13 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
-    """Delivers the last estimates; asks the node to write to each neighbour a unit z's projection on its own rows."""
+    """Request to write each neighbour the unit consensus vector's projection, on the node's own rows."""
 
     posts: ClassVar = (Projection,)
 
 
 class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
-    """Delivers these directions; asks the node to take the component off the kernel blocks and start again."""
+    """Request to remove the component with the delivered projections from the kernel blocks, and start again."""
 
     posts: ClassVar = (Estimate,)
 
@@ -210,22 +210,22 @@ class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
-    """Delivers starts; asks for their cosines with the node's own."""
+    """Request for the cosines between the delivered starts and the node's own."""
 
 
-class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
-    """Base of an iteration's requests: rho of the constraint on a node's own z, and of those on its neighbours'."""
+class PenalisedRequest(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
+    """Base of an iteration's requests: penalties rho of the constraints on the node's own and the neighbours' z."""
 
     rho_self: Annotated[float, Field(gt=0)]
     rho_peers: Annotated[float, Field(gt=0)]
 
     def rho(self, members: npt.NDArray[np.int64], node: int) -> FloatArray:
-        """Return rho of the constraints on the z of each in a node's cell."""
+        """Return the penalty rho of the constraint on each cell member's consensus vector z."""
         return np.where(members == node, self.rho_self, self.rho_peers)
 
 
-class UpdateConsensus(Penalised[Letters]):
-    """Delivers estimates; asks for z (equations 10 and 11), and letters with its projections on the neighbours' rows.
+class UpdateConsensus(PenalisedRequest[Letters]):
+    """Request to compute the consensus vector z (equations 10, 11) and write its projections to the neighbours.
 
     `signs`: in the first iteration, which has no estimates but starts: the factor of each start in the cell.
     """
@@ -234,15 +234,15 @@ class UpdateConsensus(Penalised[Letters]):
     signs: Annotated[FloatArray | None, Shape("cell_m")] = None
 
 
-class UpdateDirection(Penalised[Progress]):
-    """Delivers projections; asks for a and, with `dual`, the multipliers (equations 12, 13), and letters with both."""
+class UpdateDirection(PenalisedRequest[Progress]):
+    """Request to update the direction and, with `dual`, the multipliers (equations 12, 13), and write both."""
 
     posts: ClassVar = (Estimate,)
     dual: bool
 
 
 class KeepComponents(Request[Receipt]):
-    """Asks the node to keep its components: coefficients of unit length in feature space, (n_j, k)."""
+    """Request to store the components at the node: coefficients of unit length in feature space, (n_j, k)."""
 
 
 class KeptVariance(Summed):
@@ -256,12 +256,12 @@ class KeptVariance(Summed):
 
 
 class MeasureKept(Request[KeptVariance]):
-    """Asks for the squared length of the node's own rows that its components keep."""
+    """Request for the squared length of the node's own rows that its components keep."""
 
     once: ClassVar = True
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that the kept length is no larger than the total."""
+        """Check also that the kept squared length is at most the total."""
         super().check_reply(reply)
         check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
@@ -269,11 +269,11 @@ class MeasureKept(Request[KeptVariance]):
         """Check also that the total is at most the number of rows, each of unit length in feature space."""
         super().check_table(reply, sizes)
         if reply.total > (1 + reply.rounding) * sizes["n_m"]:
-            raise ValueError(f"total = {reply.total:.6g}, but that of {sizes['n_m']} rows of unit length is no larger")
+            raise ValueError(f"total = {reply.total:.6g}, but must be at most the {sizes['n_m']} rows of unit length")
 
 
 def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
-    """Return assumption 2's least penalty rho for a node.
+    """Return the least penalty rho for a node by assumption 2.
 
     `eigenvalues` (r,): of the node's kernel matrix, the largest first. `degree`: |O_j|, of its neighbours and itself.
     """
@@ -283,28 +283,30 @@ def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
 
 @dataclass(frozen=True)
 class Cell(State):
-    """Cell O_j: the node and its neighbours, in order, and their numbers of rows, both (p + 1,)."""
+    """Cell O_j of the node and its neighbours: their numbers, in order, and numbers of rows, both (p + 1,)."""
 
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
     @cached_property
-    def parts(self) -> Mapping[int, slice]:
-        """Slice of each member's rows among those of all, in the order of the members."""
+    def row_slices(self) -> Mapping[int, slice]:
+        """Slice of each member's rows in the cell's concatenated rows, in the order of the members."""
         bounds = pairwise([0, *np.cumsum(self.rows).tolist()])
         return {member: slice(*ends) for member, ends in zip(self.members.tolist(), bounds, strict=True)}
 
-    def pooled(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
+    def concatenated(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
         """Concatenate the members' vectors, each with a number for each row."""
-        for member, part in self.parts.items():
+        for member, part in self.row_slices.items():
             if len(vectors[member]) != (rows := part.stop - part.start):
-                raise ProtocolError(f"client {member} wrote {len(vectors[member])} numbers, but has {rows} rows")
-        return np.concatenate([vectors[member] for member in self.parts])
+                raise ProtocolError(
+                    f"client {member} sent a vector of {len(vectors[member])} entries, but has {rows} rows"
+                )
+        return np.concatenate([vectors[member] for member in self.row_slices])
 
 
 @dataclass(frozen=True)
 class KernelBlocks(State):
-    """Kernel blocks K_lm of all l and m in the cell, (N_j, N_j), less the components found before."""
+    """Kernel blocks K_lm of all l and m in the cell, (N_j, N_j), without the components found before."""
 
     K: FloatArray
 
@@ -318,12 +320,12 @@ class Spectrum(State):
 
 
 class FirstSpectrum(Spectrum):
-    """Spectrum of the block before the first component."""
+    """Spectrum of the node's kernel block before the first component is removed."""
 
 
 @dataclass(frozen=True)
 class Direction(State):
-    """Variables of the node's iterations.
+    """Variables of the node's iterations: its direction, and the multipliers of its constraints.
 
     `a` (n_j,): its direction phi(X_j) a. `G` (n_j, p + 1): phi(X_j)^T eta, the multipliers of its constraints on the z
     of each in the cell. `own_multiplier` (n_j,): K_j^-1 g of the one on its own z.
@@ -343,14 +345,14 @@ class OwnProjection(State):
 
 @dataclass(frozen=True)
 class Starts(State):
-    """Starting directions of all in the cell, (N_j,)."""
+    """Starting directions of all members of the cell, (N_j,)."""
 
     a: FloatArray
 
 
 @dataclass(frozen=True)
 class Components(State):
-    """Components found so far, and the directions taken off.
+    """Components found so far, and the directions removed from the kernel blocks.
 
     `alpha` (n_j, k): the components, as combinations of the node's rows, of unit length. `directions` (n_j, k):
     projections on the node's rows of the directions that were taken off.
@@ -369,7 +371,7 @@ class Iterates(State):
 
 @dataclass(frozen=True)
 class NoisyRows(State):
-    """Node's rows with their noise, which is drawn once."""
+    """The node's rows with noise, which is drawn once per run."""
 
     rows: FloatArray
 
@@ -401,14 +403,14 @@ class ADMMKPCAClient(PeerClient):
 
     def share_rows(self, ask: ShareRows) -> RowLetters:
         """Write the node's rows, or their features, to its neighbours."""
-        rows = self._exchanged(ask)
+        rows = self._exchanged_rows(ask)
         self.mail.write_to_all(OwnRows(rows=rows) if ask.features is None else Features(rows=rows))
         return RowLetters(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
 
     def start_locally(self, ask: StartLocally) -> PenaltyBound:
-        """Compute the kernel blocks of the cell, and the local solution."""
+        """Compute the cell's kernel blocks from the delivered rows, and the local solution as a start."""
         kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
-        own = self._exchanged(ask)  # with its noise, so that the node's results fit the others'
+        own = self._exchanged_rows(ask)  # with its noise, so that the node's results fit the others'
         tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind, d=own.shape[1])} | {self.client: own}
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
@@ -416,7 +418,7 @@ class ADMMKPCAClient(PeerClient):
         largest = float(np.abs(own).max())
         for peer in self.mail.neighbours:
             self._check_rows(peer, tables[peer], largest, kernel)
-        K = normalised_gram(kernel, cell.pooled(tables))
+        K = normalised_gram(kernel, cell.concatenated(tables))
         kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if is_bounded(ask.kernel) else None
         K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
         KernelBlocks(read_only(K)).save(self.memory)
@@ -430,19 +432,21 @@ class ADMMKPCAClient(PeerClient):
         return started.model_copy(update={"kernel_mean": kernel_mean})
 
     def share_direction(self, ask: ShareDirection) -> Letters:
-        """Write the direction that is to be taken off to the neighbours."""
+        """Write the neighbours the projection of the direction that is to be removed."""
         cell = Cell.load(self.memory)
-        values, length = self._consensus(cell, *self._estimates(ask, cell), rho=np.ones(len(cell.rows)))
-        own = values[cell.parts[self.client]] / max(length, float(np.finfo(np.float64).tiny))
+        values, length = self._consensus(
+            cell, *self._directions_and_multipliers(ask, cell), rho=np.ones(len(cell.rows))
+        )
+        own = values[cell.row_slices[self.client]] / max(length, float(np.finfo(np.float64).tiny))
         OwnProjection(own).save(self.memory)
         self.mail.write_to_all(Projection(values=own))
         return Letters()
 
     def start_next_component(self, ask: StartNextComponent) -> PenaltyBound:
-        """Take the last component off the kernel blocks, and start again."""
+        """Remove the last component from the kernel blocks, and start again."""
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
         own = projections[self.client] = OwnProjection.load(self.memory).values
-        p = Cell.load(self.memory).pooled(projections)
+        p = Cell.load(self.memory).concatenated(projections)
         self._add_component()
         components = Components.load(self.memory)
         replace(components, directions=np.column_stack([components.directions, own])).save(self.memory)
@@ -450,45 +454,45 @@ class ADMMKPCAClient(PeerClient):
         return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
     def compare_starts(self, ask: CompareStarts) -> Likeness:
-        """Store the starts of the cell; compare the node's own with each."""
+        """Store the starts of the cell; compute the cosine of the node's own with each neighbour's."""
         cell = Cell.load(self.memory)
         directions = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
         directions[self.client] = Direction.load(self.memory).a
-        starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.parts[self.client]
+        starts, own = Starts(cell.concatenated(directions)).save(self.memory).a, cell.row_slices[self.client]
         products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
-        parts = [cell.parts[peer] for peer in self.mail.neighbours]
+        parts = [cell.row_slices[peer] for peer in self.mail.neighbours]
         # a neighbour's start that is not of unit length has no cosine
         cosines = np.clip([starts[part] @ products[part] for part in parts], -1 - ROUNDING, 1 + ROUNDING)
         return Likeness(cosines=cosines)
 
     def update_consensus(self, ask: UpdateConsensus) -> Letters:
-        """Compute z, and its projections on the rows of each in the cell."""
+        """Compute the consensus vector z, and its projections on the rows of each cell member."""
         cell = Cell.load(self.memory)
         if ask.signs is None:
-            directions, multipliers = self._estimates(ask, cell)
+            directions, multipliers = self._directions_and_multipliers(ask, cell)
         else:
             directions = np.repeat(ask.signs, cell.rows) * Starts.load(self.memory).a
             multipliers = np.zeros_like(directions)
-            own = directions[cell.parts[self.client]]
+            own = directions[cell.row_slices[self.client]]
             replace(Direction.load(self.memory), a=own).save(self.memory)
         values, length = self._consensus(cell, directions, multipliers, ask.rho(cell.members, self.client))
         values /= max(1.0, length)
-        OwnProjection(values[cell.parts[self.client]]).save(self.memory)
+        OwnProjection(values[cell.row_slices[self.client]]).save(self.memory)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Projection(values=values[cell.parts[peer]]))
+            self.mail.write(peer, Projection(values=values[cell.row_slices[peer]]))
         return Letters()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
-        """Compute a and the multipliers; reply with the Lagrangian and the turn."""
+        """Update the direction and the multipliers; reply with the Lagrangian and the turn's angle."""
         cell, spectrum, last = Cell.load(self.memory), Spectrum.load(self.memory), Direction.load(self.memory)
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
         projections[self.client] = OwnProjection.load(self.memory).values
-        Z = np.column_stack([projections[member] for member in cell.parts])
+        Z = np.column_stack([projections[member] for member in cell.row_slices])
         values, V, rho = spectrum.values, spectrum.vectors, ask.rho(cell.members, self.client)
         if (least := 2 * float(values[0])) >= rho.sum():
             raise ShareableError(
-                f"rho = {ask.rho_self:g} and {ask.rho_peers:g} add up to {rho.sum():g} over the {len(rho)} nodes that "
-                f"client {self.client} talks to, itself included, but must exceed {least:g} there"
+                f"rho = {ask.rho_self:g} and {ask.rho_peers:g} sum to {rho.sum():g} over client {self.client} "
+                f"and its {len(rho) - 1} neighbours, but must exceed {least:g} there"
             )
         G = last.G.copy() if ask.dual else np.zeros_like(last.G)
         # Equation 12, in the eigenvectors of K_j: a = V b
@@ -501,7 +505,7 @@ class ADMMKPCAClient(PeerClient):
         if ask.dual:
             G += rho * (((V * values) @ b)[:, None] - Z)
         M = V @ ((V.T @ G) / values[:, None])
-        multipliers = dict(zip(cell.parts, M.T.copy(), strict=True))
+        multipliers = dict(zip(cell.row_slices, M.T.copy(), strict=True))
         Direction(a, G, multipliers[self.client]).save(self.memory)
         if Iterates.known(self.memory):
             Iterates(np.concatenate([Iterates.load(self.memory).a, a[None]])).save(self.memory)
@@ -510,7 +514,7 @@ class ADMMKPCAClient(PeerClient):
         return progress
 
     def keep_components(self, ask: KeepComponents) -> Receipt:
-        """Keep the components."""
+        """Store the components at the node."""
         self._add_component()
         self.outputs["alpha"] = Components.load(self.memory).alpha
         if Iterates.known(self.memory):
@@ -525,8 +529,8 @@ class ADMMKPCAClient(PeerClient):
         captured = float((np.square(basis) * spectrum.values[:, None]).sum())
         return KeptVariance(captured=captured, total=float(spectrum.values.sum()))
 
-    def _exchanged(self, ask: Sharing[ReplyT]) -> FloatArray:
-        """Return the node's rows as its neighbours get them, the same at every call."""
+    def _exchanged_rows(self, ask: NeighbourDataRequest[ReplyT]) -> FloatArray:
+        """Return the node's rows or features as its neighbours receive them, the same at every call."""
         noisy = NoisyRows if ask.features is None else NoisyFeatures
         if ask.noise and noisy.known(self.memory):
             return noisy.load(self.memory).rows
@@ -537,39 +541,37 @@ class ADMMKPCAClient(PeerClient):
         return rows
 
     def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
-        """Raise ProtocolError if a neighbour's rows make rounding destroy the node's own, or cannot be normalised."""
+        """Raise ProtocolError if a neighbour's rows cannot be normalised, or would drown the node's in rounding."""
         if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
-            more = f"it has an entry more than {MAX_ENTRY_RATIO:g} times as large as all of client {self.client}"
+            more = f"it has an entry more than {MAX_ENTRY_RATIO:g} times as large as each of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
         if not (kernel.diag(rows) > 0).all():
             raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
 
     def _start(self, largest: float) -> PenaltyBound:
-        """Start from the local solution, and reset the multipliers; `largest` is K_j's before any component."""
+        """Start from the local solution with zero multipliers; `largest` is K_j's before any component."""
         cell = Cell.load(self.memory)
-        own = cell.parts[self.client]
+        own = cell.row_slices[self.client]
         K = KernelBlocks.load(self.memory).K[own, own]
         pairs = leading_eigenpairs((K + K.T) / 2, len(K))
-        if pairs.values[0] <= NOTHING * largest:
-            raise ShareableError(
-                f"the rows of client {self.client} have no component left: they differ in too few ways"
-            )
-        above = pairs.values > CUT * pairs.values[0]
+        if pairs.values[0] <= RESIDUAL_CUTOFF * largest:
+            raise ShareableError(f"client {self.client} has no further component: its rows span too few dimensions")
+        above = pairs.values > INVERSE_CUTOFF * pairs.values[0]
         spectrum = Spectrum(pairs.values[above], pairs.vectors[:, above]).save(self.memory)
         a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])
         Direction(a, np.zeros((len(a), len(cell.rows))), np.zeros(len(a))).save(self.memory)
         self.mail.write_to_all(Estimate(alpha=a))
         return PenaltyBound(bound=penalty_bound(spectrum.values, len(cell.rows)))
 
-    def _estimates(self, ask: CarriesLetters, cell: Cell) -> tuple[FloatArray, FloatArray]:
-        """Return the directions a_l of all in the cell, and their multipliers K_l^-1 g for this node's z."""
+    def _directions_and_multipliers(self, ask: CarriesLetters, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        """Return the directions a_l of all cell members, and their multipliers K_l^-1 g for this node's z."""
         own = Direction.load(self.memory)
         directions, multipliers = {self.client: own.a}, {self.client: own.own_multiplier}
         for peer, letter in self.mail.read(ask, Estimate):
             if letter.multiplier is None:
                 raise ProtocolError(f"client {peer} wrote no multipliers to client {self.client}")
             directions[peer], multipliers[peer] = letter.alpha, letter.multiplier
-        return cell.pooled(directions), cell.pooled(multipliers)
+        return cell.concatenated(directions), cell.concatenated(multipliers)
 
     def _consensus(
         self, cell: Cell, directions: FloatArray, multipliers: FloatArray, rho: FloatArray
@@ -580,7 +582,7 @@ class ADMMKPCAClient(PeerClient):
         return values, max(float(c @ values), 0.0) ** 0.5
 
     def _add_component(self) -> None:
-        """Add a, as a unit combination of the original rows, to the components found so far."""
+        """Add the direction, as a unit combination of the original rows, to the components found so far."""
         spectrum, components = FirstSpectrum.load(self.memory), Components.load(self.memory)
         values, V, P = spectrum.values, spectrum.vectors, components.directions
         # earlier directions u were taken off the rows: phi(X) a - u p^T a, p = phi(X)^T u; the node's part of u is
@@ -592,7 +594,7 @@ class ADMMKPCAClient(PeerClient):
 
 
 def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
-    """Return a node's part of the augmented Lagrangian, before a = V b is updated (equation 8).
+    """Return a node's part of the augmented Lagrangian, before its direction is updated (equation 8).
 
     It may rise, for theorem 2 is false as stated: docs/theorems.md.
     """
@@ -603,6 +605,6 @@ def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, 
 
 
 def angle(x: FloatArray, y: FloatArray) -> float:
-    """Return the angle between two lines, up to the vectors' signs; 0 if a vector is zero."""
+    """Return the angle between two lines, whatever the vectors' signs; 0 if a vector is zero."""
     lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

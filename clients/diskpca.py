@@ -1,4 +1,4 @@
-"""Client of disKPCA, with all requests and replies; it sends raw rows, those that become landmarks.
+"""Client of disKPCA: scores and sends raw rows of a site, which become landmarks, with all requests and replies.
 
 Source: the paper of `strategies.diskpca`, algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 
@@ -70,19 +70,19 @@ class Products(Summed):
 
     @property
     def product(self) -> FloatArray:
-        """Products, of shape (c, c)."""
+        """Square matrix of the products, of shape (c, c)."""
         return unpack_symmetric(self.upper)
 
 
 class MultiplyPoints(Request[Products]):
-    """Asks for the products E_m^T E_m (t, t) of the embedded rows."""
+    """Request for the products E_m^T E_m (t, t) of the embedded rows."""
 
     embedding: SubspaceEmbedding
     precision: Precision
 
 
 class Sketch(Reply):
-    """Columns that stand for the site's rows: c q floats, or c (c + 1) / 2 of few rows.
+    """Columns that represent the site's rows: c q floats, or c (c + 1) / 2 of few rows.
 
     Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
     has q sums, each over n_m / q rows in the mean, at least two, but some over a single one. The coordinator knows the
@@ -106,30 +106,30 @@ class Sketch(Reply):
 
     @property
     def product(self) -> FloatArray:
-        """F F^T, of shape (c, c)."""
+        """Product F F^T of the sketch F, of shape (c, c)."""
         if self.upper is not None:
             return unpack_symmetric(self.upper)
         return np.empty((0, 0)) if self.factor is None else np.asarray(self.factor @ self.factor.T)
 
 
 class SketchRequest(Request[Sketch]):
-    """Base of requests for a sketch or for products."""
+    """Base of requests for a sketch or, from a site with few rows, for products."""
 
     sketched: ClassVar = "columns"
     seeded: ClassVar = True
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply has one of the two forms, with at most the requested columns."""
+        """Check also that the reply holds either a sketch or products, with at most the requested columns."""
         super().check_reply(reply)
         if (reply.upper is None) == (reply.factor is None):
-            raise ValueError("the reply must hold factor or upper, and nothing else")
+            raise ValueError("the reply must have exactly one of factor and upper")
         if reply.factor is not None and reply.factor.shape[1] > self.columns:
-            raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {self.columns} were asked")
+            raise ValueError(f"factor has {reply.factor.shape[1]} columns, but must have at most {self.columns}")
 
 
 class SketchPoints(SketchRequest):
-    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
+    """Request for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
 
     setting: ClassVar = "point_sketch_size"
     embedding: SubspaceEmbedding
@@ -146,7 +146,7 @@ class Total(Reply):
 
 
 class ScoreRows(Request[Total]):
-    """Sends Z^-1 (t, r); asks for the sum of the leverage scores, the squared lengths of E_m Z^-1."""
+    """Request for the sum of the leverage scores, the squared lengths of E_m Z^-1, with the map Z^-1 (t, r)."""
 
     whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
 
@@ -168,24 +168,26 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
 
 
 class TakeLandmarks(LandmarkRequest[Receipt]):
-    """Asks the site to store the landmarks, and nothing more."""
+    """Request to store the landmarks, and nothing more."""
 
 
 class MeasureDistances(LandmarkRequest[Total]):
-    """Asks for the sum of the rows' squared distances, in feature space, to the span of the landmarks so far."""
+    """Request for the sum of the rows' squared distances, in feature space, to the span of the landmarks so far."""
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
-    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums."""
+    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums."""
 
     sums: bool = False
 
     def check_reply(self, reply: Products) -> None:
-        """Check also that sums are sent if asked for, of as many landmarks as the products."""
+        """Check also that sums are sent if requested, for as many landmarks as the products."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
         if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
-            raise ValueError(f"sums are of {len(reply.sums)} landmarks, but upper has {reply.upper.size} products")
+            raise ValueError(
+                f"sums has {len(reply.sums)} entries, one for each landmark, but upper has {reply.upper.size} products"
+            )
 
     def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
         """Check also that the sums fit the squares of so many values: (sum k)^2 <= n sum k^2."""
@@ -193,11 +195,11 @@ class MultiplyKernel(LandmarkRequest[Products]):
         if reply.sums is not None:
             most = sizes["n_m"] * np.diag(reply.product)
             if np.any(np.square(reply.sums) > (1 + reply.rounding) * most + reply.rounding * most.max()):
-                raise ValueError(f"sums are larger than those of {sizes['n_m']} values with such squares")
+                raise ValueError(f"sums are too large for {sizes['n_m']} values with these squares")
 
 
 class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
-    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
+    """Request for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
 
     Optionally also for their sums.
     """
@@ -206,14 +208,14 @@ class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
     sums: bool = False
 
     def check_reply(self, reply: Sketch) -> None:
-        """Check also that sums are sent if asked for."""
+        """Check also that sums are sent if requested."""
         super().check_reply(reply)
         _check_sums(reply.sums, wanted=self.sums)
 
 
 def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
     if wanted != (sums is not None):
-        raise ValueError(f"the reply must hold {'sums' if wanted else 'no sums'}, as was asked")
+        raise ValueError(f"sums must be {'sent, as' if wanted else 'absent unless'} requested")
 
 
 class DrawnRows(CarriesRows, Reply):
@@ -235,21 +237,21 @@ class DrawRequest(Request[ReplyT], Generic[ReplyT]):
     samples: Count
 
     def check_reply(self, reply: ReplyT) -> None:
-        """Check also the number of rows."""
+        """Check also that there are from 1 to the requested number of rows."""
         super().check_reply(reply)
         if not 1 <= reply.disclosed <= self.samples:
-            raise ValueError(f"the reply holds {reply.disclosed} rows, but from 1 to {self.samples} were asked")
+            raise ValueError(f"the reply has {reply.disclosed} rows, but must have from 1 to {self.samples}")
 
 
 class DrawByLeverage(DrawRequest[DrawnRows]):
-    """Asks for different rows, drawn one after the other in proportion to their scores; fewer if fewer have one."""
+    """Request for different rows, drawn in proportion to their leverage scores; fewer if fewer have a score."""
 
     embedding: SubspaceEmbedding
     precision: Precision
 
 
 class DrawByDistance(DrawRequest[DrawnRows]):
-    """Asks for different rows, drawn by their squared distances to the landmarks' span."""
+    """Request for different rows, drawn in proportion to their squared distances to the landmarks' span."""
 
     kernel: Kernel
     precision: Precision
@@ -257,11 +259,11 @@ class DrawByDistance(DrawRequest[DrawnRows]):
 
 
 class DrawUniformly(DrawRequest[DrawnRows]):
-    """Asks for a number of different rows, every choice equally likely."""
+    """Request for a number of different rows, every choice equally likely."""
 
 
 class TakeComponents(Request[Receipt]):
-    """Sends the coefficients C: the components are phi(Y) C, and the site's rows have coordinates k(X, Y) C."""
+    """Request to store the coefficients C of the components phi(Y) C, whose coordinates of rows are k(X, Y) C."""
 
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
     kernel: Kernel
@@ -279,16 +281,16 @@ class SquaredLengths(Summed):
 
 
 class MeasureCaptured(Request[SquaredLengths]):
-    """Asks for the squared lengths of the rows and of their projections on the components."""
+    """Request for the squared lengths of the rows and of their projections on the components."""
 
     kernel: Kernel
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return that the sums are two."""
+        """Return 2 for the number of sums."""
         return {"two": 2}
 
     def check_reply(self, reply: SquaredLengths) -> None:
-        """Check also that the captured length is at most the total, except for an indefinite kernel."""
+        """Check also that the captured squared length is at most the total, except for an indefinite kernel."""
         super().check_reply(reply)
         if self.kernel.semidefinite:
             check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)
@@ -303,7 +305,7 @@ class BlockProducts(State):
 
 @dataclass(frozen=True)
 class Leverages(State):
-    """Leverage scores that rows are drawn by first.
+    """Map to leverage scores, and their sums over blocks of rows, for the first draw.
 
     `whitening` (t, r): Z^-1, which maps an embedded row to a vector whose squared length is its score. `sums` (b,): of
     the scores of each block's rows.
@@ -322,14 +324,14 @@ class Distances(State):
 
 @dataclass(frozen=True)
 class DrawnPositions(State):
-    """Positions of the last drawn rows, until they are landmarks."""
+    """Positions of the last drawn rows, until they are stored as landmarks."""
 
     positions: Positions
 
 
 @dataclass(frozen=True)
 class Landmarks(State):
-    """Landmarks so far, as the arrays that `rows_to_arrays` makes of dense or of sparse rows."""
+    """Landmarks so far, dense or sparse rows, as the arrays that `rows_to_arrays` makes of them."""
 
     dense: FloatArray | None = None
     values: FloatArray | None = None
@@ -369,18 +371,18 @@ class DisKPCAClient(KernelClient):
 
     @staticmethod
     def table(X: npt.ArrayLike | Table, what: str) -> Table:
-        """Accept tables of all kinds."""
+        """Convert a table of any kind, without copying it into memory."""
         return as_table(X, what)
 
     # disLS
 
     def sketch_points(self, ask: SketchPoints) -> Sketch:
         """Embed the rows, and sketch the embedded points."""
-        return Sketch(**_parts(self._sketch_points(ask, ask.columns)))
+        return Sketch(**_sketch_fields(self._sketch_points(ask, ask.columns)))
 
     def multiply_points(self, ask: MultiplyPoints) -> Products:
         """Embed the rows, and multiply the embedded points."""
-        return Products(upper=pack_symmetric(_product(self._sketch_points(ask, None))))
+        return Products(upper=pack_symmetric(_sketch_product(self._sketch_points(ask, None))))
 
     def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
@@ -394,15 +396,15 @@ class DisKPCAClient(KernelClient):
         return sketch
 
     def _row_sketch(self, columns: int | None, purpose: str) -> RowSketch:
-        """Return a sketch of the rows to so many columns, or with None their products, without a draw."""
+        """Return an empty sketch of the rows to so many columns; with None, their products without a draw."""
         return RowSketch(len(self.X), columns, None if columns is None else self.rng(purpose))
 
     def score_rows(self, ask: ScoreRows) -> Total:
-        """Compute the sums of the leverage scores, which follow from the blocks' products."""
+        """Compute the leverage scores' sums over blocks from the blocks' products; reply with their total."""
         products = BlockProducts.load(self.memory).upper
         M = ask.whitening @ ask.whitening.T
         if len(M) * (len(M) + 1) // 2 != products.shape[1]:
-            raise ProtocolError(f"a map of {len(M)} rows does not fit the embedding that the site has computed")
+            raise ProtocolError(f"whitening has {len(M)} rows, but must have one for each coordinate of the embedding")
         # trace(M G) of symmetric matrices, from their upper triangles
         sums = np.maximum(products @ pack_symmetric(2 * M - np.diag(np.diag(M))), 0.0)
         Leverages(ask.whitening, sums).save(self.memory)
@@ -411,57 +413,59 @@ class DisKPCAClient(KernelClient):
     # RepSample
 
     def draw_by_leverage(self, ask: DrawByLeverage) -> DrawnRows:
-        """Draw the first landmarks."""
+        """Draw the first landmarks among the site's rows, by leverage."""
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
         leverages = Leverages.load(self.memory)
         Z = leverages.whitening.astype(ask.precision)
         weigh: Callable[[Rows], FloatArray] = lambda block: np.square(embed(block) @ Z).sum(axis=1)  # noqa: E731
-        return self._show(self._drawn("leverages", leverages.sums, ask.samples, weigh, ask.precision))
+        return self._reveal_rows(self._draw_positions("leverages", leverages.sums, ask.samples, weigh, ask.precision))
 
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
-        """Draw rows without replacement."""
+        """Draw rows without replacement, every choice equally likely."""
         if ask.samples > len(self.X):
-            raise ShareableError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
+            raise ShareableError(
+                f"samples = {ask.samples}, but must be at most the {len(self.X)} rows of client {self.client}"
+            )
         if ask.samples == len(self.X):
-            return self._show(np.arange(len(self.X)))
-        return self._show(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
+            return self._reveal_rows(np.arange(len(self.X)))
+        return self._reveal_rows(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
 
     def measure_distances(self, ask: MeasureDistances) -> Total:
-        """Compute the rows' distances from the span of the landmarks so far."""
-        self._take_landmarks(ask, ask.before)
+        """Compute the rows' squared distances from the span of the landmarks so far."""
+        self._add_landmarks(ask, ask.before)
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = np.array([distances(block).sum(dtype=np.float64) for _, block in self._blocks(ask.precision)])
         Distances(sums).save(self.memory)
         return Total(total=float(sums.sum()))
 
     def draw_by_distance(self, ask: DrawByDistance) -> DrawnRows:
-        """Draw the further landmarks."""
+        """Draw further landmarks among the site's rows, by their distance to the span."""
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = Distances.load(self.memory).sums
-        return self._show(self._drawn("distances", sums, ask.samples, distances, ask.precision))
+        return self._reveal_rows(self._draw_positions("distances", sums, ask.samples, distances, ask.precision))
 
     # disLR
 
     def take_landmarks(self, ask: TakeLandmarks) -> Receipt:
-        """Store the landmarks."""
-        self._take_landmarks(ask, ask.before)
+        """Store the delivered landmarks with the site's own."""
+        self._add_landmarks(ask, ask.before)
         return Receipt()
 
     def sketch_kernel(self, ask: SketchKernel) -> Sketch:
         """Compute kernel values against the landmarks, and sketch them."""
         sketch, sums = self._sketch_kernel(ask, ask.columns)
-        return Sketch(**_parts(sketch), sums=sums)
+        return Sketch(**_sketch_fields(sketch), sums=sums)
 
     def multiply_kernel(self, ask: MultiplyKernel) -> Products:
         """Compute kernel values against the landmarks, and multiply them."""
         sketch, sums = self._sketch_kernel(ask, None)
-        return Products(upper=pack_symmetric(_product(sketch)), sums=sums)
+        return Products(upper=pack_symmetric(_sketch_product(sketch)), sums=sums)
 
     def _sketch_kernel(
         self, ask: SketchKernel | MultiplyKernel, columns: int | None
     ) -> tuple[RowSketch, FloatArray | None]:
-        """Return the values' sketch and, if asked for, their sums over the rows."""
-        self._take_landmarks(ask, ask.before)
+        """Return the kernel values' sketch and, if requested, their sums over the rows."""
+        self._add_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
         sketch, totals = self._row_sketch(columns, "right sketch"), []
         for _, block in self._blocks(ask.precision):
@@ -470,7 +474,7 @@ class DisKPCAClient(KernelClient):
         return sketch, sum_in_order([total for total in totals if total is not None]) if ask.sums else None
 
     def take_components(self, ask: TakeComponents) -> Receipt:
-        """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
+        """Store the coefficients and, if requested, the rows' coordinates of shape (n_m, k) at the site."""
         Coefficients(ask.coefficients).save(self.memory)
         if ask.embed:
             self.outputs["embedding"] = self._embed(ask.kernel, ask.precision)
@@ -491,10 +495,10 @@ class DisKPCAClient(KernelClient):
         for rows in row_blocks(len(self.X)):
             yield rows, self.X.block(rows.start, rows.stop, precision)
 
-    def _drawn(
+    def _draw_positions(
         self, by: str, sums: FloatArray, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
     ) -> Positions:
-        """Draw different positions by weights with these sums over the blocks."""
+        """Draw different row positions with probabilities by weight; `sums` are the blocks' total weights."""
         blocks = list(row_blocks(len(self.X)))
 
         def weights(number: int) -> FloatArray:
@@ -504,12 +508,12 @@ class DisKPCAClient(KernelClient):
         positions = [blocks[number].start + drawn[number] for number in sorted(drawn)]
         return np.concatenate([np.empty(0, dtype=np.int64), *positions])
 
-    def _show(self, positions: Positions) -> DrawnRows:
+    def _reveal_rows(self, positions: Positions) -> DrawnRows:
         """Return rows as the reply, and store their positions: the coordinator need not send them back."""
         DrawnPositions(positions).save(self.memory)
         return DrawnRows(**CarriesRows.of(self.X.take(positions)))
 
-    def _take_landmarks(self, ask: CarriesRows, before: int) -> None:
+    def _add_landmarks(self, ask: CarriesRows, before: int) -> None:
         """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""
         others = ask.rows
         drawn = DrawnPositions.known(self.memory)
@@ -524,7 +528,7 @@ class DisKPCAClient(KernelClient):
         return rows_from_arrays({name: part for name, part in arrays.items() if part is not None}, self.X.shape[1])
 
     def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
-        """Return the function that computes squared distances to the landmarks' span, rows (n, d) to (n,)."""
+        """Return a function that computes rows' squared distances to the landmarks' span, (n, d) to (n,)."""
         P = self._landmarks()
         K = kernel.gram(P)
         basis = whitening(K, tol).astype(precision)
@@ -553,15 +557,15 @@ class DisKPCAClient(KernelClient):
                 whole[rows] = coordinates(block)
         if not all_finite(whole):
             raise ShareableError(
-                f"the coefficients give coordinates that {precision} cannot hold; allowed: finite ones"
+                f"the coefficients give coordinates too large for {precision}; allowed: finite coordinates"
             )
         return whole
 
 
-def _product(sketch: RowSketch) -> FloatArray:
+def _sketch_product(sketch: RowSketch) -> FloatArray:
     return np.empty((0, 0)) if sketch.product is None else sketch.product
 
 
-def _parts(sketch: RowSketch) -> dict[str, FloatArray | None]:
+def _sketch_fields(sketch: RowSketch) -> dict[str, FloatArray | None]:
     product = sketch.product
     return {"factor": sketch.factor} if product is None else {"upper": pack_symmetric(product)}

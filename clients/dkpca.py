@@ -1,4 +1,4 @@
-"""Client of DKPCA, with all requests to a site and all replies from it.
+"""Client of DKPCA: local eigenpairs of the kernel matrix, with all requests to a site and all its replies.
 
 Source: the letter of `strategies.dkpca`, algorithm 1, step 1, and equation 4.
 """
@@ -60,7 +60,7 @@ class LocalProducts(Reply):
     values: Annotated[FloatArray, Shape("D_m"), Eigenvalues()]
 
 
-class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
+class EigenpairsRequest(Request[ReplyT], Generic[ReplyT]):
     """Base of requests for leading eigenpairs: a fixed number, or all above a share of the largest (equation 4)."""
 
     largest: ClassVar = {"D_m": "n_components"}
@@ -70,43 +70,41 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
     @model_validator(mode="after")
     def _has_one_rule(self) -> Self:
         if (self.n_components is None) == (self.epsilon is None):
-            raise ValueError("give n_components or epsilon")
+            raise ValueError("n_components or epsilon is required, and not both")
         return self
 
     def check_pairs(self, values: FloatArray) -> None:
-        """Raise ValueError if there are more pairs than asked for."""
+        """Raise ValueError if a reply has more eigenpairs than requested."""
         if self.n_components is not None and values.size > self.n_components:
-            raise ValueError(f"values has {values.size} entries, but {self.n_components} were asked")
+            raise ValueError(f"values has {values.size} entries, but must have at most {self.n_components}")
 
 
-class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
-    """Asks for leading eigenpairs of the site's part of the kernel matrix; `omitted`: for the next eigenvalue, too."""
+class FindLocalEigenpairs(EigenpairsRequest[LocalSpectrum]):
+    """Request for the leading eigenpairs of the site's kernel matrix part; `omitted`: for the next eigenvalue, too."""
 
     kernel: Kernel
     omitted: bool = False
 
     def check_reply(self, reply: LocalSpectrum) -> None:
-        """Check also the pairs, and that the omitted eigenvalue is sent if asked for, and no larger than they."""
+        """Check also the number of eigenpairs, and that an omitted eigenvalue is sent only if requested, in order."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
         if (reply.omitted is not None) != self.omitted:
-            raise ValueError(f"the reply {'lacks omitted' if self.omitted else 'holds omitted, which was not asked'}")
+            raise ValueError(f"omitted must be {'sent, as' if self.omitted else 'absent unless'} requested")
         last = max(float(reply.values[-1]), 0.0)
         if reply.omitted is not None and not 0 <= reply.omitted <= last:
-            raise ValueError(
-                f"omitted = {reply.omitted}, but it must be in order, from 0 to the last of values, {last}"
-            )
+            raise ValueError(f"omitted = {reply.omitted}, but must be from 0 to the last of values, {last}")
 
     def check_table(self, reply: LocalSpectrum, sizes: Mapping[str, int]) -> None:
         """Check also that with k(x, x) = 1 the eigenvalues' sum is at most the number of rows."""
         super().check_table(reply, sizes)
         total = float(reply.values.sum()) + (reply.omitted or 0.0)
         if self.kernel.vertical == "product" and total > (1 + reply.rounding) * sizes["N"]:
-            raise ValueError(f"values add up to {total:.6g}, but those of {sizes['N']} rows to that at most")
+            raise ValueError(f"values sum to {total:.6g}, but must sum to at most {sizes['N']}, the number of rows")
 
 
-class FindLocalProducts(LeadingPairs[LocalProducts]):
-    """Asks for the leading eigenpairs of the inner products X_m X_m^T, columns centred, for distances at any width.
+class FindLocalProducts(EigenpairsRequest[LocalProducts]):
+    """Request for the leading eigenpairs of X_m X_m^T, columns centred: the distances for a kernel of any width.
 
     It names its kernel for a site's policy, which allows this request if it allows linear kernels.
     """
@@ -114,7 +112,7 @@ class FindLocalProducts(LeadingPairs[LocalProducts]):
     kernel: Linear = Linear()
 
     def check_reply(self, reply: LocalProducts) -> None:
-        """Check also that there are no more pairs than asked for."""
+        """Check also that there are no more eigenpairs than requested."""
         super().check_reply(reply)
         self.check_pairs(reply.values)
 
@@ -129,7 +127,7 @@ class Projections(Summed):
 
 
 class ProjectNewRows(Request[Projections]):
-    """Asks for the inner products of new rows and training rows, already multiplied by the vectors (linear kernel)."""
+    """Request for the inner products of new rows with the training rows, times the given vectors (linear kernel)."""
 
     probes: ClassVar = ("vectors",)
     once: ClassVar = True
@@ -146,7 +144,7 @@ class KernelRows(Reply):
 
 
 class ComputeKernelRows(Request[KernelRows]):
-    """Asks for the site's part of the kernel between new and training rows, which non-linear kernels need whole."""
+    """Request for the site's part of the kernel between new and training rows, for non-linear kernels."""
 
     once: ClassVar = True
     kernel: Kernel
@@ -163,7 +161,7 @@ class KeptVariance(Summed):
 
 
 class MeasureKept(Request[KeptVariance]):
-    """Asks for the squared length of the site's columns, centred or not, along each vector (linear kernel)."""
+    """Request for the squared length of the site's columns, centred or not, along each vector (linear kernel)."""
 
     probes: ClassVar = ("vectors",)
     once: ClassVar = True
@@ -171,20 +169,20 @@ class MeasureKept(Request[KeptVariance]):
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
     def check_reply(self, reply: KeptVariance) -> None:
-        """Check also that the kept length is no larger than the total."""
+        """Check also that the kept squared length is at most the total."""
         super().check_reply(reply)
         check_share(reply.captured, reply.total, reply.rounding)
 
 
 class DKPCAClient(NewRowsClient):
-    """Client of DKPCA: local eigenpairs, and products or kernel values for the projection of new rows."""
+    """Client of DKPCA: sends local eigenpairs, and products or kernel values for the projection of new rows."""
 
     answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept, TakeCoordinates)
 
     X: FloatArray
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        """Solve the local eigenproblem (algorithm 1, step 1); twice, if the next eigenvalue is asked for.
+        """Solve the local eigenproblem (algorithm 1, step 1), and once more for a requested omitted eigenvalue.
 
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one (N, N)
         array for the others, and a copy of it if LAPACK solves: see `leading_eigenpairs`.
@@ -200,11 +198,11 @@ class DKPCAClient(NewRowsClient):
         )
 
     def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
-        """Solve X_m X_m^T's eigenproblem in (N, d_m), columns centred, which changes no distance and saves a pair."""
+        """Solve the eigenproblem of X_m X_m^T in (N, d_m) memory, columns centred, which changes no distance."""
         pairs = self._solve(ask, _Problem.of_products(self.X - self.X.mean(axis=0)))
         return LocalProducts(vectors=pairs.vectors, values=pairs.values)
 
-    def _solve(self, ask: LeadingPairs[Any], problem: "_Problem") -> Eigenpairs:
+    def _solve(self, ask: EigenpairsRequest[Any], problem: "_Problem") -> Eigenpairs:
         if ask.epsilon is not None:
             return problem.above(ask.epsilon)
         check_at_most("local_components", ask.n_components or 1, self.X.shape[0])
@@ -216,7 +214,7 @@ class DKPCAClient(NewRowsClient):
         return Projections(products=self._new_rows() @ (self.X.T @ ask.vectors))
 
     def compute_kernel_rows(self, ask: ComputeKernelRows) -> KernelRows:
-        """Compute the local part of the kernel between new and training rows."""
+        """Compute the site's part of the kernel between new and training rows."""
         return KernelRows(part=ask.kernel.part(self._new_rows(), self.X))
 
     def measure_kept(self, ask: MeasureKept) -> KeptVariance:
@@ -226,7 +224,7 @@ class DKPCAClient(NewRowsClient):
 
 
 class _Problem(NamedTuple):
-    """Eigenproblem of a site: its k leading pairs, its pairs above a share of the largest, and its rank."""
+    """Eigenproblem of a site: solver of k leading pairs, solver of pairs above a share, and the rank."""
 
     leading: Callable[[int], Eigenpairs]
     above: Callable[[float], Eigenpairs]
@@ -234,10 +232,10 @@ class _Problem(NamedTuple):
 
     @classmethod
     def of_products(cls, X: FloatArray) -> Self:
-        """Return the eigenproblem of X X^T, which is never formed."""
+        """Return the eigenproblem of X X^T, without forming this matrix."""
         return cls(partial(leading_eigenpairs_of_factor, X), partial(eigenpairs_of_factor_above, X), min(X.shape))
 
     def after(self, pairs: Eigenpairs) -> float:
-        """Return the eigenvalue after the leading ones, limited to the range from 0 to them."""
+        """Return the eigenvalue after the given leading ones, limited to the range from 0 to the last of these."""
         size, last = pairs.values.size, max(float(pairs.values[-1]), 0.0)
         return min(max(float(self.leading(size + 1).values[size]), 0.0), last) if size < self.rank else 0.0

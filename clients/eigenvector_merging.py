@@ -1,4 +1,4 @@
-"""Merge of the leading vectors of several clients, at a coordinator or at each peer.
+"""Merge of the clients' leading eigenvectors into one set, at a coordinator or at each peer (VFedPCA).
 
 Source: the paper of `strategies.vfedpca`, equations 13 and 15.
 """
@@ -22,12 +22,12 @@ from fedkernel.numerics import (
     transposed_product,
 )
 
-ROUNDING = 1e-12
+ZERO_SHARE = 1e-12
 """Share of a client's largest eigenvalue below which others are zero but for rounding."""
 
 
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
-    """Return the weights of clients' vectors in a merge: equations 13 and 15.
+    """Return the weight of each client's vectors in a merge: equations 13 and 15 of the paper.
 
     A vector with eigenvalue zero is no direction of its client's but the random start: its weight is 0. If no client
     has an eigenvalue, all weights are equal. `eigenvalues` (M, k): magnitudes count, for indefinite kernels such as a
@@ -36,7 +36,7 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     """
     sizes = np.abs(eigenvalues)
     clients = len(sizes)
-    sizes = np.where(sizes > ROUNDING * sizes.max(axis=1, keepdims=True), sizes, 0.0)
+    sizes = np.where(sizes > ZERO_SHARE * sizes.max(axis=1, keepdims=True), sizes, 0.0)
     votes = np.sign(sizes) if rule == "average" else sizes / (sizes.max() or 1.0)
     weights = votes / votes.sum() if votes.any() else np.full(votes.shape, 1 / votes.size)
     if scaling:
@@ -46,8 +46,8 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     return np.asarray(weights)
 
 
-def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
-    """Merge the leading eigenpairs of M clients.
+def merge_eigenpairs(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
+    """Merge the leading eigenpairs of M clients into k orthonormal vectors with Ritz values.
 
     One vector each: equation 13, the weighted mean of the vectors at length 1, their signs aligned with those of the
     client with the largest eigenvalue. Several, a case that the paper leaves open: the k leading eigenvectors of
@@ -55,7 +55,7 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     the same order. (For one vector this would multiply each weight by its cosine with the result.) `pairs`: values (k,)
     and orthonormal vectors (N, k) of each client. `weights` (M, k). Returns orthonormal vectors (N, k), and
     non-increasing Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which settle the basis if weights are equal.
-    Directions below `ROUNDING` of the weighted sum's largest eigenvalue are dropped, never scaled up: vectors without
+    Directions below `ZERO_SHARE` of the weighted sum's largest eigenvalue are dropped, never scaled up: vectors without
     preference for any row, of value 0, take their places.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
@@ -65,13 +65,13 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
         basis = orthonormal_basis(tall_product(vectors, weights * signs))
     else:
         shares = leading_eigenpairs_of_factor(vectors * np.sqrt(weights.ravel()), weights.shape[1])
-        basis = shares.vectors[:, above_rounding(shares.values, len(vectors), ROUNDING)]
+        basis = shares.vectors[:, above_rounding(shares.values, len(vectors), ZERO_SHARE)]
     inner = transposed_product(vectors, basis)
     ritz = leading_eigenpairs(inner.T @ (values[:, None] * inner), len(inner.T))
     leading, dropped = fix_signs(tall_product(basis, ritz.vectors)), weights.shape[1] - len(ritz.values)
     return Eigenpairs(np.append(ritz.values, np.zeros(dropped)), np.hstack([leading, complement(leading, dropped)]))
 
 
-def moved(vectors: FloatArray, last: FloatArray) -> bool:
-    """Return whether a merge spans another subspace than the last, both (N, k); if not, the last is sent again."""
-    return sin_theta_error(last, vectors) > ROUNDING**2
+def is_moved(vectors: FloatArray, last: FloatArray) -> bool:
+    """Return whether a merge spans a different subspace than the last one, both (N, k)."""
+    return sin_theta_error(last, vectors) > ZERO_SHARE**2

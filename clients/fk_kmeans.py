@@ -1,4 +1,4 @@
-"""Client of federated kernel k-means, with its requests and replies beside those in kmeans_base.py.
+"""Client of federated kernel k-means, with its own requests and replies; kmeans_base.py has the k-means requests.
 
 Source: the paper of `strategies.fk_kmeans`, section 4, algorithm 1, theorem 4.
 
@@ -49,46 +49,47 @@ from fedkernel.protocol import (
     Summed,
 )
 
-KEPT = 2**26
+MOST_CACHED_BYTES = 2**26
 """Largest size in bytes of random features, or of rows in float32, that a site keeps between two messages."""
 
-PIECE = 256
+FLOAT32_ROWS = 256
 """Rows whose products of float32 are summed in float32; the sums of these pieces are summed in float64."""
 
 
-def rounding_of(precision: Precision) -> float:
+def relative_rounding(precision: Precision) -> float:
     """Return the relative rounding error of sums of products of features, as a share of their terms.
 
-    For float32: a sum of `PIECE` terms, in whatever order, loses at most `PIECE` times the unit roundoff of 6e-8, and
-    as much again is more than the error of cosines. A repeated row, with all roundings alike, gave 1e-6, others 2e-7.
+    For float32: a sum of `FLOAT32_ROWS` terms, in whatever order, loses at most `FLOAT32_ROWS` times the unit roundoff
+    of 6e-8, and as much again is more than the error of cosines. A repeated row, with all roundings alike, gave 1e-6,
+    others 2e-7.
     """
-    return ROUNDING if precision == "float64" else PIECE * float(np.finfo(np.float32).eps)
+    return ROUNDING if precision == "float64" else FLOAT32_ROWS * float(np.finfo(np.float32).eps)
 
 
-class OfFeatures(Request[ReplyT], Generic[ReplyT]):
-    """Base of the requests of iteration t: its random features and their ``precision``; sums are in float64."""
+class FeatureRequest(Request[ReplyT], Generic[ReplyT]):
+    """Base of iteration t's requests: its random features and the features' ``precision``; sums are in float64."""
 
     features: RandomFeatures
     t: Count
     precision: Precision = "float64"
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Count the frequencies, a block of rows' features, and all of them if they are kept."""
+        """Return the floats of memory for an answer: frequencies, a block of rows' features, and all if cached."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
         entries = self.features.n_features * (min(rows, BLOCK_ROWS) + lasting_rows)
         return self.features.memory_floats(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
-        """Return whether the features of so many rows are few enough to be kept until they are needed again."""
-        return np.dtype(self.precision).itemsize * rows * self.features.n_features <= KEPT
+        """Return whether so many rows' features are small enough to be cached at the site."""
+        return np.dtype(self.precision).itemsize * rows * self.features.n_features <= MOST_CACHED_BYTES
 
-    def draw_of(self, t: int) -> str:
-        """Return the key of an iteration's features."""
+    def feature_key(self, t: int) -> str:
+        """Return the cache key of iteration t's features."""
         return f"{t} {self.precision} {self.features!r}"
 
 
-class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
-    """Base of the requests of iteration t with CEM, with the map to the columns B_t.
+class IterationRequest(FeatureRequest[ReplyT], Generic[ReplyT]):
+    """Base of iteration t's requests with CEM, which carry the map to the columns B_t.
 
     The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
     iteration's, which starts without columns B, do not.
@@ -97,13 +98,13 @@ class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Count also converted rows."""
+        """Return the floats of memory for an answer, including converted rows."""
         entries = rows * columns if self.rows_are_converted(rows, columns) else 0
         return super().memory_floats(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def rows_are_converted(self, rows: int, columns: int) -> bool:
-        """Return whether rows are few enough to be kept in float32 too; else a block is converted each time."""
-        return self.precision == "float32" and 4 * rows * columns <= KEPT
+        """Return whether the rows are small enough to be cached in float32; else each block is converted each time."""
+        return self.precision == "float32" and 4 * rows * columns <= MOST_CACHED_BYTES
 
 
 class PackedGram(Summed):
@@ -117,35 +118,39 @@ class PackedGram(Summed):
     upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
 
 
-class MultiplyColumns(Iteration[PackedGram]):
-    """Asks for [A_t, B_t]^T [A_t, B_t], once per iteration."""
+class MultiplyColumns(IterationRequest[PackedGram]):
+    """Request for the products [A_t, B_t]^T [A_t, B_t] of the site's columns, once per iteration."""
 
     columns: Count
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Count also the products of the features."""
+        """Return the floats of memory for an answer, including the features' products."""
         return super().memory_floats(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
-        """Check also the size of the triangle."""
+        """Check also that the triangle has as many entries as requested columns need."""
         super().check_reply(reply)
         entries = self.columns * (self.columns + 1) // 2
         if reply.upper.size != entries:
-            raise ValueError(f"upper has {reply.upper.size} entries, but {entries} were asked")
+            raise ValueError(
+                f"upper has {reply.upper.size} entries, but must have {entries} for {self.columns} columns"
+            )
 
     def check_table(self, reply: PackedGram, sizes: Mapping[str, int]) -> None:
         """Check also the features' own products: cosine and sine of an angle have squares that add up to 1."""
         super().check_table(reply, sizes)
-        D, rows, slack = self.features.n_features, sizes["n_m"], max(rounding_of(self.precision), reply.rounding)
+        D, rows, slack = self.features.n_features, sizes["n_m"], max(relative_rounding(self.precision), reply.rounding)
         squares = np.diag(unpack_symmetric(reply.upper))[:D]
         if self.features.form == "pairs":
             off = float(np.abs(squares[: D // 2] + squares[D // 2 :] - 2 * rows).max())
             if off > slack * rows:
                 raise ValueError(
-                    f"squares of pairs of features must add up to twice {rows} rows, but are off by {off:.3g}"
+                    f"squares of each pair of features must sum to {2 * rows} for {rows} rows, but are off by {off:.3g}"
                 )
         elif squares.max() > 2 * (1 + slack) * rows:
-            raise ValueError(f"features of {rows} rows have squares up to {2 * rows}, not {squares.max():.6g}")
+            raise ValueError(
+                f"squares of a feature sum to {squares.max():.6g}, but to at most {2 * rows} for {rows} rows"
+            )
 
 
 class GramProduct(Summed):
@@ -157,16 +162,16 @@ class GramProduct(Summed):
     product: Annotated[FloatArray, Shape("p")]
 
 
-class MultiplyGram(Iteration[GramProduct]):
-    """Asks for [A_t, B_t]^T [A_t, B_t] c: one iteration of the distributed Lanczos algorithm with CEM."""
+class MultiplyGram(IterationRequest[GramProduct]):
+    """Request for [A_t, B_t]^T [A_t, B_t] c: one iteration of the distributed Lanczos algorithm with CEM."""
 
     vector: Annotated[FloatArray, Shape("p")]
 
     def check_table(self, reply: GramProduct, sizes: Mapping[str, int]) -> None:
-        """Check also that c^T G c is not below 0, up to rounding at the scale of the features' trace."""
+        """Check also that vector^T product is at least 0, up to rounding at the scale of the features' trace."""
         super().check_table(reply, sizes)
         form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
-        rounding, trace = max(rounding_of(self.precision), reply.rounding), 2 * sizes["n_m"]
+        rounding, trace = max(relative_rounding(self.precision), reply.rounding), 2 * sizes["n_m"]
         if form < -rounding * trace * (self.features.n_features + 1) * length:
             raise ValueError(f"vector^T product must be at least 0, not {form:.6g}")
 
@@ -181,8 +186,8 @@ class FeatureSums(Summed):
     sums: Annotated[FloatArray, Shape("D")]
 
 
-class SumFeatures(OfFeatures[FeatureSums]):
-    """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
+class SumFeatures(FeatureRequest[FeatureSums]):
+    """Request for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
 
     probes: ClassVar = ("vector",)
     largest: ClassVar = {"D": "features.n_features"}
@@ -190,7 +195,7 @@ class SumFeatures(OfFeatures[FeatureSums]):
 
     @property
     def draw(self) -> int:
-        """Index of the iteration, since each draws features of its own."""
+        """Index of the iteration, since each iteration draws features of its own."""
         return self.t
 
     def known_dimensions(self) -> dict[str, int]:
@@ -198,16 +203,18 @@ class SumFeatures(OfFeatures[FeatureSums]):
         return {"D": self.features.n_features}
 
     def check_reply(self, reply: FeatureSums) -> None:
-        """Check also that the sums are of features, each at most the square root of 2."""
+        """Check also that the sums are possible for features, each at most the square root of 2."""
         super().check_reply(reply)
-        check_combined("sums", reply.sums, self.vector, max(rounding_of(self.precision), reply.rounding))
+        check_combined("sums", reply.sums, self.vector, max(relative_rounding(self.precision), reply.rounding))
 
 
 def check_combined(name: str, combined: FloatArray, weights: FloatArray, slack: float) -> None:
     """Raise ValueError if numbers are too large for combinations of features, at most sqrt(2), with such weights."""
     most = (1 + slack) * 2**0.5 * float(np.abs(weights).sum())
     if (largest := float(np.abs(combined).max())) > most:
-        raise ValueError(f"{name} of features with these weights are {most:.6g} at most, not {largest:.6g}")
+        raise ValueError(
+            f"{name} has an entry of size {largest:.6g}, but must be at most {most:.6g} with these weights"
+        )
 
 
 class FeatureValues(Reply):
@@ -219,26 +226,26 @@ class FeatureValues(Reply):
     values: Annotated[FloatArray, Shape("n_m")]
 
 
-class CombineFeatures(OfFeatures[FeatureValues]):
-    """Asks for A_t[m] g: the second upload of a Lanczos iteration without CEM."""
+class CombineFeatures(FeatureRequest[FeatureValues]):
+    """Request for A_t[m] g: the second upload of a Lanczos iteration without CEM."""
 
     vector: Annotated[FloatArray, Shape("D")]
 
     def check_reply(self, reply: FeatureValues) -> None:
         """Check also that the values are possible combinations of features."""
         super().check_reply(reply)
-        check_combined("values", reply.values, self.vector, max(rounding_of(self.precision), reply.rounding))
+        check_combined("values", reply.values, self.vector, max(relative_rounding(self.precision), reply.rounding))
 
 
-class EmbedRows(Iteration[Receipt]):
-    """Sends the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
+class EmbedRows(IterationRequest[Receipt]):
+    """Request to compute the rows' coordinates, H[m] = [A_T[m], B_T[m]] M, which stay at the site.
 
     ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D), in float64.
     """
 
 
 class TakeEmbedding(Request[Receipt]):
-    """Sends the site the coordinates of its own rows, which without CEM the coordinator has computed."""
+    """Request to store the coordinates of the site's own rows, which without CEM the coordinator has computed."""
 
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
 
@@ -252,7 +259,7 @@ class Columns(State):
 
 @dataclass(frozen=True)
 class DrawnFeatures(State):
-    """Random features A_t[m], (n_m, D), if few enough to be kept, and their key."""
+    """Cache of random features A_t[m], (n_m, D), if they are small enough, with the draw's key."""
 
     is_cache: ClassVar = True
     A: FloatArray
@@ -267,12 +274,12 @@ class ColumnProducts(State):
 
 
 class FKKMeansClient(KMeansClient):
-    """Client of FKKMeans, which answers with products of its columns.
+    """Client of FKKMeans: sends products of its random features and columns, then clusters its embedded rows.
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
     computed once per iteration. Random features are computed from their seed, a block of rows at a time: once per
-    iteration if all of them take `KEPT` bytes at most and the site's process lives until the next, else twice, and
-    without CEM twice per product. In float32, twice as many of them are kept.
+    iteration if all of them take `MOST_CACHED_BYTES` bytes at most and the site's process lives until the next, else
+    twice, and without CEM twice per product. In float32, twice as many of them are kept.
     """
 
     answers = (
@@ -282,52 +289,52 @@ class FKKMeansClient(KMeansClient):
     )
 
     def multiply_columns(self, ask: MultiplyColumns) -> PackedGram:
-        """Compute the products of the columns."""
-        return PackedGram(upper=pack_symmetric(self._gram(ask)))
+        """Compute the products of the site's columns [A_t, B_t]."""
+        return PackedGram(upper=pack_symmetric(self._column_products(ask)))
 
     def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
-        """Multiply a vector by the products of the columns, which the iteration's first request computes."""
+        """Multiply a vector by the columns' products, which the iteration's first request computes."""
         if ask.map is not None or (ask.t == 1 and not ColumnProducts.known(self.memory)):
-            ColumnProducts(self._gram(ask)).save(self.memory)
+            ColumnProducts(self._column_products(ask)).save(self.memory)
         G = ColumnProducts.load(self.memory).G
         if len(G) != len(ask.vector):
-            raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the {len(G)} columns of the site")
+            raise ProtocolError(f"vector has {len(ask.vector)} entries, but must have {len(G)}, one for each column")
         return GramProduct(product=G @ ask.vector)
 
     def sum_features(self, ask: SumFeatures) -> FeatureSums:
-        """Sum the features of the rows with the given weights."""
+        """Sum the rows' features with the given weights of the rows."""
         if len(ask.vector) != len(self.X):
-            raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the site's {len(self.X)} rows")
-        features_of = self._features(ask)
+            raise ProtocolError(f"vector has {len(ask.vector)} entries, but must have {len(self.X)}, one for each row")
+        features_of = self._features_by_slice(ask)
         sums = np.zeros(ask.features.n_features)
         for rows in row_blocks(len(self.X)):
             sums += ask.vector[rows] @ features_of(rows)
         return FeatureSums(sums=sums)
 
     def combine_features(self, ask: CombineFeatures) -> FeatureValues:
-        """Combine the features of each row."""
-        features_of, values = self._features(ask), np.empty(len(self.X))
+        """Combine each row's features with the given coefficients."""
+        features_of, values = self._features_by_slice(ask), np.empty(len(self.X))
         for rows in row_blocks(len(self.X)):
             values[rows] = features_of(rows) @ ask.vector
         return FeatureValues(values=values)
 
     def embed_rows(self, ask: EmbedRows) -> Receipt:
-        """Compute the coordinates of the site's rows."""
-        H = combine_draws(self.X, ask.features, None) if ask.map is None else self._advanced(ask, ask.map)
+        """Compute and store the coordinates of the site's rows."""
+        H = combine_draws(self.X, ask.features, None) if ask.map is None else self._next_columns(ask, ask.map)
         Embedding(H).save(self.memory)
         return Receipt()
 
     def take_embedding(self, ask: TakeEmbedding) -> Receipt:
         """Store the coordinates of the site's rows."""
         if len(ask.embedding) != len(self.X):
-            raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
+            raise ProtocolError(f"embedding has {len(ask.embedding)} rows, but must have {len(self.X)}")
         Embedding(ask.embedding).save(self.memory)
         DrawnFeatures.forget(self.memory)  # no longer needed
         return Receipt()
 
-    def _features(self, ask: OfFeatures[ReplyT]) -> Callable[[slice], FloatArray]:
-        """Return a function from a slice of rows to their features, which are kept if they are few."""
-        if (drawn := self._drawn(ask, ask.t)) is not None:
+    def _features_by_slice(self, ask: FeatureRequest[ReplyT]) -> Callable[[slice], FloatArray]:
+        """Return a function from a slice of rows to their features, which are cached if they are small."""
+        if (drawn := self._cached_features(ask, ask.t)) is not None:
             return drawn.A.__getitem__
         features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
         if not ask.features_are_kept(len(self.X)):
@@ -335,20 +342,20 @@ class FKKMeansClient(KMeansClient):
         A = np.empty((len(self.X), ask.features.n_features), ask.precision)
         for rows in row_blocks(len(self.X)):
             A[rows] = features(self.X[rows])
-        DrawnFeatures(read_only(A), np.array(ask.draw_of(ask.t))).save(self.memory)
+        DrawnFeatures(read_only(A), np.array(ask.feature_key(ask.t))).save(self.memory)
         return A.__getitem__
 
-    def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
+    def _cached_features(self, ask: FeatureRequest[ReplyT], t: int) -> DrawnFeatures | None:
         drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
-        return drawn if drawn is not None and str(drawn.draw) == ask.draw_of(t) else None
+        return drawn if drawn is not None and str(drawn.draw) == ask.feature_key(t) else None
 
-    def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
-        """Move on to iteration t, if the request has a map, and compute the products of its columns."""
+    def _column_products(self, ask: IterationRequest[ReplyT]) -> FloatArray:
+        """Compute the products of iteration t's columns, after mapping to B_t if the request has a map."""
         if ask.map is not None:
-            Columns(read_only(self._advanced(ask, ask.map))).save(self.memory)
+            Columns(read_only(self._next_columns(ask, ask.map))).save(self.memory)
         elif ask.t == 1:
             Columns(np.empty((len(self.X), 0))).save(self.memory)
-        B, X = Columns.load(self.memory).B, self._rows(ask)
+        B, X = Columns.load(self.memory).B, self._converted_rows(ask)
         features = ask.features.map(X.shape[1], ask.t, ask.precision)
         D = ask.features.n_features
         A = np.empty((len(X), D), ask.precision) if ask.features_are_kept(len(X)) else None
@@ -358,7 +365,7 @@ class FKKMeansClient(KMeansClient):
             W = np.hstack([features(X[rows]), B[rows]], dtype=ask.precision, casting="same_kind")
             if A is not None:
                 A[rows] = W[:, :D]
-            step = len(W) if ask.precision == "float64" else PIECE
+            step = len(W) if ask.precision == "float64" else FLOAT32_ROWS
             pieces = [W[first : first + step] for first in range(0, len(W), step)]
             if len(pieces) == 1:
                 return np.asarray(W.T @ W)
@@ -371,23 +378,24 @@ class FKKMeansClient(KMeansClient):
         for part in map_in_order(products, row_blocks(len(X)), most=None if len(G) <= BLOCK_ROWS else 1):
             G += part
         if A is not None:
-            DrawnFeatures(read_only(A), np.array(ask.draw_of(ask.t))).save(self.memory)
+            DrawnFeatures(read_only(A), np.array(ask.feature_key(ask.t))).save(self.memory)
         return G
 
-    def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
+    def _next_columns(self, ask: IterationRequest[ReplyT], M: FloatArray) -> FloatArray:
         B = Columns.load(self.memory).B
         if len(M) != ask.features.n_features + B.shape[1]:
             raise ProtocolError(
-                f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
+                f"map has {len(M)} rows, but must have {ask.features.n_features + B.shape[1]}, one for each column"
             )
-        drawn = self._drawn(ask, ask.t - 1)
+        drawn = self._cached_features(ask, ask.t - 1)
         DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:
             return multiply_step(drawn.A, B, lambda A: A, M)
-        return multiply_step(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
+        features = ask.features.map(self.X.shape[1], ask.t - 1, ask.precision)
+        return multiply_step(self._converted_rows(ask), B, features, M)
 
-    def _rows(self, ask: Iteration[ReplyT]) -> Any:
-        """Return the rows (n_m, d) that features are computed of, in float32 if converted once."""
+    def _converted_rows(self, ask: IterationRequest[ReplyT]) -> Any:
+        """Return the rows (n_m, d) for computing features, in float32 if they are converted once."""
         if not ask.rows_are_converted(*self.X.shape):
             return self.X
         return self.cached("rows in float32", lambda: self.X.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Client of distributed k-means of embedded rows, with all requests to a site and all replies from it.
+"""Client of distributed k-means of a site's embedded rows, with all requests to the site and all its replies.
 
 Source: the paper of `strategies.kmeans_base`, algorithm 1. Methods whose clients embed their rows inherit these
 requests, as do methods that label new rows; with an embedding from a kernel, this is kernel k-means.
@@ -29,7 +29,7 @@ from fedkernel.protocol import (
     Within,
 )
 
-SMALL_CELL = 5
+SMALLEST_COUNT = 5
 """Smallest count that is sent, the rule of most owners of data about people."""
 
 
@@ -43,14 +43,14 @@ class LocalCost(Reply):
 
 
 class SolveLocally(Request[LocalCost]):
-    """Asks for a local k-means solution; only its cost leaves the site."""
+    """Request for a local k-means solution; only its cost leaves the site."""
 
     seeded: ClassVar = True
     n_clusters: Count
 
 
 class LocalCoreset(Reply):
-    """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
+    """Weighted points that represent the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
 
     Reveals the coordinates of some embedded rows as they are, of all if no fewer are asked for, and the site's cluster
     centres and sizes. It shows rows that are alike. A row follows from its coordinates if these are no fewer than its
@@ -62,7 +62,7 @@ class LocalCoreset(Reply):
 
 
 class SampleCoreset(Request[LocalCoreset]):
-    """Asks for a number of sampled points, and the local centres."""
+    """Request for a coreset: sampled points of the site, and its local centres."""
 
     once: ClassVar = True
     sampled: ClassVar = "samples"
@@ -75,11 +75,11 @@ class SampleCoreset(Request[LocalCoreset]):
         super().check_table(reply, sizes)
         total, rows = float(reply.weights.sum()), sizes["n_m"]
         if abs(total - rows) > reply.rounding * rows:
-            raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
+            raise ValueError(f"weights sum to {total:.6g}, but must sum to {rows}, the number of rows")
 
 
 class LabelRows(Request[Receipt]):
-    """Sends the common centres; the site labels its rows by them, and the labels stay there."""
+    """Request to label the site's rows by the common centres; the labels stay at the site."""
 
     centers: Annotated[FloatArray, Shape("k", "s")]
 
@@ -99,16 +99,16 @@ class ClusterSums(Summed):
 
 
 class MeasureClusters(Request[ClusterSums]):
-    """Asks for the rows' squared distances to the centres of their last labels, and other sums."""
+    """Request for sums over the site's rows, such as squared distances to the centres of the last labels."""
 
     once: ClassVar = True
     kernel: Kernel
 
     def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
-        """Check also that the sum's length is possible for rows of such lengths."""
+        """Check also that the sum's length is possible for rows with these squared lengths."""
         super().check_table(reply, sizes)
         if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
-            raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")
+            raise ValueError(f"sum is too long for {sizes['n_m']} rows with lengths = {reply.lengths:.6g}")
 
 
 class ClusterSizes(Reply):
@@ -121,27 +121,27 @@ class ClusterSizes(Reply):
     """
 
     sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
-    step: Annotated[float, Shape(), Within(SMALL_CELL, whole=True)]
+    step: Annotated[float, Shape(), Within(SMALLEST_COUNT, whole=True)]
 
 
 class CountClusters(Request[ClusterSizes]):
-    """Asks for the sizes of the clusters at the site, in steps of at least 5 rows."""
+    """Request for the sizes of the clusters at the site, in steps of at least 5 rows."""
 
     once: ClassVar = True
-    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+    step: Annotated[int, Field(ge=SMALLEST_COUNT, le=1_000_000)] = SMALLEST_COUNT
 
     def check_reply(self, reply: ClusterSizes) -> None:
-        """Check also that the sizes are multiples of a step that is no smaller."""
+        """Check also that the sizes are multiples of the step, and the step is at least the requested one."""
         super().check_reply(reply)
         if reply.step < self.step or np.any(reply.sizes % reply.step != 0):
-            raise ValueError(f"sizes must be multiples of step, and step at least {self.step}, not {reply.step:g}")
+            raise ValueError(f"sizes must be multiples of step, and step = {reply.step:g} must be at least {self.step}")
 
     def check_table(self, reply: ClusterSizes, sizes: Mapping[str, int]) -> None:
-        """Check also that the clusters have as many rows as there are, up to rounding."""
+        """Check also that the sizes add up to the number of rows, up to rounding."""
         super().check_table(reply, sizes)
         rows, off = sizes["n_m"], len(reply.sizes) * (reply.step - 1)
         if not rows - off <= reply.sizes.sum() <= rows:
-            raise ValueError(f"sizes add up to {reply.sizes.sum():g}, but there are {rows} rows")
+            raise ValueError(f"sizes sum to {reply.sizes.sum():g}, but must sum to {rows - off:g} to {rows}")
 
 
 class SharedRows(Summed):
@@ -159,7 +159,7 @@ class SharedRows(Summed):
 
 
 class CompareClusters(Request[SharedRows]):
-    """Asks for the numbers of rows that clusters of this run and an earlier one share.
+    """Request for the numbers of rows that each cluster of this run shares with each of an earlier run.
 
     The study names the earlier run. The numbers are in steps of at least 5 rows.
     """
@@ -168,29 +168,29 @@ class CompareClusters(Request[SharedRows]):
     largest: ClassVar = {"k": "n_clusters"}
     run: Annotated[str, Field(max_length=240)]
     n_clusters: Count
-    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+    step: Annotated[int, Field(ge=SMALLEST_COUNT, le=1_000_000)] = SMALLEST_COUNT
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the size of the table, the same also if a run found fewer clusters."""
+        """Return k, the side of the table of counts, the same also if a run found fewer clusters."""
         return {"k": self.n_clusters}
 
     def check_reply(self, reply: SharedRows) -> None:
-        """Check also that the sizes are multiples of a step that is no smaller."""
+        """Check also that the sizes are multiples of the step, and the step is at least the requested one."""
         super().check_reply(reply)
         step = reply.slack + 1
         if step < self.step or np.any(reply.sizes % step != 0):
-            raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
+            raise ValueError(f"sizes must be multiples of slack + 1 = {step:g}, which must be at least {self.step}")
 
     def check_table(self, reply: SharedRows, sizes: Mapping[str, int]) -> None:
-        """Check also that the pairs have as many rows as there are, up to rounding."""
+        """Check also that the pairs' sizes add up to the number of rows, up to rounding."""
         super().check_table(reply, sizes)
         rows, total, off = sizes["n_m"], float(reply.sizes.sum()), reply.slack * reply.sizes.size
         if not rows - off <= total <= rows:
-            raise ValueError(f"sizes add up to {total:g}, but there are {rows} rows")
+            raise ValueError(f"sizes sum to {total:g}, but must sum to {rows - off:g} to {rows}")
 
 
 class LabelNewRows(Request[Receipt]):
-    """Sends the model for labelling new rows at the site; the labels stay there.
+    """Request to label new rows at the site by the model in it; the labels stay at the site.
 
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embedding_maps.combine_draws`.
     """
@@ -203,27 +203,27 @@ class LabelNewRows(Request[Receipt]):
 
 @dataclass(frozen=True)
 class Embedding(State):
-    """Site's embedded rows, (n_m, s)."""
+    """Embedded rows of the site, (n_m, s)."""
 
     rows: FloatArray
 
 
 @dataclass(frozen=True)
 class LocalCenters(State):
-    """Site's own k centres, (k, s)."""
+    """The site's own k centres, (k, s)."""
 
     centers: FloatArray
 
 
 @dataclass(frozen=True)
 class CommonCenters(State):
-    """Centres of the last labelling, (k, s)."""
+    """Centres of the last labelling, common to all sites, (k, s)."""
 
     centers: FloatArray
 
 
 class KMeansClient(KernelClient):
-    """Client of distributed k-means of its embedded rows; a subclass saves their `Embedding`.
+    """Client of distributed k-means of its embedded rows, which a subclass saves as `Embedding`.
 
     Memory between rounds: besides these, n_m s floats, the k local centres.
     """
@@ -244,13 +244,13 @@ class KMeansClient(KernelClient):
         return LocalCost(cost=float(costs.sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
-        """Sample by cost, and add the centres with the remaining weight."""
+        """Sample rows by their cost, and add the local centres with the remaining weight."""
         H, centers = Embedding.load(self.memory).rows, LocalCenters.load(self.memory).centers
         points, weights = coreset(H, centers, ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
 
     def label_rows(self, ask: LabelRows) -> Receipt:
-        """Keep labels of shape (n_m,) and the embedding on the site."""
+        """Store the labels of the rows, (n_m,), and their embedding at the site."""
         H = Embedding.load(self.memory).rows
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
@@ -258,43 +258,45 @@ class KMeansClient(KernelClient):
         return Receipt()
 
     def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
-        """Compute the sums over the rows."""
+        """Compute the sums over the rows for the clusters' objective."""
         H = Embedding.load(self.memory).rows
         cost = assign(H, CommonCenters.load(self.memory).centers)[1].sum()
         lengths, total = float(np.square(H).sum()), self._squared_lengths(ask.kernel)
         return ClusterSums(sum=H.sum(axis=0), lengths=lengths, cost=float(cost), total=total)
 
     def count_clusters(self, ask: CountClusters) -> ClusterSizes:
-        """Count the rows of each cluster, down to whole steps."""
+        """Count the rows of each cluster, rounded down to whole steps."""
         labels, k = self._common_labels()
-        counts, step = np.bincount(labels, minlength=k), self._step(ask.step)
+        counts, step = np.bincount(labels, minlength=k), self._counting_step(ask.step)
         return ClusterSizes(sizes=(counts - counts % step).astype(np.float64), step=float(step))
 
     def compare_clusters(self, ask: CompareClusters) -> SharedRows:
-        """Count the rows of each pair of clusters, down to whole steps."""
+        """Count the rows of each pair of clusters of two runs, rounded down to whole steps."""
         k, (labels, own) = ask.n_clusters, self._common_labels()
         earlier = self.labels_of(ask.run)
         if len(earlier) != len(labels):
-            raise ProtocolError(f"run {ask.run!r} was not on the rows that this one is on")
+            raise ProtocolError(f"run {ask.run!r} had other rows than this run")
         if max(own, int(earlier.max(initial=0)) + 1) > k or k > len(labels):
-            raise ProtocolError(f"n_clusters = {k} does not fit the clusters of both runs, or the {len(labels)} rows")
-        counts, step = np.bincount(earlier * k + labels, minlength=k * k), self._step(ask.step)
+            raise ProtocolError(
+                f"n_clusters = {k}, but must be at least the clusters of both runs and at most {len(labels)} rows"
+            )
+        counts, step = np.bincount(earlier * k + labels, minlength=k * k), self._counting_step(ask.step)
         sizes = (counts - counts % step).astype(np.float64).reshape(k, k)
         return SharedRows(sizes=sizes, slack=step - 1.0)
 
     def _common_labels(self) -> tuple[npt.NDArray[np.int64], int]:
-        """Return the labels by the common centres, and the number of centres."""
+        """Return the rows' labels by the common centres, and the number of these centres."""
         H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
         return assign(H, centers)[0], len(centers)
 
-    def _step(self, step: int) -> int:
+    def _counting_step(self, step: int) -> int:
         return step if self.guards is None else max(step, self.guards.cell_rows)
 
     def _squared_lengths(self, kernel: AnyKernel) -> float:
         return float(kernel.diag(self.X).sum())
 
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:
-        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
+        """Store the labels of new rows, (n_new,), and their embedding at the site."""
         if self.new is None:
             raise ShareableError(f"client {self.client} has no new rows to label")
         H = combine_draws(self.new, ask.features, ask.coefficients)

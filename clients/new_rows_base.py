@@ -1,4 +1,4 @@
-"""Base client for new rows whose columns are at several sites, which project the rows together."""
+"""Base client for the projection of new rows whose columns are divided between the sites."""
 
 from typing import Annotated, ClassVar
 
@@ -7,22 +7,22 @@ from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
 
 
 class TakeCoordinates(Request[Receipt]):
-    """Sends the coordinates of the new rows, which stay at the site, if the study grants them."""
+    """Request to store the new rows' coordinates at the site, if the study grants them to sites."""
 
     coordinates: Annotated[FloatArray, Shape("n_new", "k")]
 
 
 class NewRowsClient(KernelClient):
-    """Base of clients that take part in projecting new rows."""
+    """Base of clients whose sites hold columns of new rows and project these rows together."""
 
     answers: ClassVar[Answers] = (TakeCoordinates,)
 
     new: FloatArray | None
 
     def take_coordinates(self, ask: TakeCoordinates) -> Receipt:
-        """Keep the coordinates of the new rows, (n_new, k), on the site."""
+        """Store the coordinates of the new rows, (n_new, k), at the site."""
         if len(ask.coordinates) != (rows := len(self._new_rows())):
-            raise ProtocolError(f"there are {rows} new rows, but coordinates of {len(ask.coordinates)}")
+            raise ProtocolError(f"coordinates has {len(ask.coordinates)} rows, but there are {rows} new rows")
         self.outputs["embedding"] = ask.coordinates
         return Receipt()
 

@@ -1,4 +1,4 @@
-"""Client of VFedPCA and VFedAKPCA without a server, with all requests and all replies and letters.
+"""Client of VFedPCA and VFedAKPCA without a server, with all requests, replies and letters between peers.
 
 Source: the paper of `strategies.vfedpca`, algorithm 5. The exact merge is block Lanczos on sums along a tree.
 """
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.eigenvector_merging import merged, merging_weights, moved
+from clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
 from clients.vfedpca import (
     CapturedVariance,
     Finish,
     Finished,
     LocalIterations,
-    LocalTable,
+    LocalTableRequest,
     Multiply,
     Product,
     VarianceRequest,
@@ -53,8 +53,8 @@ class RelayedVectors(Letter):
     values: Annotated[FloatArray, Shape("s_m", "k", empty=True)]
 
 
-class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
-    """Base of requests to merge the neighbours' vectors with the site's own; in the first round there are none.
+class MergeRequest(CarriesLetters, LocalTableRequest[ReplyT], Generic[ReplyT]):
+    """Base of requests to merge the neighbours' vectors with the site's own; the first round has none yet.
 
     `relayed`: number of all clients, if neighbours write all vectors that they have; None: their own alone.
     """
@@ -64,25 +64,25 @@ class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
     relayed: Count | None = None
 
 
-class IterateAmongPeers(Merging[Letters], LocalIterations[Letters]):
-    """Delivers the neighbours' vectors; asks the site to merge them, update by the merged ones, and iterate."""
+class IterateAmongPeers(MergeRequest[Letters], LocalIterations[Letters]):
+    """Request to merge the delivered vectors with the site's own, update the local matrix, and iterate."""
 
     posts: ClassVar = (PeerVectors, RelayedVectors)
     first: bool
 
 
 class ForwardVectors(CarriesLetters, Request[Letters]):
-    """Delivers relayed vectors; asks the site to forward new ones to neighbours that lack them."""
+    """Request to forward newly delivered vectors to the neighbours that lack them."""
 
     posts: ClassVar = (RelayedVectors,)
 
 
-class FinishAmongPeers(Merging[Finished]):
-    """Delivers the neighbours' last vectors; asks the site to merge them and keep the result."""
+class FinishAmongPeers(MergeRequest[Finished]):
+    """Request to merge the delivered vectors once more, and store the result at the site."""
 
 
 class SubtreeProduct(Letter):
-    """Summed matrices of the sender and all below it in the tree, times a block of vectors: N b floats.
+    """Sum of the sender's matrix and all below it in the tree, times a block of vectors: N b floats.
 
     Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them. As many
     independent vectors as it has columns (N, if the kernel is not linear) give the whole matrix, and with it a reader
@@ -94,7 +94,7 @@ class SubtreeProduct(Letter):
 
 
 class NextBlock(Letter):
-    """Block of vectors that all multiply next, or in the end the result: N b floats.
+    """Next block of vectors for all sites to multiply, or at the end the result: N b floats.
 
     Reveals directions over the rows that powers of the pooled matrix span, in the end those along which all sites'
     columns vary most, and not how much they do.
@@ -113,16 +113,16 @@ class SearchState(CarriesLetters, Finished):
     state: Literal["searching", "converged", "unconverged"] = "searching"
 
 
-class InTree(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
-    """Base of requests with a site's place in a tree; the root's ``parent`` is None."""
+class TreeRequest(CarriesLetters, LocalTableRequest[ReplyT], Generic[ReplyT]):
+    """Base of requests with a site's parent and children in the spanning tree; the root's ``parent`` is None."""
 
     n_components: Count
     parent: Annotated[int, Field(ge=0)] | None = None
     children: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
-class AddProducts(InTree[SearchState]):
-    """Delivers the children's sums; asks the site to add its own product and write the sum to the parent.
+class AddProducts(TreeRequest[SearchState]):
+    """Request to add the site's product to the children's delivered sums, and write the sum to the parent.
 
     The root takes a step of the search, and writes the next block, or the result, to the children. `block`: "first":
     the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums. `tol`, `most`:
@@ -136,33 +136,33 @@ class AddProducts(InTree[SearchState]):
     most: Iterations
 
 
-class TakeBlock(InTree[Letters]):
-    """Delivers the parent's letter; asks the site to keep the block, ``last`` as the result, and forward it."""
+class TakeBlock(TreeRequest[Letters]):
+    """Request to store the block in the parent's letter, ``last`` as the result, and forward it to the children."""
 
     posts: ClassVar = (NextBlock,)
     last: bool
 
 
 class MeasureOwn(VarianceRequest):
-    """Asks for the site's variance along its final directions, which stay there."""
+    """Request for the site's variance along its final directions, which stay at the site."""
 
     n_components: Count
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return the number of directions."""
+        """Return the number of directions k."""
         return {"k": self.n_components}
 
 
 @dataclass(frozen=True)
 class KnownVectors(State):
-    """Site's own vectors, and later those of others, in the form of `RelayedVectors`."""
+    """The site's own vectors, and later those of other clients, in the form of `RelayedVectors`."""
 
     clients: FloatArray
     vectors: FloatArray
     values: FloatArray
 
     def letter(self, places: Sequence[int] = (0,)) -> RelayedVectors:
-        """Return some of them, by default the site's own, as a letter."""
+        """Return the vectors at some positions, by default the site's own, as a letter."""
         chosen = list(places)
         return RelayedVectors(clients=self.clients[chosen], vectors=self.vectors[chosen], values=self.values[chosen])
 
@@ -176,14 +176,14 @@ class MergedVectors(State):
 
 @dataclass(frozen=True)
 class Block(State):
-    """Block that all multiply now, (N, b)."""
+    """Block of vectors that all sites multiply next, (N, b)."""
 
     block: FloatArray
 
 
 @dataclass(frozen=True)
 class Searched(State):
-    """Root's search so far: its blocks side by side, their products, (N, m) each, and the blocks' widths."""
+    """History of the root's search: blocks side by side, their products, (N, m) each, and the blocks' widths."""
 
     blocks: FloatArray
     products: FloatArray
@@ -191,7 +191,7 @@ class Searched(State):
 
 
 class PeerVFedPCAClient(VFedPCAClient, PeerClient):
-    """Client of PeerVFedPCA: merges its neighbours' vectors with its own, or adds products up along a tree.
+    """Client of PeerVFedPCA: merges a neighbour's letter with its own, or adds products up along a tree.
 
     Memory between rounds: besides that of `VFedPCAClient`, the delivered vectors, and those merged in each round; or a
     block, and at the root all blocks and products of its search.
@@ -210,15 +210,15 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
-        pairs = self._iterated(ask, None if ask.first else self._merged(ask))
+        pairs = self._local_eigenpairs(ask, None if ask.first else self._merge(ask))
         own = KnownVectors(np.array([float(self.client)]), pairs.vectors[None], pairs.values[None]).save(self.memory)
         relayed = ask.relayed is not None
         self.mail.write_to_all(own.letter() if relayed else PeerVectors(vectors=pairs.vectors, values=pairs.values))
         return Letters()
 
     def forward_vectors(self, ask: ForwardVectors) -> Letters:
-        """Forward new vectors."""
-        senders = self._learn(ask, RelayedVectors)
+        """Write each neighbour the new vectors that it lacks."""
+        senders = self._store_received(ask, RelayedVectors)
         known = KnownVectors.load(self.memory)
         for peer in self.mail.neighbours:
             new = [place for place, client in enumerate(known.clients) if peer not in senders.get(client, [peer])]
@@ -226,13 +226,13 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         return Letters()
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Finished:
-        """Merge once more; keep the directions, those of every round, and the projected features."""
-        return self._keep(ask, self._merged(ask))
+        """Merge once more; store the directions of every round, and the projected features."""
+        return self._finish_with_merges(ask, self._merge(ask))
 
     def add_products(self, ask: AddProducts) -> SearchState:
         """Multiply the block, and add the children's sums; at the root take a step of block Lanczos."""
-        block = self._block(ask)
-        total = self._summed(ask, block)
+        block = self._next_block(ask)
+        total = self._subtree_product(ask, block)
         mean = self._kernel_mean(ask) if ask.block == "first" else None
         if ask.parent is not None:
             self.mail.write(ask.parent, total)
@@ -249,36 +249,36 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         try:
             block = next(block_krylov(seen[0][0], ask.n_components, tol=ask.tol, max_steps=ask.most, seen=seen))
         except StopIteration as stop:
-            self._take(ask, stop.value.vectors, last=True)
+            self._send_to_children(ask, stop.value.vectors, last=True)
             state: Literal["converged", "unconverged"]
             state = "unconverged" if isinstance(stop.value, Unconverged) else "converged"
             return SearchState(state=state, kernel_mean=mean)
-        self._take(ask, block)
+        self._send_to_children(ask, block)
         return SearchState(kernel_mean=mean)
 
     def take_block(self, ask: TakeBlock) -> Letters:
-        """Keep the parent's block; forward it."""
-        self._take(ask, self._delivered(ask), last=ask.last)
+        """Store the parent's block, and forward it to the children."""
+        self._send_to_children(ask, self._parents_block(ask), last=ask.last)
         return Letters()
 
     def measure_own(self, ask: MeasureOwn) -> CapturedVariance:
         """Measure the site's variance along the last directions."""
         directions = MergedVectors.load(self.memory).vectors[-1]
-        self._check(directions)
-        return self._captured(ask, directions)
+        self._check_guards(directions)
+        return self._variance_along(ask, directions)
 
-    def _take(self, ask: InTree[ReplyT], block: FloatArray, *, last: bool = False) -> None:
-        """Write a block to the children, and keep it, the last as the result."""
+    def _send_to_children(self, ask: TreeRequest[ReplyT], block: FloatArray, *, last: bool = False) -> None:
+        """Write a block to the children, and store it, the last one as the result."""
         for child in ask.children:
             self.mail.write(child, NextBlock(block=block))
         if last:
             MergedVectors(block[None]).save(self.memory)
             self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=block))
         else:
-            self._check(block)
+            self._check_guards(block)
             Block(block).save(self.memory)
 
-    def _block(self, ask: AddProducts) -> FloatArray:
+    def _next_block(self, ask: AddProducts) -> FloatArray:
         N, k = self.X.shape[0], ask.n_components
         if ask.block == "kept":
             return Block.load(self.memory).block
@@ -286,20 +286,20 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             check_at_most("n_components", k, N)
             block = orthonormal_basis(generator("common start", self.seed).standard_normal((N, k)))
         else:
-            block = self._delivered(ask)
-        self._check(block)
+            block = self._parents_block(ask)
+        self._check_guards(block)
         return Block(block).save(self.memory).block
 
-    def _delivered(self, ask: InTree[ReplyT]) -> FloatArray:
+    def _parents_block(self, ask: TreeRequest[ReplyT]) -> FloatArray:
         if ask.parent is None:
-            raise self.mail.error("no letter from a parent can come to the root")
+            raise self.mail.error("the root has no parent that could send a letter")
         ((parent, letter),) = self.mail.read(ask, NextBlock, [ask.parent], N=self.X.shape[0])
         if (b := letter.block.shape[1]) > ask.n_components:
             raise self.mail.refusal(parent, f"its block has {b} columns; allowed: at most {ask.n_components}")
         return letter.block
 
-    def _summed(self, ask: InTree[ReplyT], block: FloatArray) -> SubtreeProduct:
-        """Return the sum over the subtree; each child's part must be the product of a matrix such as a site's."""
+    def _subtree_product(self, ask: TreeRequest[ReplyT], block: FloatArray) -> SubtreeProduct:
+        """Return the products' sum over the subtree, after checking that each child's part fits a site's matrix."""
         multiply = Multiply(kernel=ask.kernel, center=ask.center, block=block)
         own, (N, b) = self.multiply(multiply), block.shape
         letters = self.mail.read(ask, SubtreeProduct, ask.children, N=N, b=b) if ask.children else []
@@ -310,41 +310,45 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
                 raise self.mail.refusal(child, str(error)) from None
         return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
 
-    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Finished:
+    def _finish_with_merges(self, ask: LocalTableRequest[ReplyT], directions: FloatArray) -> Finished:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
 
-    def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
-        self._learn(ask, PeerVectors if ask.relayed is None else RelayedVectors)
+    def _merge(self, ask: MergeRequest[ReplyT]) -> FloatArray:
+        self._store_received(ask, PeerVectors if ask.relayed is None else RelayedVectors)
         known = KnownVectors.load(self.memory)
         if ask.relayed is not None and not np.array_equal(np.sort(known.clients), np.arange(ask.relayed)):
             clients = ", ".join(f"{client:g}" for client in np.sort(known.clients))
             lacking = np.setdiff1d(np.arange(ask.relayed), known.clients)
-            which = f"none of client {lacking[0]}: " if len(lacking) else ""
-            raise self.mail.error(f"{which}vectors came of the clients {clients}, but must of {ask.relayed}")
+            which = f"those of client {lacking[0]} are missing: " if len(lacking) else ""
+            raise self.mail.error(
+                f"{which}vectors of the clients {clients} came, but must come of {ask.relayed} clients"
+            )
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
-        vectors = merged(pairs, weights).vectors
-        if MergedVectors.known(self.memory) and not moved(vectors, last := MergedVectors.load(self.memory).vectors[-1]):
+        vectors = merge_eigenpairs(pairs, weights).vectors
+        if MergedVectors.known(self.memory) and not is_moved(
+            vectors, last := MergedVectors.load(self.memory).vectors[-1]
+        ):
             vectors = last
-        return self._noted(vectors)
+        return self._store_merge(vectors)
 
-    def _noted(self, directions: FloatArray) -> FloatArray:
+    def _store_merge(self, directions: FloatArray) -> FloatArray:
         """Check directions against the guards, store them after the earlier ones, and return them."""
-        self._check(directions)
+        self._check_guards(directions)
         before = [MergedVectors.load(self.memory).vectors] if MergedVectors.known(self.memory) else []
         MergedVectors(np.concatenate([*before, directions[None]])).save(self.memory)
         return directions
 
-    def _check(self, vectors: FloatArray) -> None:
-        """Check vectors against the site's guards, since letters are no fields of the request."""
+    def _check_guards(self, vectors: FloatArray) -> None:
+        """Check delivered vectors against the site's guards, since letters are no fields of the request."""
         if self.guards is not None:
-            self.guards.check_probes("what its neighbours wrote", vectors, self.memory)
+            self.guards.check_probes("a neighbour's letter", vectors, self.memory)
 
-    def _learn(
+    def _store_received(
         self, ask: CarriesLetters, kind: type[PeerVectors] | type[RelayedVectors]
     ) -> Mapping[float, Sequence[int]]:
-        """Store the neighbours' vectors; return the new ones' clients with the neighbours that wrote them."""
+        """Store the neighbours' vectors; return the new vectors' clients with the neighbours that wrote them."""
         known = KnownVectors.load(self.memory)
         _, N, k = known.vectors.shape
         of_client = {client: (V, values) for client, V, values in zip(*vars(known).values(), strict=True)}
@@ -356,7 +360,9 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             for client, V, eigenvalues in pairs:
                 before = of_client.setdefault(client, (V, eigenvalues))
                 if not all(map(np.array_equal, before, (V, eigenvalues))):
-                    raise self.mail.error(f"client {peer} wrote other vectors of client {client:g} than came before")
+                    raise self.mail.error(
+                        f"client {peer} sent vectors of client {client:g} that differ from those before"
+                    )
                 if client not in known.clients:
                     senders.setdefault(client, []).append(peer)
         vectors, values = zip(*of_client.values(), strict=True)

@@ -1,4 +1,4 @@
-"""Client of spectral clustering: disKPCA's requests, then those of distributed k-means of the coordinates."""
+"""Client of spectral clustering: answers the requests of disKPCA, then those of distributed k-means."""
 
 from clients.diskpca import (
     DisKPCAClient,
@@ -38,7 +38,7 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     )
 
     def take_components(self, ask: TakeComponents) -> Receipt:
-        """Keep the coefficients and the rows' coordinates."""
+        """Store the components' coefficients, and the rows' coordinates as the embedding for k-means."""
         receipt = super().take_components(ask)
         Embedding(self.outputs["embedding"]).save(self.memory)
         return receipt

@@ -1,4 +1,4 @@
-"""Client of VFedPCA and VFedAKPCA, with all requests to a site and all replies from it.
+"""Client of VFedPCA and VFedAKPCA: local power iterations and products, with all requests to a site and its replies.
 
 Source: the paper of `strategies.vfedpca`, algorithms 2 and 3, equations 10 and 14.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from scipy.linalg import pinvh
 
-from clients.eigenvector_merging import ROUNDING
+from clients.eigenvector_merging import ZERO_SHARE
 from clients.new_rows_base import NewRowsClient, TakeCoordinates
 from fedkernel.ground import FloatArray, check_at_most, read_only
 from fedkernel.numerics import (
@@ -50,25 +50,25 @@ from fedkernel.protocol import (
 
 Centering = Literal["columns", "rows", "none"]
 
-ROUNDED = 100 * float(np.finfo(np.float64).eps)
+ROUNDING_SHARE = 100 * float(np.finfo(np.float64).eps)
 """Share of the trace, times the vectors' length, below which a product is rounding."""
 
-CANCELLED = 10 * float(np.finfo(np.float64).eps) / SEMIDEFINITE
+CENTRED_ROUNDING_SHARE = 10 * float(np.finfo(np.float64).eps) / SEMIDEFINITE
 """The same share for a centred kernel matrix, of the trace before centring.
 
 The rounding is relative to the matrix before, and makes eigenvalues below 0 too large for rounding of the rest.
 """
 
-KEPT = 2**26
+MOST_CACHED_BYTES = 2**26
 """Largest centred table in bytes that a site keeps (64 MiB); a larger one is centred in each pass."""
 
-BLOCK = 1024
+CENTRED_ROWS = 1024
 """Rows of a larger table that are centred at a time."""
 
 Apply = Callable[[FloatArray], FloatArray]
 
 
-class LocalTable(Request[ReplyT], Generic[ReplyT]):
+class LocalTableRequest(Request[ReplyT], Generic[ReplyT]):
     """Base of all requests of VFedPCA: the kernel and the centring of the site's table.
 
     The site's matrix is ``A_m = X_m X_m^T / d_m``, or with a ``kernel`` the kernel matrix of its columns.
@@ -79,7 +79,7 @@ class LocalTable(Request[ReplyT], Generic[ReplyT]):
 
     @property
     def semidefinite(self) -> bool:
-        """True if the site's matrix has no eigenvalue below 0."""
+        """True if the site's matrix has no negative eigenvalue."""
         return self.kernel is None or self.kernel.semidefinite
 
 
@@ -95,8 +95,8 @@ class LeadingVectors(Reply):
     values: Annotated[FloatArray, Shape("k")]
 
 
-class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
-    """Base of requests for local power iterations."""
+class LocalIterations(LocalTableRequest[ReplyT], Generic[ReplyT]):
+    """Base of requests for local power iterations: number of components and iterations, update, and start."""
 
     seeded: ClassVar = True
     largest: ClassVar = {"k": "n_components"}
@@ -107,19 +107,19 @@ class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
 
 
 class IterateLocally(LocalIterations[LeadingVectors]):
-    """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
+    """Request for local power iterations, after an update by the merged directions (none in the first round)."""
 
     probes: ClassVar = ("directions",)
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
 
     def known_dimensions(self) -> dict[str, int]:
-        """Return also the number of components."""
+        """Return also the number of components k."""
         return super().known_dimensions() | {"k": self.n_components}
 
     def check_reply(self, reply: LeadingVectors) -> None:
         """Check also that no eigenvalue is below 0, except for an indefinite kernel."""
         super().check_reply(reply)
-        if self.semidefinite and reply.values.min() < -ROUNDING * abs(reply.values).max():
+        if self.semidefinite and reply.values.min() < -ZERO_SHARE * abs(reply.values).max():
             raise ValueError(f"values must be at least 0 but for rounding, not {reply.values.min():.6g}")
 
 
@@ -134,19 +134,16 @@ class Product(Summed):
     product: Annotated[FloatArray, Shape("N", "b")]
 
 
-class Multiply(LocalTable[Product]):
-    """Asks for the site's matrix (not divided by d_m) times a block of vectors."""
+class Multiply(LocalTableRequest[Product]):
+    """Request for the site's matrix (not divided by d_m) times a block of vectors."""
 
     probes: ClassVar = ("block",)
     block: Annotated[FloatArray, Shape("N", "b")]
 
     def check_reply(self, reply: Product) -> None:
-        """Check also that the matrix is symmetric and, unless the kernel is indefinite, has no eigenvalue below 0."""
+        """Check also that block^T product is symmetric and, unless the kernel is indefinite, positive semidefinite."""
         super().check_reply(reply)
-        form, rounding = (
-            transposed_product(self.block, reply.product),
-            SEMIDEFINITE * frobenius_norm(reply.product),
-        )
+        form, rounding = (transposed_product(self.block, reply.product), SEMIDEFINITE * frobenius_norm(reply.product))
         if not np.abs(form - form.T).max() <= rounding:
             raise ValueError("block^T product must be symmetric, as the site's matrix is")
         if self.semidefinite and (least := float(np.linalg.eigvalsh((form + form.T) / 2)[0])) < -rounding:
@@ -162,8 +159,8 @@ class Finished(Reply):
     kernel_mean: Annotated[float | None, Shape(), Within(-1, 1)] = None
 
 
-class Finish(LocalTable[Finished]):
-    """Sends the result; the site computes its own projected features, which stay there."""
+class Finish(LocalTableRequest[Finished]):
+    """Request to compute the projected features for the resulting directions, and to store both at the site."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
 
@@ -178,8 +175,8 @@ class CapturedVariance(Summed):
     total: Annotated[float, Shape()]
 
 
-class VarianceRequest(LocalTable[CapturedVariance]):
-    """Base of requests for the site's variance along some directions."""
+class VarianceRequest(LocalTableRequest[CapturedVariance]):
+    """Base of requests for the site's variance along given directions."""
 
     once: ClassVar = True
 
@@ -191,7 +188,7 @@ class VarianceRequest(LocalTable[CapturedVariance]):
 
 
 class MeasureVariance(VarianceRequest):
-    """Asks for the site's variance along each component."""
+    """Request for the site's variance along each component."""
 
     probes: ClassVar = ("directions",)
     directions: Annotated[FloatArray, Shape("N", "k")]
@@ -209,15 +206,15 @@ class DirectionProducts(Summed):
     captured: Annotated[FloatArray, Shape("k")]
 
 
-class ProjectOntoDirections(LocalTable[DirectionProducts]):
-    """Asks for the site's share of the new rows' coordinates along directions over the training rows."""
+class ProjectOntoDirections(LocalTableRequest[DirectionProducts]):
+    """Request for the site's share of the new rows' coordinates along directions over the training rows."""
 
     probes: ClassVar = ("directions",)
     once: ClassVar = True
     directions: Annotated[FloatArray, Shape("N", "k")]
 
 
-def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
+def _exact_means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
     """Return means of shape (1, d) or (n, 1); the mean of equal numbers is exactly that number."""
     first, means = X.take([0], axis=axis), X.mean(axis=axis, keepdims=True)
     candidates = np.flatnonzero(first == X.take([-1], axis=axis))
@@ -228,7 +225,7 @@ def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
 
 @dataclass(frozen=True)
 class KernelMatrix(State):
-    """Kernel matrix of the site's columns. `K` (N, N): centred if asked. `column_means` (N,): those before centring."""
+    """Kernel matrix of the site's columns: `K` (N, N), centred if requested; `column_means` (N,) before centring."""
 
     K: FloatArray
     column_means: FloatArray | None = None
@@ -236,13 +233,13 @@ class KernelMatrix(State):
 
 @dataclass(frozen=True)
 class UpdatedMatrix(State):
-    """Site's matrix after equation 14, ``basis core basis^T``: orthonormal `basis` (N, k), and `core` (k, k)."""
+    """The site's matrix after equation 14, ``basis core basis^T``: orthonormal `basis` (N, k), and `core` (k, k)."""
 
     basis: FloatArray
     core: FloatArray
 
     def matrix(self) -> LowRank:
-        """Return the matrix in factored form."""
+        """Return the updated matrix in factored form."""
         return LowRank(self.core, partial(transposed_product, self.basis), partial(tall_product, self.basis))
 
 
@@ -267,21 +264,25 @@ class VFedPCAClient(NewRowsClient):
 
     def iterate_locally(self, ask: IterateLocally) -> LeadingVectors:
         """Update the local matrix by equation 14, then iterate (algorithm 2; from the directions: algorithm 3)."""
-        pairs = self._iterated(ask, ask.directions)
+        pairs = self._local_eigenpairs(ask, ask.directions)
         return LeadingVectors(vectors=pairs.vectors, values=pairs.values)
 
     def multiply(self, ask: Multiply) -> Product:
-        """Apply the local matrix to a block."""
-        product = self._local(ask)(ask.block)
-        least = ROUNDED * self._total(ask) if ask.kernel is None else CANCELLED * self._squared_lengths(ask, ask.kernel)
+        """Multiply the site's matrix by a block of vectors."""
+        product = self._original_product(ask)(ask.block)
+        least = (
+            ROUNDING_SHARE * self._trace(ask)
+            if ask.kernel is None
+            else CENTRED_ROUNDING_SHARE * self._squared_lengths(ask, ask.kernel)
+        )
         if frobenius_norm(product) <= least * float(np.linalg.norm(ask.block)):
             product = np.zeros_like(product)  # rounding of zero is no product of a semidefinite matrix
         return Product(product=product)
 
     def finish(self, ask: Finish) -> Finished:
-        """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
+        """Store the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions at the site."""
         features = np.zeros((ask.directions.shape[1], self.X.shape[1]))
-        for rows, X in self._blocks(ask):
+        for rows, X in self._centred_blocks(ask):
             features += transposed_product(ask.directions[rows], X)
         self.outputs["features"] = features
         self.outputs["eigenvectors"] = ask.directions
@@ -289,36 +290,36 @@ class VFedPCAClient(NewRowsClient):
 
     def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
-        return self._captured(ask, ask.directions)
+        return self._variance_along(ask, ask.directions)
 
     def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
         """Compute the new rows' products, centred by the training rows; a kernel's (n_new, N) array is formed."""
         U, new = ask.directions, self._centred(ask, self._new_rows())
         if ask.kernel is None:
-            products = new @ self._transposed_product(ask, U)
+            products = new @ self._transposed_table_product(ask, U)
         else:
             K_new = ask.kernel.gram(new, self._centred(ask, self.X))
             if (means := self._kernel_matrix(ask, ask.kernel).column_means) is not None:
                 center_rows(K_new, means, float(means.mean()))
             products = K_new @ U
-        return DirectionProducts(products=products, captured=self._captured(ask, U).captured)
+        return DirectionProducts(products=products, captured=self._variance_along(ask, U).captured)
 
-    def _captured(self, ask: LocalTable[ReplyT], directions: FloatArray) -> CapturedVariance:
-        apply = self._local(ask)
+    def _variance_along(self, ask: LocalTableRequest[ReplyT], directions: FloatArray) -> CapturedVariance:
+        apply = self._original_product(ask)
         captured = np.einsum("nk,nk->k", directions, apply(directions))
-        return CapturedVariance(captured=captured, total=self._total(ask))
+        return CapturedVariance(captured=captured, total=self._trace(ask))
 
-    def _total(self, ask: LocalTable[ReplyT]) -> float:
+    def _trace(self, ask: LocalTableRequest[ReplyT]) -> float:
         """Return the trace of the site's matrix before any update."""
         if ask.kernel is None:
-            return self.cached(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
+            return self.cached(f"trace, centred {ask.center}", lambda: float(self._row_squares(ask).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
-    def _is_nothing(self, ask: LocalTable[ReplyT]) -> bool:
-        """Return whether squares of the table's numbers, below 1e-154, are too small for all digits of a float."""
-        return bool(self._total(ask) < np.finfo(np.float64).tiny)
+    def _is_negligible(self, ask: LocalTableRequest[ReplyT]) -> bool:
+        """Return whether the squared sum of the table's entries is too small for all digits of a float."""
+        return bool(self._trace(ask) < np.finfo(np.float64).tiny)
 
-    def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
+    def _local_eigenpairs(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
         check_at_most("n_components", ask.n_components, self.X.shape[0])
         if directions is not None:
             self._update(ask, directions)
@@ -326,61 +327,61 @@ class VFedPCAClient(NewRowsClient):
         if start is None:
             start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
         scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
-        pairs = power_iteration(self._matrix(ask), start, ask.iterations)
+        pairs = power_iteration(self._current_product(ask), start, ask.iterations)
         # rounding below 0 of a semidefinite matrix's eigenvalue is 0
         return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
-    def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
+    def _centred_blocks(self, ask: LocalTableRequest[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
         """Yield the table's rows, centred: a small table whole, from the cache, a large one in blocks."""
         if ask.kernel is not None:  # once or twice in a run
             yield slice(None), self._centred(ask, self.X)
             return
-        if self.X.nbytes <= KEPT:
+        if self.X.nbytes <= MOST_CACHED_BYTES:
             yield slice(None), self.cached(f"centred {ask.center}", lambda: self._centred(ask, self.X))
             return
-        for first in range(0, len(self.X), BLOCK):
-            rows = slice(first, first + BLOCK)
+        for first in range(0, len(self.X), CENTRED_ROWS):
+            rows = slice(first, first + CENTRED_ROWS)
             yield rows, self._centred(ask, self.X[rows])
 
-    def _product(self, ask: LocalTable[ReplyT], W: FloatArray) -> FloatArray:
-        """Return the table times W, (d_m, k): (N, k)."""
-        return np.concatenate([tall_product(X, W) for _, X in self._blocks(ask)])
+    def _table_product(self, ask: LocalTableRequest[ReplyT], W: FloatArray) -> FloatArray:
+        """Return the table times W, of shapes (N, d_m) and (d_m, k)."""
+        return np.concatenate([tall_product(X, W) for _, X in self._centred_blocks(ask)])
 
-    def _transposed_product(self, ask: LocalTable[ReplyT], V: FloatArray) -> FloatArray:
-        """Return the transposed table times V, (N, k): (d_m, k)."""
+    def _transposed_table_product(self, ask: LocalTableRequest[ReplyT], V: FloatArray) -> FloatArray:
+        """Return the transposed table times V, of shapes (d_m, N) and (N, k)."""
         total = np.zeros((self.X.shape[1], V.shape[1]))
-        for rows, X in self._blocks(ask):
+        for rows, X in self._centred_blocks(ask):
             total += transposed_product(X, V[rows])
         return total
 
-    def _gram(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        """Return the transposed table times the table: (d_m, d_m)."""
+    def _gram(self, ask: LocalTableRequest[ReplyT]) -> FloatArray:
+        """Return the transposed table times the table, (d_m, d_m)."""
         total = np.zeros((self.X.shape[1], self.X.shape[1]))
-        for _, X in self._blocks(ask):
+        for _, X in self._centred_blocks(ask):
             total += transposed_product(X, X)
         return total
 
-    def _squares(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        return np.concatenate([squared_norms(X) for _, X in self._blocks(ask)])
+    def _row_squares(self, ask: LocalTableRequest[ReplyT]) -> FloatArray:
+        return np.concatenate([squared_norms(X) for _, X in self._centred_blocks(ask)])
 
-    def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:
-        """Centre the table or new rows: columns by the table's means, rows by their own."""
+    def _centred(self, ask: LocalTableRequest[ReplyT], rows: FloatArray) -> FloatArray:
+        """Subtract column or row means, by `ask.center`; with a kernel, `center_gram` centres in place of columns."""
         if ask.center == "columns" and ask.kernel is None:
-            return rows - self.cached("column means", lambda: _means(self.X, 0))
-        return rows - _means(rows, 1) if ask.center == "rows" else rows
+            return rows - self.cached("column means", lambda: _exact_means(self.X, 0))
+        return rows - _exact_means(rows, 1) if ask.center == "rows" else rows
 
-    def _kernel_matrix(self, ask: LocalTable[ReplyT], kernel: Kernel) -> KernelMatrix:
+    def _kernel_matrix(self, ask: LocalTableRequest[ReplyT], kernel: Kernel) -> KernelMatrix:
         if not KernelMatrix.known(self.memory):
             K, column_means = kernel.gram(self._centred(ask, self.X)), None
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
-                if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
+                if np.trace(K) <= CENTRED_ROUNDING_SHARE * self._squared_lengths(ask, kernel):
                     K[:] = 0.0  # only rounding, which must not count in the merge
             KernelMatrix(read_only(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
 
-    def _kernel_mean(self, ask: LocalTable[ReplyT]) -> float | None:
-        """Return the mean of the kernel's values between different rows before centring; None if any width fits."""
+    def _kernel_mean(self, ask: LocalTableRequest[ReplyT]) -> float | None:
+        """Return the kernel's mean over different rows before centring; None if any width fits."""
         if ask.kernel is None or not is_bounded(ask.kernel):
             return None
         n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
@@ -388,31 +389,31 @@ class VFedPCAClient(NewRowsClient):
         mean = mean_value(float(total), self._squared_lengths(ask, ask.kernel), n)
         return None if mean is None else min(max(mean, -1.0), 1.0)
 
-    def _squared_lengths(self, ask: LocalTable[ReplyT], kernel: Kernel) -> float:
+    def _squared_lengths(self, ask: LocalTableRequest[ReplyT], kernel: Kernel) -> float:
         """Return the sum of k(x, x) over the rows, before any centring in feature space."""
         return float(kernel.diag(self._centred(ask, self.X)).sum())
 
-    def _local(self, ask: LocalTable[ReplyT]) -> Apply:
-        """Return the product with the site's matrix before any update."""
+    def _original_product(self, ask: LocalTableRequest[ReplyT]) -> Apply:
+        """Return a function that multiplies by the site's matrix before any update."""
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: symmetric_product(K, V)
-        if self._is_nothing(ask):
+        if self._is_negligible(ask):
             return np.zeros_like
-        return lambda V: self._product(ask, self._transposed_product(ask, V))
+        return lambda V: self._table_product(ask, self._transposed_table_product(ask, V))
 
-    def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
-        """Return the site's matrix, updated by equation 14, in the form that is cheapest for iterations."""
+    def _current_product(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
+        """Return the site's matrix, updated by equation 14 if it is, in the form that is fastest for iterations."""
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
         if (
             ask.kernel is None
             and low_rank_pays(self.X.shape, ask.n_components, ask.iterations)
-            and not self._is_nothing(ask)
+            and not self._is_negligible(ask)
         ):
-            product, transposed = partial(self._product, ask), partial(self._transposed_product, ask)
-            return low_rank(self._gram(ask), ask.n_components, product, transposed) or self._local(ask)
-        return self._local(ask)
+            product, transposed = partial(self._table_product, ask), partial(self._transposed_table_product, ask)
+            return low_rank(self._gram(ask), ask.n_components, product, transposed) or self._original_product(ask)
+        return self._original_product(ask)
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Update the matrix K = X X^T by equation 14.
@@ -424,7 +425,7 @@ class VFedPCAClient(NewRowsClient):
         if ask.update == "inplace" and UpdatedMatrix.known(self.memory):
             KU = UpdatedMatrix.load(self.memory).matrix().product(U)
         else:
-            KU = self._local(ask)(U)
+            KU = self._original_product(ask)(U)
         inner = transposed_product(U, KU)
         # C order, as after a move of the memory: another order gives other last bits
         basis = np.ascontiguousarray(orthonormal_basis(KU))

@@ -1,4 +1,4 @@
-"""Experiments: configuration, runs, reports and the command line."""
+"""Experiments with fedkernel's methods: configuration, runs, reports and the command line."""
 
 import os
 

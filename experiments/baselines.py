@@ -1,4 +1,4 @@
-"""Baselines of federated results: the same method on all data in one place, or on each client's own."""
+"""Baselines of federated results: the same method on all data in one place, or on each client's data alone."""
 
 import dataclasses
 import time
@@ -21,24 +21,24 @@ T = TypeVar("T")
 Classes = Sequence[npt.NDArray[Any]] | None
 """Labels of each client's rows; None where the data set has none or columns are divided."""
 
-PLACES = {
+BASELINE_KINDS = {
     "central": "All data in one place",
     "isolated": "Each client with its own data only",
     "pooled": "Each client with its own data and those of its neighbours in the network",
 }
 
 
-def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
-    """Return a strategy's baselines: the first part of a baseline's name, and one sentence about it."""
+def _baselines_of(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
+    """Return a strategy's baselines: the kind, which begins a baseline's name, and one sentence about it."""
     if not strategy.has_central():
         return {}
     rivals = {rival.__name__: (rival.__doc__ or "").splitlines()[0].rstrip(".") for rival in strategy.rivals}
-    return {place: sentence for place, sentence in PLACES.items() if place in strategy.places} | rivals
+    return {place: sentence for place, sentence in BASELINE_KINDS.items() if place in strategy.places} | rivals
 
 
 @cache
 def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
-    """Return strategies by the name of their central counterpart; imports every strategy of fedkernel."""
+    """Return all strategies of fedkernel by the name of their central counterpart, such as ``kernel k-means``."""
     strategies = [load_class(pair, KernelStrategy, "pairs", "method") for pair in own_short_names("pairs")]
     return {name: strategy for strategy in strategies for name in vars(strategy).get("counterparts", ())}
 
@@ -51,12 +51,12 @@ def baselines() -> dict[str, str]:
     return {
         f"{place} {method}": sentence
         for method, strategy in methods().items()
-        for place, sentence in _offered(strategy).items()
+        for place, sentence in _baselines_of(strategy).items()
     }
 
 
-def check_baseline(method: str, what: str = "method") -> None:
-    """Raise InputError, which calls the name `what`, unless `method` names a baseline.
+def check_baseline(method: str, argument: str = "method") -> None:
+    """Raise InputError unless `method` names a baseline; `argument` is the name of `method` in the error.
 
     Allowed are the names in `baselines`, and ``central my_lab.pairs:MyPCA`` for a strategy elsewhere, which is not
     imported here.
@@ -66,23 +66,23 @@ def check_baseline(method: str, what: str = "method") -> None:
     name = method.partition(" ")[2]
     if name in methods() or not (":" in name or name in short_names("pairs")):
         allowed = ", ".join([*ours, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
-        raise InputError(f"{what} = {method!r}, but must be one of {allowed}")
-    resolve_address(name, "pairs", what)
+        raise InputError(f"{argument} = {method!r}, but must be one of {allowed}")
+    resolve_address(name, "pairs", argument)
 
 
-def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
-    """Return the strategy behind a baseline; InputError also if the strategy has no baseline of this kind."""
-    check_baseline(method, what)
+def counterpart(method: str, argument: str = "method") -> type[KernelStrategy[Any]]:
+    """Return the strategy class behind a baseline; InputError also if the class has no baseline of this kind."""
+    check_baseline(method, argument)
     place, _, name = method.partition(" ")
-    strategy = methods().get(name) or load_class(name, KernelStrategy, "pairs", what)
-    if place not in (offered := _offered(strategy)):
+    strategy = methods().get(name) or load_class(name, KernelStrategy, "pairs", argument)
+    if place not in (offered := _baselines_of(strategy)):
         allowed = " or ".join(offered) or "nothing, since it has no `central`"
-        raise InputError(f"{what} = {method!r}, but of {strategy.__name__} there is {allowed}")
+        raise InputError(f"{argument} = {method!r}, but of {strategy.__name__} there is {allowed}")
     return strategy
 
 
-class Answer(NamedTuple):
-    """Models, metrics and durations of a baseline, one model and duration or one of each client."""
+class BaselineResult(NamedTuple):
+    """Models, metrics and durations of a baseline: one model and duration, or one of each client."""
 
     models: list[Model]
     metrics: dict[str, float]
@@ -90,7 +90,7 @@ class Answer(NamedTuple):
 
     @property
     def model(self) -> Model:
-        """The only model, or client 0's."""
+        """The baseline's only model, or that of client 0."""
         return self.models[0]
 
 
@@ -102,7 +102,7 @@ class Duration(NamedTuple):
 
 
 class Baseline:
-    """Baseline with its parameters.
+    """Baseline of a strategy, such as ``central kernel k-means``, with its parameters.
 
     `method` is as for `check_baseline`, `parameters` are the strategy's (``n_components``, ``kernel``, ``center``,
     ``n_clusters``) and a rival's own.
@@ -127,8 +127,10 @@ class Baseline:
         if self.rival is not None:
             self.rival.check(self.strategy, sum(shard.shape[0] for shard in shards))
 
-    def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Answer:
-        """Return the baseline's models, metrics and durations.
+    def run(
+        self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0
+    ) -> BaselineResult:
+        """Compute the baseline's models, metrics and durations on the clients' tables.
 
         Errors are against `reference`, where there is one; ``central`` is the reference itself. Where each client has a
         model, figures are means over the clients, ``worst_error`` is the largest error, and the model is client 0's.
@@ -139,7 +141,7 @@ class Baseline:
             timings = [timed(strategy.alone, table) for table in tables]
             models, durations = [model for model, _ in timings], [duration for _, duration in timings]
             metrics = strategy.judge_alone(models, shards, reference) | _agreement(models, classes)
-            return Answer(models, metrics, durations)
+            return BaselineResult(models, metrics, durations)
         model: Any
         if self.rival is not None:
             model, duration = timed(self.rival.find, strategy, shards, seed)
@@ -148,10 +150,10 @@ class Baseline:
             reference = model
         together = None if classes is None else [np.concatenate(classes)]
         metrics = strategy.judge(Result(model), shards, reference) | _agreement([model], together)
-        return Answer([model], metrics, [duration])
+        return BaselineResult([model], metrics, [duration])
 
     def _pooled(self, shards: Sequence[Any]) -> list[Any]:
-        """Return for each client its own rows followed by its neighbours'."""
+        """Return each client's own rows followed by its neighbours' rows."""
         peers = self.strategy.peers(len(shards))
         return [np.vstack([X, *(shards[q] for q in others)]) for X, others in zip(shards, peers, strict=True)]
 
@@ -165,10 +167,10 @@ class Baseline:
         return sum(int(shard.size) for shard in shards)
 
 
-def timed(find: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
-    """Return a function's result and its duration."""
+def timed(load_class: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
+    """Call a function; return its result and the duration of the call."""
     clock, processor = time.perf_counter(), time.thread_time()
-    result = find(*arguments)
+    result = load_class(*arguments)
     return result, Duration(time.perf_counter() - clock, time.thread_time() - processor)
 
 
@@ -182,5 +184,5 @@ def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
 
 
 def cohort(shards: Sequence[Rows]) -> list[Member]:
-    """Return the clients with these tables as `Member` objects."""
+    """Return one `Member` object per client, with the shape of its table."""
     return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]

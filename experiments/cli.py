@@ -1,4 +1,4 @@
-"""The command line `fedkernel`; each command is imported when it is called."""
+"""Command line `fedkernel`; each command's module is imported when the command is called."""
 
 import importlib
 import signal
@@ -19,19 +19,13 @@ COMMANDS = {
         "experiment:report",
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
     ),
-    "compare": (
-        "experiment:compare",
-        "Compare the experiments in two output folders, A and B, method by method.",
-    ),
+    "compare": ("experiment:compare", "Compare the experiments in two output folders, A and B, method by method."),
     "new": ("pair_template:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
         "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",
     ),
-    "check": (
-        "check_file:check",
-        "Check a site's file, and print every fault with its remedy; nothing leaves.",
-    ),
+    "check": ("check_file:check", "Check a site's file, and print every fault with its remedy; nothing leaves."),
     "predict": ("apply_model:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
     "transform": (
         "apply_model:transform",
@@ -63,12 +57,12 @@ COMMANDS = {
 
 
 class Commands(Group):
-    """Command group that imports only the command that is called."""
+    """Command group that imports a command's module only when the command is called."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command itself and its arguments."""
+        """Return the name of the called command, the imported command and its arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, None if listed is None else _imported(str(name)), rest
 
@@ -104,7 +98,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 
 def _listed() -> None:
-    """Stand in for a command in the list; the command itself replaces it when it is called."""
+    """Stand in for a command in the list of commands; the command itself replaces it when called."""
 
 
 for _name, (_, _sentence) in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Strategies of all methods, the coordinator's side: one file per paper."""
+"""Strategies of all methods, one file per paper: the protocol that runs at the coordinator."""
 
 from typing import TYPE_CHECKING
 

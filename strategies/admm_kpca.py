@@ -44,26 +44,26 @@ from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmb
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement_forecast, keys_plan, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
 from fedkernel.strategy import Tags
-from strategies.admm_kpca_base import JudgesNodes, agreed_signs
-from strategies.component_count import AMONG_PEERS, no_choice
+from strategies.admm_kpca_base import ADMMKPCABase, agreed_signs
+from strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
 
 log = logging.getLogger(__name__)
 
-SETTLING, TURNING = 3, 0.02
+UNSETTLED_ITERATIONS, UNSETTLED_ANGLE = 3, 0.02
 """Iterations in a row, and radians, for leaving the multipliers out.
 
 They are left out after so many iterations whose turns do not shrink and exceed the angle.
 """
 
-WIDELY = 0.2
-"""Turn in radians at which multipliers are left out of the last `SETTLING` iterations, too.
+LARGE_ANGLE = 0.2
+"""Turn in radians at which multipliers are left out of the last `UNSETTLED_ITERATIONS` iterations, too.
 
 They may have led the directions away; without multipliers the directions return.
 """
 
 
 @value_object()
-class ADMMKPCA(JudgesNodes):
+class ADMMKPCA(ADMMKPCABase):
     """Kernel PCA at the nodes of a graph: each has the leading components as combinations of its own rows.
 
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
@@ -114,7 +114,7 @@ class ADMMKPCA(JudgesNodes):
     fall: see the module) and turned (the largest angle).
     """
 
-    n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
+    n_components: Annotated[int, Field(ge=1), refuse_auto(NO_AUTO_AMONG_PEERS)] = 1
     kernel: Embeddable = RBF()
     graph: Graph = Topology("ring")
     neighbors: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
@@ -166,7 +166,7 @@ class ADMMKPCA(JudgesNodes):
         return neighbours(Topology("ring", neighbors=self.neighbors or min(4, most)), clients)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that the graph is one of these nodes, and that rows may be sent."""
+        """Check also that the graph fits the number of nodes, and that rows may be sent."""
         super().check_cohort(cohort)
         self.peers(len(cohort))
         for member in cohort:
@@ -183,11 +183,11 @@ class ADMMKPCA(JudgesNodes):
             return None
         return SubspaceEmbedding(kernel, None, self.n_features, seed, self.frequencies)
 
-    def _start_fields(self) -> dict[str, Any]:
+    def _local_start_fields(self) -> dict[str, Any]:
         return {"noise": self.noise, "center": self.center, "record": self.record}
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; ``tol`` may end a component early."""
+        """Return costs for the largest number of iterations; ``tol`` may end a component early."""
         M, T, more = len(cohort), self.iterations, self.n_components - 1
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
@@ -203,7 +203,7 @@ class ADMMKPCA(JudgesNodes):
         return key_agreement_forecast(peers) + Forecast(rounds, up, down, memory, "at most")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the keys, the rows or features, and for each component a start, its signs and the iterations."""
+        """Return the plan of keys, rows or features, and for each component of start, signs and iterations."""
         peers, kernel = self.peers(clients), any_width(self.kernel)
         features = None if self.exchange == "rows" else any_width(self.kernel, lambda own: self._features(own, seed))
         cell = {"cell_m": 1 + max(map(len, peers))}
@@ -212,7 +212,7 @@ class ADMMKPCA(JudgesNodes):
             rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else from the data
             update = ask(UpdateConsensus, cell, **rho), ask(UpdateDirection, **rho)
             iterations.append(repeated(len(list(alike)), *update))
-        start = once(StartLocally, features=features, kernel=kernel, **self._start_fields())
+        start = once(StartLocally, features=features, kernel=kernel, **self._local_start_fields())
         posts = (OwnRows if features is None else Features,)
         sharing = once(ShareRows, posts=posts, features=features, noise=self.noise)
         component = (once(CompareStarts), *iterations)
@@ -227,7 +227,7 @@ class ADMMKPCA(JudgesNodes):
         yield from agree_keys(peers)
         # Neighbours get each other's rows, and start from their local solutions
         yield from mail.to_all(ShareRows(features=features, noise=self.noise))
-        start = StartLocally(features=features, kernel=kernel, **self._start_fields())
+        start = StartLocally(features=features, kernel=kernel, **self._local_start_fields())
         started = yield from mail.to_all(start)
         means = [reply.kernel_mean for reply in started if reply.kernel_mean is not None]
         courses = []
@@ -286,10 +286,10 @@ class ADMMKPCA(JudgesNodes):
 
 
 def _unsettled(turns: Sequence[float], left: int) -> bool:
-    """Return whether the remaining iterations go without multipliers, by `SETTLING` or by `WIDELY`."""
-    if 0 < left <= SETTLING and turns[-1] > WIDELY:
+    """Return whether the directions fail to settle, so that the remaining iterations go without multipliers."""
+    if 0 < left <= UNSETTLED_ITERATIONS and turns[-1] > LARGE_ANGLE:
         return True
-    last = turns[-SETTLING - 1 :]
-    if not left or len(last) <= SETTLING or last[-1] <= TURNING:
+    last = turns[-UNSETTLED_ITERATIONS - 1 :]
+    if not left or len(last) <= UNSETTLED_ITERATIONS or last[-1] <= UNSETTLED_ANGLE:
         return False
     return all(later >= earlier for earlier, later in itertools.pairwise(last))

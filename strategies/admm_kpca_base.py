@@ -1,4 +1,4 @@
-"""Signs of the ADMMKPCA nodes' starts, and measures of the components that the nodes keep."""
+"""Signs of the ADMMKPCA nodes' starts, and quality measures of the components stored at the nodes."""
 
 import itertools
 from abc import abstractmethod
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clients.admm_kpca import CUT, CompareStarts, MeasureKept
+from clients.admm_kpca import INVERSE_CUTOFF, CompareStarts, MeasureKept
 from fedkernel.data import check_matrix
 from fedkernel.ground import FloatArray, InputError, ProtocolError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, kept_variance, normalised_kernel_pca
@@ -19,7 +19,7 @@ from fedkernel.strategy import KernelStrategy
 
 
 def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
-    """Return each node's signs for the starts in its cell, so that all agree along the graph: one round.
+    """Return each node's signs for the starts in its cell, which agree along the graph; one round.
 
     They agree along the tree of the most similar starts: a start nearly orthogonal to the others, whose sign is
     arbitrary, does not stand between others that are alike.
@@ -38,8 +38,8 @@ def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[Floa
     return [signs[sorted((node, *others))] for node, others in enumerate(peers)]
 
 
-class JudgesNodes(KernelStrategy[PeerComponents]):
-    """Base of `ADMMKPCA` that measures and judges the nodes' components, which the coordinator does not see."""
+class ADMMKPCABase(KernelStrategy[PeerComponents]):
+    """Base of `ADMMKPCA` with quality measures of the nodes' components, which the coordinator does not see."""
 
     n_components: int
     kernel: Embeddable
@@ -47,10 +47,10 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
 
     @abstractmethod
     def _features(self, kernel: Embeddable, seed: int) -> SubspaceEmbedding | None:
-        """Return the features that nodes exchange; None: rows."""
+        """Return the random features that nodes exchange; None: they exchange rows."""
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return the share of the nodes' own rows that their components keep: one round, 2 floats each.
+        """Measure the share of the nodes' own rows that their components keep: one round, 2 floats each.
 
         The rows are those of the method: normalised, centred in feature space if the method centres, with their noise;
         eigenvalues that the method cuts off count for nothing.
@@ -59,7 +59,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return kept_variance(variances.captured, variances.total, run.rows)
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
+        """Return the plan of `evaluation`: one request."""
         return (once(MeasureKept),)
 
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
@@ -80,7 +80,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the similarity of the nodes' components to the reference's, and figures to compare it with.
+        """Return the similarity of the nodes' components to the reference's, and comparable similarities.
 
         Means over the nodes: of their own result, of what they find alone, of the part on their rows of the components
         of their and their neighbours' pooled rows, and of the best combination of their rows. Simulated nodes only.
@@ -97,12 +97,12 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
             "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
             "similarity_alone": [truth.local_similarity(X) for X in tables],
             "similarity_pooled": [truth.local_similarity(X, others) for X, others in zip(tables, pooled, strict=True)],
-            "similarity_ceiling": [truth.largest_similarity(X, CUT) for X in tables],
+            "similarity_ceiling": [truth.largest_similarity(X, INVERSE_CUTOFF) for X in tables],
         }
         return {name: float(np.mean(values)) for name, values in similarities.items()}
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the mean similarity of the models' parts on each node's own rows, the first rows of its model."""
+        """Return the mean similarity of separately fitted models to the reference, each on its node's own rows."""
         if reference is None:
             return {}
         truth = Directions(np.vstack(list(shards)), reference)
@@ -110,7 +110,7 @@ class JudgesNodes(KernelStrategy[PeerComponents]):
         return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the nodes' mean similarity after each iteration of the first component, if they recorded these."""
+        """Return the nodes' mean similarity after each iteration of the first component, if recorded."""
         tables = [np.asarray(shard) for shard in shards]
         steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
         if len(steps) < len(tables):

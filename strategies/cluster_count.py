@@ -1,4 +1,4 @@
-"""Choice of the number of clusters by a run."""
+"""Automatic choice of the number of clusters by the mean silhouette of a coreset."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,33 +14,33 @@ from fedkernel.numerics import Silhouette, WeightedPoints, k_means, score
 AUTO_CLUSTERS = 10
 """Default upper limit of a chosen number of clusters."""
 
-WEAK = 0.25
+WEAK_SILHOUETTE = 0.25
 """Mean silhouette below which Kaufman and Rousseeuw see no structure (Finding Groups in Data, 1990)."""
 
 NumberOfClusters = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostClusters = Annotated[int, Field(ge=2)] | None
 
 
-class Clustered(NamedTuple):
-    """Centres (k, s), their weighted points, and the choice of their number, if there was one."""
+class Clustering(NamedTuple):
+    """Centres (k, s), the weighted points they were found from, and the choice of k, if k was chosen."""
 
     centers: FloatArray
     coreset: WeightedPoints
     choice: Choice | None = None
 
     def model(self, embedding: Embedding, values: FloatArray | None = None, **more: Any) -> KernelKMeans:
-        """Return the model of the clusters in an embedding, with its eigenvalues if it has some."""
+        """Return the k-means model of the clusters in an embedding, with the embedding's eigenvalues if any."""
         return KernelKMeans(self.centers, embedding, values, coreset_=self.coreset, choice_=self.choice, **more)
 
 
-def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
+def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustering:
     """Divide weighted points into 2, 3, ..., `most` clusters, and return the best division.
 
     It is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
     and Regression Trees, 1984). A silhouette needs at least two clusters, so it cannot find that there is none at all,
-    but is then small. The choice reports a silhouette below `WEAK`, and a number that is the limit. ``rng`` returns the
-    generator that k-means starts with: the same for every number of clusters.
+    but is then small. The choice reports a silhouette below `WEAK_SILHOUETTE`, and a number that is the limit. ``rng``
+    returns the generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
         score(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
@@ -58,16 +58,16 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     near = "the largest mean silhouette"
     if value != largest:
         near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"
-    why = f"n_clusters = {k} has {near} on the coreset of 2 to {most} ({listed})"
+    why = f"n_clusters = {k} has {near} on the coreset among 2 to {most} clusters ({listed})"
     if k == most:
-        why = f"{why}; that is the most that there may be (max_clusters)"
-    if value is None or value.mean < WEAK:
-        why = f"{why}; below {WEAK} there may be no clusters at all"
-    return Clustered(best.centers, coreset, Choice("n_clusters", k, why))
+        why = f"{why}; that is the limit (max_clusters)"
+    if value is None or value.mean < WEAK_SILHOUETTE:
+        why = f"{why}; below {WEAK_SILHOUETTE} there may be no clusters"
+    return Clustering(best.centers, coreset, Choice("n_clusters", k, why))
 
 
-def settled_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> KernelKMeans:
-    """Return a central model with the best number of clusters of its training rows, if it is to be chosen."""
+def choose_central_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> KernelKMeans:
+    """Return a central model with the best number of clusters of its training rows, if n_clusters is "auto"."""
     if n_clusters != "auto":
         return model
     rows = training_coordinates(model)

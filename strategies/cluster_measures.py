@@ -1,4 +1,4 @@
-"""Measures of clusters, by sums over the clients and on the coreset, and their coincidence with sites."""
+"""Cluster quality measures, from client sums and the coreset, and warnings where clusters coincide with sites."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from fedkernel.numerics import AnyKernel, assign, ratio_of_variances, silhouette
 from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_all, to_sum
 from fedkernel.strategy import Measures
 
-LIKE_SITES = 0.5
+COINCIDENT_NMI = 0.5
 """Normalised mutual information of clusters and sites above which a result warns that they coincide."""
 
-AT_ONE_SITE, BEYOND, ENOUGH = 0.9, 1.5, 20
+MOST_AT_ONE_SITE, LARGE_SHARE_RATIO, LEAST_CLUSTER_ROWS = 0.9, 1.5, 20
 """Thresholds for a warning about a cluster at one site.
 
 They are the share of the cluster there, its ratio to the site's share of all rows, and the cluster's known rows.
@@ -49,7 +49,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
         for cluster, size in enumerate(own.tolist())
     }
     named = {name: value for name, value in figures.items() if value is not None}
-    return Measures(named, details, warnings=coincidences(run.members, sizes))
+    return Measures(named, details, warnings=coincidence_warnings(run.members, sizes))
 
 
 def measuring_plan(kernel: AnyKernel) -> Plan:
@@ -57,7 +57,7 @@ def measuring_plan(kernel: AnyKernel) -> Plan:
     return once(MeasureClusters, kernel=any_width(kernel)), once(CountClusters, step=CountClusters().step)
 
 
-def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
+def coincidence_warnings(members: Sequence[Member], sizes: FloatArray) -> list[str]:
     """Return warnings about clusters that coincide with sites.
 
     They name clusters of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all
@@ -69,12 +69,14 @@ def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
     for cluster, share in enumerate(shares.T):
         site = int(share.argmax())
         own = rows[site] / rows.sum()
-        if sizes[:, cluster].sum() >= ENOUGH and share[site] >= max(AT_ONE_SITE, BEYOND * own):
+        if sizes[:, cluster].sum() >= LEAST_CLUSTER_ROWS and share[site] >= max(
+            MOST_AT_ONE_SITE, LARGE_SHARE_RATIO * own
+        ):
             warnings.append(
                 f"{share[site]:.0%} of cluster {cluster} is at {members[site].label}, which has {own:.0%} of all rows"
-                ": clusters coincide with sites (a column in another unit, another way to measure?)"
+                ": clusters coincide with sites (columns in other units, or measured in other ways?)"
             )
-    if (agreement := site_agreement(sizes)) >= LIKE_SITES:
+    if (agreement := site_agreement(sizes)) >= COINCIDENT_NMI:
         warnings.append(
             f"clusters coincide with sites: their normalised mutual information is {agreement:.2f}, of 1 at most"
         )

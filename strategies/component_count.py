@@ -1,4 +1,4 @@
-"""Choice of the number of components by a run."""
+"""Automatic choice of the number of components by the eigengap."""
 
 import dataclasses
 from typing import Annotated, Literal, TypeVar
@@ -16,18 +16,18 @@ AUTO_COMPONENTS = 10
 NumberOfComponents = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostComponents = Annotated[int, Field(ge=1)] | None
 
-FAINT = 1.5
-"""Fall of eigenvalues below which a choice reports that no number stands out."""
+LEAST_CLEAR_FALL = 1.5
+"""Fall of eigenvalues below which a choice reports that no fall is clear."""
 
-AMONG_PEERS = '"auto" is not for peers, of whom nobody sees eigenvalues; give a number, or let DKPCA or DisKPCA choose'
-BY_EIGENGAP = '"auto" is eigengap = true here, with a number, the most'
-"""Error texts of `no_choice` for peers, and for `FKKMeans`."""
+NO_AUTO_AMONG_PEERS = '"auto" is not available among peers, since nobody sees all eigenvalues; give a number'
+NO_AUTO_BUT_EIGENGAP = '"auto" is not available; set eigengap = true, and n_components to the largest number'
+"""Error texts of `refuse_auto` for peers, and for `FKKMeans`."""
 
 Components = TypeVar("Components", KernelPCA, LandmarkPCA)
 
 
-def no_choice(sentence: str) -> BeforeValidator:
-    """Return a validator that refuses "auto", with a sentence, for a field that needs a number."""
+def refuse_auto(sentence: str) -> BeforeValidator:
+    """Return a pydantic validator that refuses "auto", with the given sentence, for a field that needs a number."""
 
     def check(number: object) -> object:
         if number == "auto":
@@ -38,7 +38,7 @@ def no_choice(sentence: str) -> BeforeValidator:
 
 
 class ChoosesComponents:
-    """Base of strategies whose number of components may be "auto": of 1 to `max_components`."""
+    """Base of strategies whose number of components may be "auto": from 1 to `max_components`."""
 
     n_components: NumberOfComponents
     max_components: MostComponents
@@ -50,24 +50,24 @@ class ChoosesComponents:
             return AUTO_COMPONENTS if self.max_components is None else self.max_components
         return self.n_components
 
-    def check_components(self, limit: int | None = None, what: str = "the number of rows, ") -> None:
-        """Raise InputError if both a number and its limit are set, or if more components than `limit` are."""
+    def check_components(self, limit: int | None = None, limit_name: str = "the number of rows, ") -> None:
+        """Raise InputError if both a number and its limit are set, or there are more components than `limit`."""
         if self.n_components != "auto" and self.max_components is not None:
             raise InputError(f'max_components = {self.max_components} has a meaning only with n_components = "auto"')
         if limit is not None:
             name = "max_components" if self.n_components == "auto" else "n_components"
-            check_at_most(name, self.most_components, limit, what)
+            check_at_most(name, self.most_components, limit, limit_name)
 
     def comparable(self, reference: Components, model: Components) -> Components:
-        """Return the reference with as many of its components as the model has chosen."""
-        chosen = self.n_components == "auto" and model.n_components < reference.n_components
-        return reference.first(model.n_components) if chosen else reference
+        """Return the reference with only as many components as the model, if their number was chosen."""
+        choose_components = self.n_components == "auto" and model.n_components < reference.n_components
+        return reference.first(model.n_components) if choose_components else reference
 
 
-def chosen(
+def choose_components(
     model: Components, most: int, rows: int, centred: FloatArray | None = None, omitted: float = 0.0
 ) -> Components:
-    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.value_ratios`).
+    """Return a model's leading components, with their number by the eigengap (`fedkernel.numerics.value_ratios`).
 
     A spectrum that is not centred falls the most after the direction of the mean, which says nothing of the rows'
     differences: the gap is that of the centred one. The model has one component more than are before that gap if the
@@ -81,20 +81,19 @@ def chosen(
     values = model.eigenvalues_ if centred is None else centred
     ratios = value_ratios(values, most, rows, omitted)
     n = D = 1 + int(np.argmax(ratios))
-    after, mean = "that one", ""
+    after, mean = f"number {D}", ""
     if centred is not None:
-        after = f"{D}, once centred"
+        after = f"number {D} of the centred matrix"
         middle = np.sqrt(values[D - 1] * values[D]) if ratios.size > 1 else values[0] / 2
         if most > D and np.count_nonzero(model.eigenvalues_ > middle) > D:
             n, mean = D + 1, ", and the mean has a direction of its own"
     listed = ", ".join(f"{number}: {ratio:.3g}" for number, ratio in enumerate(ratios, start=1))
-    factor = f"by a factor of {'at least ' if omitted > 0 else ''}({listed})"
-    why = f"of 1 to {ratios.size} the eigenvalues fall the most after {after}, {factor}{mean}"
-    if ratios.max() < FAINT:
-        why = f"{why}; no number stands out, by a factor of {FAINT} or more"
+    why = f"the eigenvalues fall the most after {after} (falls{', at least' if omitted > 0 else ''}: {listed}){mean}"
+    if ratios.max() < LEAST_CLEAR_FALL:
+        why = f"{why}; no fall is clear, by a factor of {LEAST_CLEAR_FALL} or more"
     if ratios.size < most:
         count = np.count_nonzero(above_rounding(values, rows))
-        why = f"{why}; only {count} eigenvalues are told from 0"
+        why = f"{why}; only {count} eigenvalues differ from 0 by more than rounding"
     if n == most:
-        why = f"{why}; that is the most that there may be (max_components)"
+        why = f"{why}; that is the limit (max_components)"
     return dataclasses.replace(model.first(n), choice_=Choice("n_components", n, f"n_components = {n}: {why}"))

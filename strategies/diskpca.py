@@ -31,10 +31,17 @@ from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.protocol import AT_MOST, FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, any_width, instead, once
 from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.landmark_base import EACH, LandmarkStrategy, ProjectionSize, SketchSize, draw_uniformly, sketched_floats
+from strategies.landmark_base import (
+    LANDMARKS_PER_COMPONENT,
+    LandmarkStrategy,
+    ProjectionSize,
+    SketchSize,
+    draw_uniformly,
+    sketched_floats,
+)
 from strategies.leverage_sampling import leverage_plan, points_plan, representative_points, score_by_leverage
 
-EMBEDDED = 50
+MOST_EMBEDDING = 50
 """Largest default of the embedding's size t."""
 
 
@@ -113,7 +120,7 @@ class DisKPCA(LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
-    naming: ClassVar = "n_adaptive"
+    landmark_parameter: ClassVar = "n_adaptive"
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "batch KPCA": {"share_rows": True},
         "batch PCA": {"share_rows": True, "kernel": Linear()},
@@ -128,74 +135,74 @@ class DisKPCA(LandmarkStrategy):
             )
 
     @property
-    def _by_leverage(self) -> int:
+    def _leverage_draws(self) -> int:
         if self.n_leverage is not None:
             return self.n_leverage
         k = self.most_components
         usual = max(k, math.ceil(k * math.log(k)))
-        return usual if self.n_adaptive is not None else min(usual, EACH * k // 2)
+        return usual if self.n_adaptive is not None else min(usual, LANDMARKS_PER_COMPONENT * k // 2)
 
     @property
-    def named_landmarks(self) -> int | None:
-        """Number of landmarks |Y|, if set; rows in the span of the first draw are not drawn by distance."""
-        return None if self.n_adaptive is None else self._by_leverage + self.n_adaptive
+    def user_landmarks(self) -> int | None:
+        """Number of landmarks |Y|, if the user sets it; rows in the first draw's span are not drawn by distance."""
+        return None if self.n_adaptive is None else self._leverage_draws + self.n_adaptive
 
     @property
     def fewest_landmarks(self) -> int:
-        """Least number of landmarks |Y|, unless set."""
+        """Least number of landmarks |Y|, unless the user sets it."""
         return max(super().fewest_landmarks, self.n_leverage or 0)
 
     def _draws(self, landmarks: int) -> dict[str, int]:
-        first = self._by_leverage
+        first = self._leverage_draws
         if self.n_leverage is None and self.n_adaptive is None:
             first = min(first, -(-landmarks // 2))
         return {"by_leverage": first, "by_distance": max(0, landmarks - first)}
 
-    def _embedded(self, cohort: Sequence[Member] | None, landmarks: int) -> int:
-        """Return t for so many landmarks; with None in place of clients the largest."""
+    def _embedding_size(self, cohort: Sequence[Member] | None, landmarks: int) -> int:
+        """Return the embedding's size t for so many landmarks; the largest t if `cohort` is None."""
         if self.embedding_size is not None:
             return self.embedding_size
-        most = EMBEDDED if isinstance(self.kernel, Linear) else min(EMBEDDED, self.n_random_features)
-        if cohort is None or self.named_landmarks is not None:
+        most = MOST_EMBEDDING if isinstance(self.kernel, Linear) else min(MOST_EMBEDDING, self.n_random_features)
+        if cohort is None or self.user_landmarks is not None:
             return most
         budget = self.budget(cohort) - self.span_floats(cohort, landmarks, self.projection_size)
         fewest = min(2 * self.most_components, most)
-        return next((t for t in range(most, fewest, -1) if self._scored(cohort, t) <= budget), fewest)
+        return next((t for t in range(most, fewest, -1) if self._scoring_floats(cohort, t) <= budget), fewest)
 
-    def _scored(self, cohort: Sequence[Member], size: int) -> int:
-        """Return the floats up of scores and distances."""
+    def _scoring_floats(self, cohort: Sequence[Member], size: int) -> int:
+        """Return the floats up for scores and distances."""
         t = min(cohort[0].columns, size) if isinstance(self.kernel, Linear) else size
         return sketched_floats(cohort, t, self.point_sketch_size) + len(cohort) * (1 if self.n_adaptive == 0 else 2)
 
-    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return the floats of scores, rows and products or sketches."""
-        t = min(2 * self.most_components, EMBEDDED) if self.embedding_size is None else self.embedding_size
-        return self._scored(cohort, t) + self.span_floats(cohort, landmarks, self.projection_size)
+    def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+        """Return the floats up for scores, rows and products or sketches with so many landmarks."""
+        t = min(2 * self.most_components, MOST_EMBEDDING) if self.embedding_size is None else self.embedding_size
+        return self._scoring_floats(cohort, t) + self.span_floats(cohort, landmarks, self.projection_size)
 
     def _embedding(self, kernel: AnyKernel, seed: int, size: int) -> SubspaceEmbedding:
         return SubspaceEmbedding(kernel, size, self.n_random_features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; if all rows are landmarks, nothing is scored."""
+        """Return the costs of scores, draws and components; if all rows are landmarks, nothing is scored."""
         span = self.span_forecast(cohort, self.projection_size)
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         landmarks = self.allotment(cohort).number
         if landmarks >= sum(member.rows for member in cohort):
             return Forecast(1) + span
-        size, by_distance = self._embedded(cohort, landmarks), self._draws(landmarks)["by_distance"]
+        size, by_distance = self._embedding_size(cohort, landmarks), self._draws(landmarks)["by_distance"]
         t = min(d, size) if isinstance(self.kernel, Linear) else size
-        up = self._scored(cohort, size)
+        up = self._scoring_floats(cohort, size)
         products = -(-n // BLOCK_ROWS) * t * (t + 1) // 2
         block = min(n, BLOCK_ROWS) * (d + t) + d * self.n_random_features
         memory = FLOAT * products + np.dtype(self.dtype).itemsize * block
         return Forecast(5 if by_distance else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return scores, draws and components; with no more rows than landmarks, all are drawn instead."""
+        """Return the plan of scores, draws and components; with no more rows than landmarks, all are drawn instead."""
         step, rows = self._step(self.kernel), self.n_landmarks
-        t = self._embedded(None, rows)
+        t = self._embedding_size(None, rows)
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed, t))
-        if self.embedding_size is None and self.named_landmarks is None:
+        if self.embedding_size is None and self.user_landmarks is None:
             embedding["size"] = {AT_MOST: t}
         scores = leverage_plan(embedding, t, self.dtype, self.point_sketch_size)
         points = points_plan(embedding, step, **self._draws(rows))
@@ -210,7 +217,7 @@ class DisKPCA(LandmarkStrategy):
             landmarks = last.rows
         else:
             # Steps 1 and 2: embedding and leverage scores
-            embedding = self._embedding(step.kernel, run.seed, self._embedded(run.members, allotment.number))
+            embedding = self._embedding(step.kernel, run.seed, self._embedding_size(run.members, allotment.number))
             totals = yield from score_by_leverage(run, embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
             draws, rng = self._draws(allotment.number), run.rng("draws")

@@ -44,17 +44,17 @@ from fedkernel.protocol import (
 )
 from fedkernel.strategy import Tags
 from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.dkpca_base import SolvesKernelMatrix
+from strategies.dkpca_base import DKPCABase
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
 
-LEAST = 1e-9
+ROUNDING_SHARE = 1e-9
 """Share of the largest eigenvalue below which others may be rounding, and give no finding."""
 
 
 @value_object()
-class DKPCA(SolvesKernelMatrix):
+class DKPCA(DKPCABase):
     """Kernel PCA in one round: every client uploads the leading eigenpairs of its part of the kernel matrix.
 
     The coordinator rebuilds an approximate kernel matrix from them, as a sum (linear), a sum and then the kernel's map
@@ -86,7 +86,7 @@ class DKPCA(SolvesKernelMatrix):
         can compute all others exactly, and no guard of widths applies.
     certificate : bool
         Each client sends the largest eigenvalue that it leaves out, one float more. From these the coordinator, without
-        data, bounds the error: the model's ``certificate_``, see `certified`. For linear, RBF and Laplacian kernels
+        data, bounds the error: the model's ``certificate_``, see `error_bound`. For linear, RBF and Laplacian kernels
         with ``upload="kernel"``.
 
     Notes
@@ -124,7 +124,7 @@ class DKPCA(SolvesKernelMatrix):
         if self.upload != "kernel" and not isinstance(self.kernel, RBF):
             name = type(self.kernel).__name__
             raise InputError(
-                f'upload = "{self.upload}" is for RBF kernels, of whose distances they are; not for {name}'
+                f'upload = "{self.upload}" needs an RBF kernel, a function of distances, but the kernel is {name}'
             )
         if self.certificate and (self.upload != "kernel" or not isinstance(self.kernel, Linear | RBF | Laplacian)):
             raise InputError(
@@ -132,14 +132,14 @@ class DKPCA(SolvesKernelMatrix):
             )
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that there are enough rows."""
+        """Check also that there are enough rows for the components."""
         super().check_cohort(cohort)
         self.check_components(cohort[0].rows)
         if isinstance(self.local_components, int):
             check_at_most("local_components", self.local_components, cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
+        """Return the costs of the single round; "adaptive" may send as many eigenpairs as each part's rank."""
         N, product = cohort[0].rows, self._elementwise
         ranks = [N if product else min(N, member.columns) for member in cohort]
         most = N if (adaptive := self.local_components == "adaptive") else self.local_components or self.most_components
@@ -149,27 +149,27 @@ class DKPCA(SolvesKernelMatrix):
         return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the single request."""
-        kind, fields = self._asked()
+        """Return the plan of the single request."""
+        kind, fields = self._upload_request()
         return (once(kind, **fields),)
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Run algorithm 1."""
         # Step 1: every client uploads the leading eigenpairs of its part of the kernel matrix
-        kind, fields = self._asked()
+        kind, fields = self._upload_request()
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         left_out = self._left_out(uploads, run.members)
         model = self._solve(uploads, left_out)
         largest, last = model.eigenvalues_[[0, -1]].tolist() if model.n_components else (0.0, 0.0)
-        if not self._bounded or left_out <= max(last, LEAST * largest):
+        if not self._bounded or left_out <= max(last, ROUNDING_SHARE * largest):
             return model
         sent = " or ".join(map(str, sorted({len(up.values) for up in uploads})))
-        why = f"beyond {sent} eigenpairs each, sites may have left out more than the last component holds"
-        more = "more local_components leave out less, and certificate = true bounds the error"
+        why = f"the eigenvalues that sites left out, beyond {sent} each, may exceed the last component's"
+        more = "raise local_components, or set certificate = true for a bound of the error"
         return dataclasses.replace(model, findings_=(f"{why}: {more}",))
 
-    def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
+    def _upload_request(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}
         if self.local_components == "adaptive":
             default = EPSILON_PRODUCT if self._elementwise else EPSILON_INNER_PRODUCTS
@@ -181,10 +181,10 @@ class DKPCA(SolvesKernelMatrix):
     def _left_out(self, uploads: Sequence[LocalSpectrum | LocalProducts], members: Sequence[Member]) -> float:
         """Return the sum of the largest eigenvalues that clients have not sent, or an upper bound.
 
-        The norm of the rebuilt matrix's error is no larger, as for `certified`. For a kernel that maps inner products,
-        it is their share of all clients' largest eigenvalues, and taken as the matrix's share.
+        The norm of the rebuilt matrix's error is no larger, as for `error_bound`. For a kernel that maps inner
+        products, it is their share of all clients' largest eigenvalues, and taken as the matrix's share.
         """
-        total, threshold = 0.0, self._asked()[1].get("epsilon", 1.0)
+        total, threshold = 0.0, self._upload_request()[1].get("epsilon", 1.0)
         if len(uploads) < len(members):  # clients were lost; the replies do not name them
             members = [max(members, key=lambda member: member.columns)] * len(uploads)
         for up, member in zip(uploads, members, strict=True):
@@ -215,12 +215,12 @@ class DKPCA(SolvesKernelMatrix):
 
         return symmetric_by_rows(len(uploads[0].vectors), upper)
 
-    def _projected_by(self) -> tuple[Step, int]:
+    def _projection_step(self) -> tuple[Step, int]:
         k = self.most_components
         linear = self.kernel.vertical == "sum"
         return once(ProjectNewRows, {"k": k}) if linear else once(ComputeKernelRows, kernel=self.kernel), k
 
-    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
+    def _projection(self, model: KernelPCA) -> Protocol[FloatArray]:
         if self.kernel.vertical == "sum":
             total = yield from to_sum(ProjectNewRows(vectors=model.eigenvectors_))
             products = total.products

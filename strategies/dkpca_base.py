@@ -13,11 +13,11 @@ from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import Kernel, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.protocol import Plan, Protocol, Request, Run, once, to_sum
 from fedkernel.run import Result
-from strategies.component_count import ChoosesComponents, chosen
-from strategies.new_rows_base import ProjectsNewRows
+from strategies.component_count import ChoosesComponents, choose_components
+from strategies.new_rows_base import NewRowsStrategy
 
 
-def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
+def error_bound(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     """Return a bound on ||sin Theta||_F that needs no data, for linear, RBF and Laplacian kernels.
 
     It is ``sqrt(min(D, N - D)) R / (lambda_D(K^) - lambda_{D + 1}(K^))``, where R is the sum of the clients'
@@ -31,16 +31,16 @@ def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     if rows == D:
         return 0.0
     most, rounding = float(np.sqrt(min(D, rows - D))), 10 * rows * EPS * float(values[0])
-    return min(most, most * over_gap(omitted + rounding, values, D, rows))
+    return min(most, most * divide_by_gap(omitted + rounding, values, D, rows))
 
 
-def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
+def divide_by_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
     """Divide a number by lambda_D - lambda_{D + 1}; infinity if these differ by rounding alone."""
     gap = float(values[D - 1] - values[D])
     return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
 
 
-class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
+class DKPCABase(ChoosesComponents, NewRowsStrategy):
     """Base of `DKPCA` that finds eigenpairs of the rebuilt or the pooled kernel matrix, and measures the result."""
 
     kernel: Kernel
@@ -60,8 +60,8 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         return self.upload == "kernel" and self.kernel.vertical == "product"
 
     @abstractmethod
-    def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
-        """Return the class and the fields of the request to the clients."""
+    def _upload_request(self) -> tuple[type[Request[Any]], dict[str, Any]]:
+        """Return the class and the fields of the request for the clients' uploads."""
 
     def _solve_factor(self, F: FloatArray, omitted: float | None = None) -> KernelPCA:
         column_means, mean, centred, number = None, 0.0, None, self._wanted(len(F), omitted)
@@ -74,7 +74,7 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
             centred = leading_eigenpairs_of_factor(F - row, number).values
         pairs = leading_eigenpairs_of_factor(F, number)
         model = KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
-        return self._certified(model, omitted, centred)
+        return self._with_certificate(model, omitted, centred)
 
     def _solve_gram(self, K: FloatArray, omitted: float | None = None) -> KernelPCA:
         centred, number = None, self._wanted(len(K), omitted)
@@ -82,27 +82,27 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
             center_gram(apart := K.copy())
             centred = leading_eigenpairs(apart, number).values
         model = KernelPCA.of_gram(K, self.kernel, number, center=self.center)
-        return self._certified(model, omitted, centred)
+        return self._with_certificate(model, omitted, centred)
 
     def _chooses(self, omitted: float | None) -> bool:
         return self.n_components == "auto" and omitted is not None
 
     def _wanted(self, rows: int, omitted: float | None) -> int:
-        """Return the number of eigenpairs needed, one more for a certificate or a choice."""
+        """Return the number of eigenpairs to compute, one more for a certificate or a choice."""
         most, next_too = self.most_components, omitted is not None and (self.certificate or self._chooses(omitted))
         return min(most + 1, rows) if next_too else most
 
-    def _certified(self, full_model: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
-        """Return the leading components, as many as set or chosen, with the certificate."""
+    def _with_certificate(self, full_model: KernelPCA, omitted: float | None, centred: FloatArray | None) -> KernelPCA:
+        """Return the leading components, as many as set or chosen, with their certificate."""
         most, rows = self.most_components, len(full_model.eigenvectors_)
         if not self._chooses(omitted):
             model = full_model.first(most)
         else:
             share = 1.0 if self._bounded else float((full_model.eigenvalues_ if centred is None else centred)[0])
-            model = chosen(full_model, most, rows, centred, share * (omitted or 0.0))
+            model = choose_components(full_model, most, rows, centred, share * (omitted or 0.0))
         if omitted is None or not self.certificate:
             return model
-        bound = certified(full_model.eigenvalues_, model.n_components, rows, omitted)
+        bound = error_bound(full_model.eigenvalues_, model.n_components, rows, omitted)
         return dataclasses.replace(model, certificate_=bound)
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
@@ -112,7 +112,7 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the certificate, if there is one, and the variance of the kernel matrix that the components keep.
+        """Return the certificate, if there is one, and the share of the kernel matrix's variance that is kept.
 
         With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
         kernels without a request: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
@@ -129,17 +129,17 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         return figures
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, empty for other kernels than a linear one."""
+        """Return the plan of `evaluation`: one request for a linear kernel, else none."""
         measure = once(MeasureKept, {"k": self.most_components}, center=self.center)
         return (measure,) if self.kernel.vertical == "sum" else ()
 
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
-        """Return the certificate, the eigenpairs sent and, against a reference, the errors and theorem 1's bound."""
+        """Return certificate, number of uploaded eigenpairs and, against a reference, errors and theorem 1's bound."""
         figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
         if result.history:
-            kind, _ = self._asked()
+            kind, _ = self._upload_request()
             uploads = sum(row["floats_up"] for row in result.history if row["phase"] == kind.__name__)
             sent = uploads - (len(shards) if self.certificate else 0)
             figures["local_components"] = sent / (len(shards[0]) + 1)
@@ -166,8 +166,8 @@ class SolvesKernelMatrix(ChoosesComponents, ProjectsNewRows):
         rows, D = shards[0].shape[0], self.most_components
         if rows == D:
             return 0.0
-        request = FindLocalEigenpairs(**self._asked()[1] | {"omitted": True})
+        request = FindLocalEigenpairs(**self._upload_request()[1] | {"omitted": True})
         omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
         wider = dataclasses.replace(self, n_components=D + 1, max_components=None)  # type: ignore[type-var]
         numerator = len(shards) * np.sqrt(rows if self.kernel.vertical == "product" else rows - D) * omitted
-        return over_gap(float(numerator), wider.central(shards).eigenvalues_, D, rows)
+        return divide_by_gap(float(numerator), wider.central(shards).eigenvalues_, D, rows)

@@ -1,4 +1,4 @@
-"""Sub-protocols for the eigenpairs of an FK k-means iteration: Lanczos with and without CEM, or the whole matrix.
+"""Sub-protocols for the eigenpairs in an FK k-means iteration: Lanczos with and without CEM, or the whole matrix.
 
 Source: the paper of `strategies.fk_kmeans`, sections 4.1 and 4.2 and appendix B; theorem 4.
 """
@@ -26,7 +26,7 @@ Solver = Literal["gram", "lanczos"]
 
 @dataclass(frozen=True)
 class IterationStep:
-    """Parameters of iteration t: the weights w_t of the columns [A_t, B_t], the map to B_t, and the wanted eigenpairs.
+    """Parameters of iteration t: weights w_t of the columns [A_t, B_t], map to B_t, and wanted eigenpairs.
 
     ``wanted``: number of the largest, or their threshold; ``tol``: of Lanczos; ``precision``: of the features.
     """
@@ -41,16 +41,16 @@ class IterationStep:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Figures of each round for the run's history."""
+        """Figures of each round for the run's history: t and rank."""
         return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
 
     @property
-    def drawn(self) -> dict[str, Any]:
-        """Common fields of the iteration's requests, about its features."""
+    def feature_fields(self) -> dict[str, Any]:
+        """Fields about random features that all requests of the iteration have in common."""
         return {"features": self.features, "t": self.t, "precision": self.precision}
 
     def rounding(self, values: FloatArray, wire: Precision) -> float:
-        """Return the largest eigenvalue that rounding makes of 0, also on the wire."""
+        """Return the largest eigenvalue that is only rounding of 0, also on the wire."""
         coarsest = "float32" if "float32" in (self.precision, wire) else "float64"
         return len(self.weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
 
@@ -60,14 +60,14 @@ def eigenpairs(
 ) -> Protocol[tuple[FloatArray, FloatArray, FloatArray]]:
     """Return eigenvalues l and vectors v of W^T W, and with the coordinator's B the vectors u of W W^T."""
     if B is not None:
-        (values, U), V = yield from of_rows(run, step, B)
+        (values, U), V = yield from by_row_lanczos(run, step, B)
         return values, V, U
     values, V = yield from by_lanczos(run, step) if solver == "lanczos" else by_gram(step)
     return values, V, np.empty((0, len(values)))
 
 
 def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before: int, p: int) -> Step:
-    """Return the plan of an iteration with at most p columns after so many before; without a solver, by R_t."""
+    """Return the plan of an iteration with at most p columns, `before` in the last; without solver by R_t."""
     if solver is None:
         return repeated(p + 1, ask(SumFeatures, **fields), ask(CombineFeatures, {"D": D}, **fields))
     moved = {"p_before": before, "r": p - D}
@@ -79,7 +79,7 @@ def iteration_plan(fields: dict[str, Any], solver: Solver | None, D: int, before
 def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:
     """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
     p = len(step.weights)
-    ask = MultiplyColumns(**step.drawn, map=step.map, columns=p)
+    ask = MultiplyColumns(**step.feature_fields, map=step.map, columns=p)
     total = yield from to_sum(ask, **step.figures)
     G = unpack_symmetric(total.upper)
     pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)
@@ -92,14 +92,14 @@ def by_lanczos(run: Run, step: IterationStep) -> Protocol[Eigenpairs]:
 
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
         moves_on = step.map if number == 1 else None
-        ask = MultiplyGram(**step.drawn, map=moves_on, vector=step.weights * c[:, 0])
+        ask = MultiplyGram(**step.feature_fields, map=moves_on, vector=step.weights * c[:, 0])
         total = yield from to_sum(ask, **step.figures, lanczos_step=number)
         return (step.weights * total.product)[:, None]
 
     return (yield from distributed_lanczos(_search(run, len(step.weights), step), multiply))
 
 
-def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
+def by_row_lanczos(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
     """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
 
     With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
@@ -110,13 +110,13 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
 
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
         # Steps 1 to 3: every client sums its features
-        parts = enumerate(divided(run, c[:, 0]))
-        requests = {client: SumFeatures(**step.drawn, vector=part) for client, part in parts}
+        parts = enumerate(split_by_client(run, c[:, 0]))
+        requests = {client: SumFeatures(**step.feature_fields, vector=part) for client, part in parts}
         total = yield from to_sum(requests, **step.figures, lanczos_step=number)
         basis.append(c)
         sums.append(total.sums)
         # Steps 4 and 5: every client combines them
-        ask = CombineFeatures(**step.drawn, vector=total.sums)
+        ask = CombineFeatures(**step.feature_fields, vector=total.sums)
         combined = yield from to_all(ask, **step.figures, lanczos_step=number)
         AAc = np.concatenate([reply.values for reply in combined])[:, None]
         return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))
@@ -135,6 +135,6 @@ def _search(run: Run, size: int, step: IterationStep) -> Search:
     return block_krylov_above(start, step.wanted, tol=step.tol, max_steps=most)
 
 
-def divided(run: Run, rows: FloatArray) -> list[FloatArray]:
-    """Cut an array over all rows into the clients' parts."""
+def split_by_client(run: Run, rows: FloatArray) -> list[FloatArray]:
+    """Split an array over all rows into the clients' parts."""
     return np.split(rows, np.cumsum([member.rows for member in run.members])[:-1])

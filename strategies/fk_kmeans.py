@@ -41,15 +41,15 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import AT_MOST, AtMost, Plan, Protocol, Run, any_width, once, to_all, to_each
 from strategies.cluster_count import MostClusters, NumberOfClusters
-from strategies.component_count import BY_EIGENGAP, no_choice
-from strategies.fk_eigenpairs import IterationStep, divided, eigenpairs, iteration_plan
-from strategies.fk_kmeans_base import FEW, SizedFeatures, few_features
+from strategies.component_count import NO_AUTO_BUT_EIGENGAP, refuse_auto
+from strategies.fk_eigenpairs import IterationStep, eigenpairs, iteration_plan, split_by_client
+from strategies.fk_kmeans_base import FEW_FEATURES, FKKMeansBase, few_features
 
 log = logging.getLogger(__name__)
 
 
 @value_object()
-class FKKMeans(SizedFeatures):
+class FKKMeans(FKKMeansBase):
     """Kernel k-means: stochastic proximal gradient steps embed the rows, and distributed k-means clusters them.
 
     Iteration t draws new random features A_t of all rows. With B_t, the columns from the iterations before, it takes
@@ -125,8 +125,8 @@ class FKKMeans(SizedFeatures):
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
     + r_t). Features are computed from their seed, some thousand rows at a time. A client keeps them until the next
-    iteration if they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice, and without CEM twice
-    per product. With float32 it keeps its rows in that, too, within the same limit.
+    iteration if they take 64 MiB at most (`clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and
+    without CEM twice per product. With float32 it keeps its rows in that, too, within the same limit.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
@@ -139,7 +139,7 @@ class FKKMeans(SizedFeatures):
     """
 
     n_clusters: NumberOfClusters
-    n_components: Annotated[Annotated[int, Field(ge=1)] | None, no_choice(BY_EIGENGAP)] = None
+    n_components: Annotated[Annotated[int, Field(ge=1)] | None, refuse_auto(NO_AUTO_BUT_EIGENGAP)] = None
     n_features: Annotated[int, Field(ge=1)] | None = None
     iterations: Annotated[int, Field(ge=1)] | None = None
     kernel: ShiftInvariant = RBF()
@@ -162,29 +162,33 @@ class FKKMeans(SizedFeatures):
         self._features(RBF(gamma=1.0))
         self.check_clusters()
         if self.eigengap and self.dimensions <= self.most_clusters:
-            most = f"n_clusters = {self.most_clusters}, since eigengap takes it as the most"
+            most = f"n_clusters = {self.most_clusters}, since eigengap = true chooses a number between them"
             raise InputError(f"n_components = {self.dimensions}, but must be more than {most}")
-        if self.penalty is None and self._drawn < self._number:
-            why = f"n_components + 2 = {self._number}" if self.n_components else f"n_clusters + 2 = {self._number}"
+        if self.penalty is None and self._features_per_draw < self._penalty_number:
+            why = (
+                f"n_components + 2 = {self._penalty_number}"
+                if self.n_components
+                else f"n_clusters + 2 = {self._penalty_number}"
+            )
             raise InputError(
                 f"n_features = {self.n_features}, but must be at least {why}, since the penalty is the eigenvalue of "
                 "that number; or give penalty"
             )
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
-        return RandomFeatures(kernel, self._drawn, self.features, seed, self.frequencies)  # type: ignore[arg-type]
+        return RandomFeatures(kernel, self._features_per_draw, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the plan: at most T iterations, the coordinates and the k-means.
+        """Return the plan of at most T iterations, the coordinates and the k-means.
 
         The data decide an iteration's columns and its search's products: runs take about the numbers of `forecast`. The
         upper bounds here are larger, and grow with t: after the first iteration B_t has s + 1 columns if the penalty
         follows from it, and then each time D more; a search takes as many products as there are columns, and without
         CEM one more.
         """
-        D, T, most = self._most_drawn, self._most_iterations, self._most_columns()
+        D, T, most = self._most_features_per_draw, self._most_iterations, self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
-        if not self._is_sized:
+        if not self._has_set_sizes:
             features |= {"n_features": {AT_MOST: D}}
         common = {"features": features, "precision": self.dtype}
         iterations = [
@@ -192,29 +196,29 @@ class FKKMeans(SizedFeatures):
             for t, (before, p) in enumerate(itertools.pairwise([0, *most]), start=1)
         ]
         s = {"p_before": most[-1], "r": self.dimensions}
-        last = AtMost(T + 1) if self.accuracy or not self._is_sized else T + 1
+        last = AtMost(T + 1) if self.accuracy or not self._has_set_sizes else T + 1
         embed = once(EmbedRows, s, t=last, **common) if self.cem else once(TakeEmbedding, {"s": self.dimensions})
         return (*iterations, embed, *self.clusters_plan(self.dimensions))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Run algorithm 1."""
-        own, members, numbers = self._sized(run.members)
+        own, members, numbers = self._fitted_to_tables(run.members)
         features = own._features(self.kernel.settled(run.columns), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from own._iterate(run, features, numbers)
         # Line 19
         clustered = yield from own.clusters(replace(run, members=tuple(members)))
-        drawn = own._drawn * len(chain.maps)
-        few = own is not self and drawn < FEW * self.dimensions
+        drawn = own._features_per_draw * len(chain.maps)
+        few = own is not self and drawn < FEW_FEATURES * self.dimensions
         findings = (few_features(drawn, run.members),) if few else ()
         return clustered.model(chain, values, findings_=findings, kernel_mean_=mean_of_points(*clustered.coreset))
 
     def _iterate(self, run: Run, features: RandomFeatures, numbers: float) -> Protocol[tuple[FeatureChain, FloatArray]]:
-        """Return the embedding and its eigenvalues; the clients then have their rows' coordinates.
+        """Return the embedding's map and eigenvalues; the clients then have their rows' coordinates.
 
         Iterations end before more than so many `numbers` would have left a site.
         """
-        D, T, s, penalty = self._drawn, self._most_iterations, self.dimensions, self.penalty
+        D, T, s, penalty = self._features_per_draw, self._most_iterations, self.dimensions, self.penalty
         maps, finish, moves = list[FloatArray](), list[FloatArray](), list[float]()
         shrunk = np.empty(0)  # the eigenvalues of Z_t
         B = np.empty((run.rows, 0))  # B_t, which without CEM is the coordinator's
@@ -222,7 +226,7 @@ class FKKMeans(SizedFeatures):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
-            wanted = self._number if penalty is None else eta * penalty
+            wanted = self._penalty_number if penalty is None else eta * penalty
             step = IterationStep(features, t, weights, last, wanted, run.tolerance(self.tol), self.dtype)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             values, V, U = yield from eigenpairs(run, step, None if self.cem else B, self.solver)
@@ -245,8 +249,8 @@ class FKKMeans(SizedFeatures):
             finish.append(np.sqrt(restored / shrunk[:s]))
             if t > 1:
                 moves.append(squared_move(before, shrunk, values, V[D:] / np.sqrt(1 - eta)))
-            numbers -= self._numbers(D + rank)
-            if self._is_accurate(moves, restored) or numbers < self._numbers(D + above):
+            numbers -= self._floats_per_iteration(D + rank)
+            if self._is_accurate(moves, restored) or numbers < self._floats_per_iteration(D + above):
                 log.info("iterations end after t = %d of %d", t, T)
                 break
         if restored.size < s and self.n_components is not None:
@@ -256,6 +260,6 @@ class FKKMeans(SizedFeatures):
             M = maps[-1][:, :s] * finish[-1]
             yield from to_all(EmbedRows(features=features, t=len(maps) + 1, precision=self.dtype, map=M))
         else:
-            parts = divided(run, B[:, :s] * finish[-1])
+            parts = split_by_client(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
         return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored

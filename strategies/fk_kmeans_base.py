@@ -1,4 +1,4 @@
-"""Numbers of features and iterations of FK k-means, by the tables' sizes, and forecasts of its costs."""
+"""Numbers of features and iterations of FK k-means, from the tables' sizes, and forecasts of its costs."""
 
 import math
 from collections.abc import Sequence
@@ -7,30 +7,30 @@ from typing import Literal, Self
 
 import numpy as np
 
-from clients.fk_kmeans import KEPT
+from clients.fk_kmeans import MOST_CACHED_BYTES
 from fedkernel.ground import BLOCK_ROWS, FloatArray, Precision
 from fedkernel.models import FeatureChain, KernelKMeans, finds_structure, recover_error, training_coordinates
 from fedkernel.numerics import mean_error
 from fedkernel.protocol import FLOAT, TABLE_SHARE, Forecast, Member, allowed_numbers
 from fedkernel.run import Result
-from strategies.kmeans_base import CORESET, SHARE, KMeansStrategy
+from strategies.kmeans_base import CORESET_SHARE, CORESET_SIZE, KMeansStrategy
 
 MOST_ITERATIONS = 20
 """Default of T, the largest number of iterations."""
 
-FEW = 4
+FEW_FEATURES = 4
 """Random features in all for each dimension of the embedding, below which a finding reports few."""
 
 
 def few_features(drawn: int, members: Sequence[Member]) -> str:
-    """Return the finding of a run with few random features in all."""
+    """Return the finding that a run has few random features in all, with the reason."""
     smallest = min(members, key=lambda member: member.entries)
-    why = f"since {smallest.label} has {smallest.entries:,} entries, and {TABLE_SHARE:g} numbers are to leave for each"
-    return f"{drawn} random features in all, {why}: clusters are rough; n_features and iterations ask for more"
+    why = f"{smallest.label} has {smallest.entries:,} entries, and at most {TABLE_SHARE:g} numbers per entry are sent"
+    return f"only {drawn} random features in all, so clusters are rough: {why}; set n_features and iterations for more"
 
 
-class SizedFeatures(KMeansStrategy):
-    """Base of `FKKMeans`: numbers of its features and iterations, forecasts, and the errors of its iterations."""
+class FKKMeansBase(KMeansStrategy):
+    """Base of `FKKMeans`: numbers of features and iterations, cost forecasts, and errors by iteration."""
 
     n_features: int | None
     iterations: int | None
@@ -50,95 +50,97 @@ class SizedFeatures(KMeansStrategy):
         return max(k, min(2 * k, self.n_features - 2))
 
     @property
-    def _number(self) -> int:
+    def _penalty_number(self) -> int:
         """Number of the first iteration's eigenvalue that is the penalty."""
         return self.dimensions + 2
 
     @property
-    def _drawn(self) -> int:
+    def _features_per_draw(self) -> int:
         return max(50, 2 * math.ceil(1.25 * self.dimensions)) if self.n_features is None else self.n_features
 
     @property
-    def _most_drawn(self) -> int:
-        """Largest number of features of an iteration: a small table has a single draw, a larger one."""
-        return self._drawn if self._is_sized else max(self._drawn, 6 * (self.dimensions + 1))
+    def _most_features_per_draw(self) -> int:
+        """Largest number of features of an iteration: a small table has a single, larger draw."""
+        return (
+            self._features_per_draw if self._has_set_sizes else max(self._features_per_draw, 6 * (self.dimensions + 1))
+        )
 
     @property
     def _most_iterations(self) -> int:
         return MOST_ITERATIONS if self.iterations is None else self.iterations
 
     @property
-    def _is_sized(self) -> bool:
-        """True if D and T are set, not derived from the tables."""
+    def _has_set_sizes(self) -> bool:
+        """True if n_features or iterations are set, not derived from the tables."""
         return self.n_features is not None or self.iterations is not None or not self.cem
 
     @property
-    def _usual(self) -> tuple[int, int]:
-        """Typical r_t and Q of past runs; see `forecast`."""
-        r = min(self._drawn, 3 * (self.dimensions + 1) // 2)
+    def _typical_costs(self) -> tuple[int, int]:
+        """Typical rank r_t and number of Lanczos iterations Q in past runs; see `forecast`."""
+        r = min(self._features_per_draw, 3 * (self.dimensions + 1) // 2)
         return r, 2 * r + 5
 
-    def _numbers(self, p: int) -> int:
-        """Return the number of floats that leave a site in an iteration with p columns, for Lanczos an estimate."""
-        return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._usual[1])
+    def _floats_per_iteration(self, p: int) -> int:
+        """Return the floats that leave a site in an iteration with p columns, for Lanczos an estimate."""
+        return p * (p + 1) // 2 if self.solver == "gram" else p * min(p, self._typical_costs[1])
 
-    def _sized(self, cohort: Sequence[Member]) -> tuple[Self, list[Member], float]:
-        """Return the strategy with D and T, members with their sample sizes, and a site's budget of the iterations.
+    def _fitted_to_tables(self, cohort: Sequence[Member]) -> tuple[Self, list[Member], float]:
+        """Return the strategy with D and T, members with sample sizes, and a site's float budget for the iterations.
 
         The budget of a site is half as many numbers as the smallest table has entries. The width, the centres and the
         measurement are taken off first; the coreset has at most a quarter of the rest, and the products what remains.
         """
-        if self._is_sized:
+        if self._has_set_sizes:
             return self, list(cohort), math.inf
         k, s, columns = self.most_clusters, self.dimensions, cohort[0].columns
-        beside = s + k + 5 + k * k + 1 + k * (s + 1)
+        other_floats = s + k + 5 + k * k + 1 + k * (s + 1)
         members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
-            most = allowed_numbers(member.entries) - (member.left or columns + 2) - beside
+            most = allowed_numbers(member.entries) - (member.left or columns + 2) - other_floats
             sampled = min(
-                member.rows, self.coreset_size or CORESET
+                member.rows, self.coreset_size or CORESET_SIZE
             )  # whatever sites allow, so that D does not depend on it
             if self.coreset_size is None:
-                sampled = max(1, min(int(SHARE * member.rows), most // 4 // (s + 1)))
+                sampled = max(1, min(int(CORESET_SHARE * member.rows), most // 4 // (s + 1)))
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
                 members[place] = replace(member, sampled=allowed)
-            budgets.append(most - min(sampled, CORESET) * (s + 1))
+            budgets.append(most - min(sampled, CORESET_SIZE) * (s + 1))
         drawn, iterations = self._most_features(min(budgets))
         own = replace(self, n_features=drawn, iterations=iterations)  # type: ignore[type-var]
         return own, members, min(budgets)
 
     def _most_features(self, numbers: int) -> tuple[int, int]:
-        """Return D and T: the usual ones, or within so many numbers those of the largest D sqrt(T).
+        """Return D and T: the usual numbers, or the largest D sqrt(T) within a budget of floats.
 
         The largest D T, features in all, would be many small draws, each with bad eigenpairs: digits, breast cancer and
         satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
         """
-        r, usual = self._usual[0], self._drawn
-        if self._numbers(usual) + (MOST_ITERATIONS - 1) * self._numbers(usual + r) <= numbers:
+        r, usual = self._typical_costs[0], self._features_per_draw
+        if self._floats_per_iteration(usual) + (MOST_ITERATIONS - 1) * self._floats_per_iteration(usual + r) <= numbers:
             return usual, MOST_ITERATIONS
         step = 2 if self.features == "pairs" else 1
-        least = self.most_clusters + 2 if self.n_components is None and self.penalty is None else self._number
+        least = self.most_clusters + 2 if self.n_components is None and self.penalty is None else self._penalty_number
         least += -least % step
         affordable = [
             (D, T)
             for T in range(1, MOST_ITERATIONS + 1)
-            for D in range(least, self._most_drawn + 1, step)
-            if self._numbers(D) + (T - 1) * self._numbers(D + r) <= numbers
+            for D in range(least, self._most_features_per_draw + 1, step)
+            if self._floats_per_iteration(D) + (T - 1) * self._floats_per_iteration(D + r) <= numbers
         ]
         return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Estimate the costs above for 1 / (D accuracy) iterations.
+        """Estimate the run's costs for 1 / (D accuracy) iterations.
 
         The estimate has r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1
         to 2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given,
         and more on rows without clusters, where no few eigenvectors make up the kernel matrix: up to all T iterations.
         """
-        own, members, _ = self._sized(cohort)
-        M, n, D, T = len(members), [member.rows for member in members], own._drawn, own._most_iterations
+        own, members, _ = self._fitted_to_tables(cohort)
+        M, n, D, T = len(members), [member.rows for member in members], own._features_per_draw, own._most_iterations
         if self.accuracy:
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
-        s, (r, usual), rounds, up, down = own.dimensions, own._usual, 0, 0, 0
+        s, (r, usual), rounds, up, down = own.dimensions, own._typical_costs, 0, 0, 0
         for p, times in ((D, 1), (D + r, T - 1)):
             Q = min(p, usual)
             if self.cem and self.solver == "gram":
@@ -149,18 +151,18 @@ class SizedFeatures(KMeansStrategy):
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), BLOCK_ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
-        memory += max(map(own._kept, n))
+        memory += max(map(own._cached_bytes, n))
         return Forecast(rounds + 1, up, down, memory, "about") + own.clusters_forecast(members, s)
 
-    def _kept(self, rows: int) -> int:
-        """Return the bytes of a client's features that are kept from one iteration to the next."""
-        drawn = np.dtype(self.dtype).itemsize * rows * self._drawn
-        return drawn if drawn <= KEPT else 0
+    def _cached_bytes(self, rows: int) -> int:
+        """Return the bytes of a client's features that are cached between iterations."""
+        drawn = np.dtype(self.dtype).itemsize * rows * self._features_per_draw
+        return drawn if drawn <= MOST_CACHED_BYTES else 0
 
     def _most_columns(self) -> list[int]:
-        most = [self._most_drawn]
+        most = [self._most_features_per_draw]
         for t in range(2, self._most_iterations + 1):
-            most.append(most[0] + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
+            most.append(most[0] + (self._penalty_number - 1 if t == 2 and self.penalty is None else most[-1]))
         return most
 
     def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:

@@ -1,4 +1,4 @@
-"""Distributed k-means as a sub-protocol, and the base of the strategies that cluster by it.
+"""Distributed k-means as a sub-protocol, and base classes of the strategies that cluster by it.
 
 Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013, algorithm
 1; the local solutions and the last one are scikit-learn's k-means.
@@ -29,18 +29,18 @@ from fedkernel.numerics import AnyKernel, WeightedPoints, allot_samples, eigenga
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
-from strategies.cluster_count import AUTO_CLUSTERS, Clustered, best_division, settled_clusters
+from strategies.cluster_count import AUTO_CLUSTERS, Clustering, best_division, choose_central_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.stability import compare_clusters
 
-CORESET, SHARE = 1000, 0.25
+CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 """Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""
 
 
 def distributed_kmeans(
     run: Run, n_clusters: int, coreset_size: int | None, *, choose: bool = False
-) -> Protocol[Clustered]:
-    """Cluster the rows that the clients have embedded; a sub-protocol.
+) -> Protocol[Clustering]:
+    """Cluster the rows that the clients have embedded; a sub-protocol of three rounds.
 
     Three rounds. Up: M floats, then (C + M k)(s + 1); a client with no more rows than samples sends just these. Down k
     s to each client. Memory: the coordinator the coreset, a client its embedded rows.
@@ -52,7 +52,7 @@ def distributed_kmeans(
     # Round 1: every client clusters its own rows and replies the cost
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
-    size, most = shares(run.members, coreset_size)
+    size, most = coreset_limits(run.members, coreset_size)
     counts = allot_samples(np.array([reply.cost for reply in solved]), size, most)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
@@ -63,17 +63,17 @@ def distributed_kmeans(
         clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
     else:
         centers = k_means(coreset.points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-        clustered = Clustered(centers, coreset)
+        clustered = Clustering(centers, coreset)
     yield from to_all(LabelRows(centers=clustered.centers))
     return clustered
 
 
-def shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
+def coreset_limits(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
     """Return the number of points that all clients sample together, and each client's largest number."""
-    own = [int(SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
+    own = [int(CORESET_SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
     least = zip(own, cohort, strict=True)
     most = np.array([share if member.sampled is None else member.sampled for share, member in least])
-    return (min(CORESET, int(most.sum())) if coreset_size is None else coreset_size), most
+    return (min(CORESET_SIZE, int(most.sum())) if coreset_size is None else coreset_size), most
 
 
 @value_object()
@@ -98,7 +98,7 @@ class Nystroem(Rival[KernelKMeans]):
 
 
 class ClusteringStrategy(KernelStrategy[KernelKMeans]):
-    """Base of the strategies that give horizontally partitioned rows coordinates, and cluster these together."""
+    """Base of strategies that give horizontally partitioned rows coordinates, and cluster all rows together."""
 
     distribution_phases: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
@@ -119,8 +119,8 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
             return AUTO_CLUSTERS if self.max_clusters is None else self.max_clusters
         return self.n_clusters
 
-    def most_among(self, cohort: Sequence[Member]) -> int:
-        """Return `most_clusters` of such clients: the default limit is the root of the fewest rows.
+    def most_clusters_of(self, cohort: Sequence[Member]) -> int:
+        """Return the largest number of clusters for these clients, by default at most the root of their fewest rows.
 
         Each client finds as many centres of its own; of a handful of rows these would be rows, not clusters.
         """
@@ -133,24 +133,24 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         super().check_cohort(cohort)
         for member in cohort:
             rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
-            check_at_most("n_clusters", self.most_among(cohort), member.rows, rows, why)
-        size, most = shares(cohort, self.coreset_size)
+            check_at_most("n_clusters", self.most_clusters_of(cohort), member.rows, rows, why)
+        size, most = coreset_limits(cohort, self.coreset_size)
         if size > most.sum():
             site = cohort[int(np.argmin(most))]
             raise InputError(
                 f"coreset_size = {self.coreset_size}, but must be at most {most.sum()}, the rows that all sites "
-                f"together let be sampled: {site.label} {most.min()} of its {site.rows} (guard: coreset)"
+                f"together allow to be sampled; {site.label} allows {most.min()} of its {site.rows} (guard: coreset)"
             )
 
-    def clusters(self, run: Run) -> Protocol[Clustered]:
-        """Cluster the rows by their coordinates."""
-        k, choose = self.most_among(run.members), self.n_clusters == "auto"
+    def clusters(self, run: Run) -> Protocol[Clustering]:
+        """Cluster the rows by their coordinates; a sub-protocol."""
+        k, choose = self.most_clusters_of(run.members), self.n_clusters == "auto"
         return distributed_kmeans(run, k, self.coreset_size, choose=choose)
 
     def clusters_forecast(self, cohort: Sequence[Member], dimensions: int) -> Forecast:
-        """Return an upper bound of the clustering's costs, with so many coordinates a row."""
+        """Return an upper bound of the clustering's costs, for rows with so many coordinates."""
         M, rows, k = len(cohort), [member.rows for member in cohort], self.most_clusters
-        size, most = shares(cohort, self.coreset_size)
+        size, most = coreset_limits(cohort, self.coreset_size)
         points = min(size, sum(rows) - M if self.coreset_size is not None else int(most.sum())) + M * k
         memory = 3 * FLOAT * max(rows) * dimensions
         return Forecast(3, M + points * (dimensions + 1), M * k * dimensions, memory, "at most")
@@ -160,26 +160,26 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         k = self.most_clusters
         return (
             once(SolveLocally, n_clusters=AtMost(k) if self.n_clusters == "auto" else k),
-            once(SampleCoreset, samples=AtMost(self.coreset_size or CORESET)),
+            once(SampleCoreset, samples=AtMost(self.coreset_size or CORESET_SIZE)),
             once(LabelRows, {"k": k, "s": dimensions}),
         )
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset. Two rounds, s + k + 4 floats from each client."""
+        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats per client."""
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
+        """Measure the clusters' `stability`: one round, k^2 + 1 floats from each client, which are summed."""
         return compare_clusters(run, earlier, self.most_clusters)
 
     def comparison_plan(self, earlier: str) -> Plan:
-        """Return the request for the rows that clusters of both runs share."""
+        """Return the plan of `comparison`: one request for the rows that clusters of both runs share."""
         request = CompareClusters(run=earlier, n_clusters=self.most_clusters)
         return (once(CompareClusters, **dict(request)),)
 
 
 class KMeansStrategy(ClusteringStrategy):
-    """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
+    """Base of strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
     client: ClassVar[type[KMeansClient]]
     needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
@@ -197,30 +197,30 @@ class KMeansStrategy(ClusteringStrategy):
         """Dimensions of the central counterpart's embedding, or their upper limit if the eigengap chooses."""
 
     def dimensions_of(self, rows: int) -> int:
-        """Return the dimensions for so many rows, no more than these; InputError if more are set."""
+        """Return the embedding's dimensions for so many rows; InputError if more than these are set."""
         if self.n_components is not None:
             check_at_most("n_components", self.n_components, rows)
         return min(self.dimensions, rows)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that there are enough rows together."""
+        """Check also that all clients together have enough rows."""
         total = sum(member.rows for member in cohort)
         check_at_most("n_clusters", self.most_clusters, total)
         self.dimensions_of(total)
         super().check_cohort(cohort)
 
     def for_site(self, rows: int) -> Self:
-        """Check that a site has enough rows for an embedding of its own."""
+        """Return the strategy for a single site, after checking that the site has enough rows."""
         name, most = ("n_components", self.n_components) if self.n_components else ("n_clusters", self.most_clusters)
         check_at_most(name, most, rows, note=", since each client clusters its own")
         return self
 
     def evaluation_plan(self) -> Plan:
-        """Return the requests for sums and sizes."""
+        """Return the requests for the clusters' sums and sizes."""
         return measuring_plan(self.kernel)
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
-        """Let the clients label their new rows: one round, T D s + k s floats down, none up."""
+        """Ask the clients to label their new rows: one round, T D s + k s floats down, none up."""
         if not isinstance(chain := model.embedding, FeatureChain):
             raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
         fields = {"features": chain.features, "coefficients": chain.coefficients}
@@ -255,7 +255,7 @@ class KMeansStrategy(ClusteringStrategy):
         kernel, s = self.kernel.settled(X.shape[1]), self.dimensions_of(len(X))
         if self.eigengap:
             s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.most_clusters, s)
-        return settled_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
+        return choose_central_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
 
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
@@ -266,5 +266,5 @@ class KMeansStrategy(ClusteringStrategy):
     def judge_alone(
         self, models: Sequence[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return nothing, since clusters of some rows have no counterpart among those of all."""
+        """Return no figures, since clusters of some rows have no counterpart among all rows' clusters."""
         return {}

@@ -1,4 +1,4 @@
-"""Kernel PCA in the span of some rows: the low-rank step of disKPCA and its rivals, and their base class.
+"""Base class of landmark kernel PCA strategies, and the low-rank step that they share.
 
 Source: the paper of `strategies.diskpca`, algorithm 3 (disLR).
 """
@@ -67,7 +67,7 @@ from fedkernel.protocol import (
 )
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy, Tags
-from strategies.component_count import ChoosesComponents, chosen
+from strategies.component_count import ChoosesComponents, choose_components
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ SketchSize = Annotated[int, Field(ge=1)] | Literal["exact"]
 ProjectionSize = SketchSize | Literal["landmarks"]
 """Columns of a sketch as in `SketchSize`; "landmarks": as many as there are landmarks."""
 
-EACH = 10
+LANDMARKS_PER_COMPONENT = 10
 """Landmarks for each component, by default: at 10 and 20 the error is some 4% and 1% above the least."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnLandmarks:
     """Rows that clients disclosed, in the order of the clients, and each client's number of them."""
 
     rows: Rows
@@ -90,7 +90,7 @@ class Drawn:
 
     @classmethod
     def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
-        """Stack the rows of some clients' replies; without replies the result has no rows, of the kind of `like`.
+        """Concatenate the rows of some clients' replies; without replies there are no rows, of the kind of `like`.
 
         Rows are refused if other clients' products with them would be too large to send, or lost to rounding.
         """
@@ -102,21 +102,21 @@ class Drawn:
                 lengths = abs(kernel.diag(own))
             if not (largest[client] <= MAX_COORDINATE and np.all(lengths <= MAX_COORDINATE)):
                 raise ProtocolError(
-                    f"client {client} drew a row with entries, or k(x, x), larger than {MAX_COORDINATE:g}: the other "
-                    "sites' products with it would be too large"
+                    f"client {client} sent a row with an entry or k(x, x) above {MAX_COORDINATE:g}, so that the "
+                    "other sites' products would be too large"
                 )
             others = max((size for other, size in largest.items() if other != client), default=0.0)
             if lost_to_rounding(kernel, largest[client], others):
                 raise ProtocolError(
-                    f"client {client} drew a row with an entry more than {MAX_ENTRY_RATIO:g} times as large as all "
-                    "those that the others drew, whose distances would be lost to rounding"
+                    f"client {client} sent a row with an entry more than {MAX_ENTRY_RATIO:g} times as large as "
+                    "each of the other clients' rows, whose distances would be lost to rounding"
                 )
         counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
         none = [] if like is None else [like[:0]]
         return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
 
-    def unknown_to(self, client: int) -> tuple[Rows, int]:
-        """Return the rows of the other clients, and the number of them before this client's own."""
+    def rows_of_others(self, client: int) -> tuple[Rows, int]:
+        """Return the rows of the other clients, and the number of these rows before this client's own."""
         first = sum(self.counts[:client])
         last = first + self.counts[client]
         others = np.r_[0:first, last : self.rows.shape[0]]
@@ -133,39 +133,39 @@ class Allotment:
 
 
 @dataclass(frozen=True)
-class LowRank:
-    """Common parameters of the low-rank steps; a span's basis omits squared lengths below ``tol`` of the largest."""
+class LowRankStep:
+    """Common parameters of the low-rank step; a span's basis omits squared lengths below ``tol`` of the largest."""
 
     kernel: AnyKernel
     precision: Precision
     tol: float
 
-    def handed_out(self, drawn: Drawn, client: int) -> dict[str, Any]:
+    def landmark_fields(self, drawn: DrawnLandmarks, client: int) -> dict[str, Any]:
         """Return the fields of a request that sends a client the other clients' rows."""
-        others, before = drawn.unknown_to(client)
+        others, before = drawn.rows_of_others(client)
         return {**CarriesRows.of(others), "before": before, **vars(self)}
 
     def components(self, model: LandmarkPCA, *, embed: bool) -> TakeComponents:
-        """Return the request that sends a model's components."""
+        """Return the request that sends a model's components to the clients."""
         return TakeComponents(
             coefficients=model.coefficients_, kernel=self.kernel, precision=self.precision, embed=embed
         )
 
-    def planned(self) -> dict[str, Any]:
-        """Return the fields that are settled before a run."""
+    def planned_fields(self) -> dict[str, Any]:
+        """Return the request fields that are known before a run."""
         return vars(self) | {"kernel": any_width(self.kernel)}
 
     def plan(self, kind: type[LandmarkRequest[Any]], rows: int, **fields: Any) -> Step:
-        """Return the step of a request that sends at most so many rows."""
+        """Return the planned step of a request that sends at most so many rows."""
         sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and the starts of sparse ones
-        return once(kind, sizes, before=AtMost(rows), **self.planned(), **fields)
+        return once(kind, sizes, before=AtMost(rows), **self.planned_fields(), **fields)
 
 
 def low_rank(
     run: Run,
-    step: LowRank,
+    step: LowRankStep,
     landmarks: Rows,
-    last: Drawn,
+    last: DrawnLandmarks,
     *,
     n_components: int,
     choose: bool = False,
@@ -184,10 +184,10 @@ def low_rank(
 
     ``columns`` is w; "exact": clients send the products k(Y, X_m) k(X_m, Y). ``last`` are the last rows of `landmarks`,
     which clients know only of their own. If the landmarks span fewer than k dimensions, fewer components are found.
-    With `choose`, their number follows from A's centred eigenvalues (`chosen`).
+    With `choose`, their number follows from A's centred eigenvalues (`choose_components`).
     """
     # Step 1: every client sketches its kernel values
-    handed = {client: step.handed_out(last, client) for client in range(len(last.counts))}
+    handed = {client: step.landmark_fields(last, client) for client in range(len(last.counts))}
     if columns == "exact":
         total = yield from to_sum({client: MultiplyKernel(**own, sums=choose) for client, own in handed.items()})
         product, sums = total.product, total.sums
@@ -215,14 +215,14 @@ def low_rank(
         centred = leading_eigenpairs((A + A.T) / 2 - np.outer(mean, mean) / run.rows, len(values)).values
         coarsest = "float32" if "float32" in (step.precision, run.wire) else "float64"
         rounding = len(A) * float(np.finfo(coarsest).eps) * float(values[0])
-        model = chosen(model, n_components, len(A), centred, rounding)
+        model = choose_components(model, n_components, len(A), centred, rounding)
     # Step 3: L = phi(Y) C, at every client
     yield from to_all(step.components(model, embed=embed))
     return model
 
 
 def low_rank_plan(
-    step: LowRank, rows: int, *, n_components: int, choose: bool, columns: ProjectionSize, embed: bool
+    step: LowRankStep, rows: int, *, n_components: int, choose: bool, columns: ProjectionSize, embed: bool
 ) -> Plan:
     """Return the plan of `low_rank`, with at most so many landmarks."""
     if columns == "exact":
@@ -233,31 +233,31 @@ def low_rank_plan(
     return values, components_plan(step, rows, n_components, embed=embed)
 
 
-def components_plan(step: LowRank, rows: int, n_components: int, *, embed: bool) -> Step:
-    """Return the step that sends components, with at most so many landmarks."""
+def components_plan(step: LowRankStep, rows: int, n_components: int, *, embed: bool) -> Step:
+    """Return the planned step that sends components, with at most so many landmarks."""
     kernel = any_width(step.kernel)
     return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=kernel, precision=step.precision, embed=embed)
 
 
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
-    """Return the number of floats of the clients' sketches together, with `size` numbers a row."""
+    """Return the floats of all clients' sketches, of rows with `size` numbers each."""
     products = size * (size + 1) // 2
     return sum(
         size * columns if columns != "exact" and is_sketched(member.rows, columns) else products for member in cohort
     )
 
 
-def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[Drawn]:
-    """Let the clients disclose rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
+def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[DrawnLandmarks]:
+    """Ask the clients for rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
     samples, most = allotment.number, allotment.most
     counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
     replies = yield from to_each(requests)
-    return Drawn.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
+    return DrawnLandmarks.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
 
 
 class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
-    """Base of the strategies that find components in the span of rows that the clients disclose."""
+    """Base of strategies that find components in the span of rows that the clients disclose."""
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
     distribution_phases: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
@@ -271,59 +271,60 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     projection_size: ProjectionSize
     tol: float | None
     share_rows: bool
-    naming: ClassVar[str]
+    landmark_parameter: ClassVar[str]
     """Parameter that sets the number of landmarks."""
     embed: bool
 
     @property
     @abstractmethod
-    def named_landmarks(self) -> int | None:
+    def user_landmarks(self) -> int | None:
         """Most rows that the clients will disclose, if the user sets it, or None."""
 
     @property
     def n_landmarks(self) -> int:
         """Largest number of landmarks |Y|; see `allotment`."""
-        named = self.named_landmarks
-        return max(EACH * self.most_components, self.fewest_landmarks) if named is None else named
+        named = self.user_landmarks
+        return max(LANDMARKS_PER_COMPONENT * self.most_components, self.fewest_landmarks) if named is None else named
 
     @property
     def fewest_landmarks(self) -> int:
-        """Least number of landmarks |Y|, unless set: one more than components, so that the last is told from none."""
+        """Least number of landmarks |Y|, unless set: one more than components, to show the fall after the last."""
         return self.most_components + 1
 
     @abstractmethod
-    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+    def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
         """Return a lower bound of the floats that go up with so many landmarks."""
 
     def allotment(self, cohort: Sequence[Member]) -> Allotment:
-        """Return the number of landmarks for such clients: the set number, from any rows, or the default.
+        """Return the number of landmarks for these clients: the number set by the user, or the default.
 
-        The default is `EACH` times the components, but no more than a tenth of each client's rows, and not so many that
-        more floats than the whole table go up; and at least `fewest_landmarks`, shared out by the clients' rows.
+        The default is `LANDMARKS_PER_COMPONENT` times the components, but no more than a tenth of each client's rows,
+        and not so many that more floats than the whole table go up; and at least `fewest_landmarks`, shared out by the
+        clients' rows.
         """
         rows = np.array([member.rows for member in cohort])
-        N, k, named = int(rows.sum()), self.most_components, self.named_landmarks
+        N, k, named = int(rows.sum()), self.most_components, self.user_landmarks
         if named is not None:
             return Allotment(min(named, N), rows)
         tenth, fewest, usual = rows // 10, min(self.fewest_landmarks, N), min(self.n_landmarks, N)
         budget = self.budget(cohort)
         at_most = range(min(usual, int(tenth.sum())), fewest, -1)
-        number = next((Y for Y in at_most if self.floats_with(cohort, Y) <= budget), fewest)
+        number = next((Y for Y in at_most if self.floats_up_with(cohort, Y) <= budget), fewest)
         most = tenth if number <= tenth.sum() else -(-number * rows // N)
         if number == usual:
             return Allotment(number, most)
-        why = f"a tenth of each site's rows is {tenth.sum()} in all"
+        why = f"sites send at most a tenth of their rows, {tenth.sum()} in all"
         if number < tenth.sum():
-            why = "those of more of them would be more floats than the whole table"
-        few = f"{number} landmarks stand for {k} components, where {usual} are usual: {why}"
-        return Allotment(number, most, (f"{few}; fewer n_components need fewer, and {self.naming} asks for more",))
+            why = "more landmarks would take more floats than the whole table"
+        few = f"only {number} landmarks for {k} components ({usual} are usual): {why}"
+        return Allotment(number, most, (f"{few}; reduce n_components, or set {self.landmark_parameter} for more",))
 
     def budget(self, cohort: Sequence[Member]) -> int:
-        """Return the floats that may go up: those of the whole table, less those of a width by rule."""
+        """Return the floats that may go up: the whole table's, less the floats of a width by rule."""
         return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that rows may be sent, and that there are enough."""
+        """Check also that `share_rows` is true and that the rows suffice for the components."""
         super().check_cohort(cohort)
         rows, columns = sum(member.rows for member in cohort), cohort[0].columns
         self.check_components(rows)
@@ -341,7 +342,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         return landmarks * cohort[0].columns + sketched + sums
 
     def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
-        """Forecast the costs of disclosing the landmarks and of finding components in their span, without the draws.
+        """Forecast the costs of sending the landmarks and finding components in their span, without the draws.
 
         Upper bounds: rows may be sparse, or span fewer dimensions. ``columns``: of the sketch; 0: there is none.
         """
@@ -354,22 +355,22 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         )
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
-    def _step(self, kernel: AnyKernel) -> LowRank:
+    def _step(self, kernel: AnyKernel) -> LowRankStep:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
-        return LowRank(kernel, self.dtype, tol)
+        return LowRankStep(kernel, self.dtype, tol)
 
     def _low_rank_fields(self) -> dict[str, Any]:
         choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}
         return {**choice, "columns": self.projection_size, "embed": self.embed}
 
-    def _low_rank(self, run: Run, step: LowRank, landmarks: Rows, last: Drawn) -> Protocol[LandmarkPCA]:
+    def _low_rank(self, run: Run, step: LowRankStep, landmarks: Rows, last: DrawnLandmarks) -> Protocol[LandmarkPCA]:
         return low_rank(run, step, landmarks, last, **self._low_rank_fields())
 
-    def _low_rank_plan(self, step: LowRank) -> Plan:
+    def _low_rank_plan(self, step: LowRankStep) -> Plan:
         return low_rank_plan(step, self.n_landmarks, **self._low_rank_fields())
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the captured squared lengths."""
+        """Return the plan of `evaluation`: one request."""
         return (once(MeasureCaptured, kernel=any_width(self.kernel)),)
 
     def evaluation(self, run: Run, model: LandmarkPCA) -> Protocol[dict[str, float]]:
@@ -391,7 +392,7 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     def judge(
         self, result: Result[LandmarkPCA], shards: Sequence[Rows], reference: LandmarkPCA | None = None
     ) -> dict[str, float]:
-        """Return the reconstruction error, also relative to the reference's, and the angles between the components."""
+        """Return the reconstruction error, also relative to the reference's, and the components' angles."""
         if reference is not None:
             return compare_components(result.model, self.comparable(reference, result.model), shards)
         model = result.model.orthonormal()

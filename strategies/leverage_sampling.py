@@ -1,4 +1,4 @@
-"""Sub-protocols that score the clients' rows by leverage, and draw rows by leverage and by distance.
+"""Sub-protocols of disKPCA that score the clients' rows by leverage, and draw landmarks by leverage and distance.
 
 Source: the paper of `strategies.diskpca`, algorithms 1 (disLS) and 2 (RepSample).
 """
@@ -12,7 +12,7 @@ from clients.diskpca import DrawByDistance, DrawByLeverage, MeasureDistances, Mu
 from fedkernel.ground import FloatArray, InputError, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.numerics import SubspaceEmbedding, whitening
 from fedkernel.protocol import AtMost, Plan, Protocol, Run, once, to_all, to_each, to_sum
-from strategies.landmark_base import Drawn, LowRank, SketchSize
+from strategies.landmark_base import DrawnLandmarks, LowRankStep, SketchSize
 
 
 def score_by_leverage(
@@ -50,15 +50,15 @@ def leverage_plan(embedding: Mapping[str, Any], t: int, precision: Precision, co
 
 def representative_points(
     embedding: SubspaceEmbedding,
-    step: LowRank,
+    step: LowRankStep,
     totals: FloatArray,
     sizes: Positions,
     rng: np.random.Generator,
     *,
     by_leverage: int,
     by_distance: int,
-) -> Protocol[tuple[Rows, Drawn]]:
-    """Draw rows by leverage, and more by their distance to the span of those; a sub-protocol (algorithm 2, RepSample).
+) -> Protocol[tuple[Rows, DrawnLandmarks]]:
+    """Draw rows by leverage, then by distance to their span; a sub-protocol (algorithm 2, RepSample).
 
     Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
     once up from its owner, and once down to each of the other clients; besides, M sums up. ``totals``, the sums of the
@@ -68,39 +68,41 @@ def representative_points(
     # Step 1: P, by leverage
     draws = {
         client: DrawByLeverage(samples=count, embedding=embedding, precision=step.precision)
-        for client, count in _shared_out(by_leverage, totals, sizes, rng)
+        for client, count in _samples_per_client(by_leverage, totals, sizes, rng)
     }
     if not draws:
-        raise InputError("the kernel is zero on all rows, so that none stands out")
+        raise InputError("the kernel is zero on all rows, so that none can be drawn by leverage")
     replies = yield from to_each(draws)
-    first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals), step.kernel)
+    first = DrawnLandmarks.of(dict(zip(draws, replies, strict=True)), len(totals), step.kernel)
     if by_distance == 0:
         return first.rows, first
     # Step 2: every client gets P, and replies its rows' distance from the span
-    handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
+    handed = {client: MeasureDistances(**step.landmark_fields(first, client)) for client in range(len(totals))}
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows
     requests = {
         client: DrawByDistance(samples=count, **vars(step))
-        for client, count in _shared_out(by_distance, distances, sizes - np.array(first.counts), rng)
+        for client, count in _samples_per_client(by_distance, distances, sizes - np.array(first.counts), rng)
     }
     replies = (yield from to_each(requests)) if requests else []
-    second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), step.kernel, like=first.rows)
+    second = DrawnLandmarks.of(dict(zip(requests, replies, strict=True)), len(totals), step.kernel, like=first.rows)
     return stack_rows([first.rows, second.rows]), second
 
 
-def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int, by_distance: int) -> Plan:
+def points_plan(embedding: Mapping[str, Any], step: LowRankStep, *, by_leverage: int, by_distance: int) -> Plan:
     """Return the plan of `representative_points`, with an embedding as JSON."""
     most = AtMost(by_leverage)
     first = once(DrawByLeverage, samples=most, embedding=embedding, precision=step.precision)
     if by_distance == 0:
         return (first,)
-    second = once(DrawByDistance, samples=AtMost(by_distance), **step.planned())
+    second = once(DrawByDistance, samples=AtMost(by_distance), **step.planned_fields())
     return first, step.plan(MeasureDistances, by_leverage), second
 
 
-def _shared_out(samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator) -> list[tuple[int, int]]:
+def _samples_per_client(
+    samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator
+) -> list[tuple[int, int]]:
     """Draw each client's number of samples, in proportion to the totals; leave out clients with none.
 
     No client gets more than its rows: the rest falls to the others, again in proportion.

@@ -1,4 +1,4 @@
-"""Projection of new rows, whose columns are at several sites, along a model's components."""
+"""Base class for projecting new rows whose columns are divided between sites, along a model's components."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,30 +12,30 @@ from fedkernel.run import RunSettings
 from fedkernel.strategy import KernelStrategy
 
 
-class ProjectsNewRows(KernelStrategy[KernelPCA]):
+class NewRowsStrategy(KernelStrategy[KernelPCA]):
     """Base of strategies of vertical partitions whose sites project new rows together, in one round."""
 
     @abstractmethod
-    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
+    def _projection(self, model: KernelPCA) -> Protocol[FloatArray]:
         """Return a protocol of one round with the new rows' coordinates, (n_new, k), as its result."""
 
     @abstractmethod
-    def _projected_by(self) -> tuple[Step, int]:
-        """Return that round's request, and the largest number of components k."""
+    def _projection_step(self) -> tuple[Step, int]:
+        """Return the planned request of that round, and the largest number of components k."""
 
     def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Project the new rows at the clients: one round, (n_new, k) coordinates. No column leaves a client.
 
         With `to_sites`, one round more sends each client the coordinates, n_new k floats down.
         """
-        coordinates = yield from self._projected(model)
+        coordinates = yield from self._projection(model)
         if to_sites:
             yield from to_all(TakeCoordinates(coordinates=coordinates))
         return coordinates
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
-        """Return the request, and with `to_sites` the one that sends the coordinates."""
-        asks, components = self._projected_by()
+        """Return the plan of the projection: one request and, with `to_sites`, the one that sends coordinates."""
+        asks, components = self._projection_step()
         return (asks, once(TakeCoordinates, {"k": components})) if to_sites else (asks,)
 
     def transform(

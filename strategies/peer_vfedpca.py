@@ -27,14 +27,14 @@ from fedkernel.models import PeerComponents
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import Graph, Mail, Neighbours, Topology, agree_keys, keys_plan
 from fedkernel.protocol import Iterations, Member, Plan, Protocol, Run, ask, once, repeated
-from strategies.component_count import AMONG_PEERS, no_choice
-from strategies.peer_vfedpca_base import SumsAlongGraph
+from strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
+from strategies.peer_vfedpca_base import PeerVFedPCABase
 from strategies.vfedpca import VFedPCA
-from strategies.vfedpca_base import mean_of_clients
+from strategies.vfedpca_base import pooled_kernel_mean
 
 
 @value_object()
-class PeerVFedPCA(SumsAlongGraph):
+class PeerVFedPCA(PeerVFedPCABase):
     """PCA without a server: clients sum products along a tree, or merge vectors with their neighbours' T times.
 
     Parameters
@@ -81,7 +81,7 @@ class PeerVFedPCA(SumsAlongGraph):
     With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float, for the finding on the width.
     """
 
-    n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
+    n_components: Annotated[int, Field(ge=1), refuse_auto(NO_AUTO_AMONG_PEERS)] = 1
     graph: Graph = Topology("full")
     kernel: Kernel | None = None
     merge: Literal["exact", "eigenvalue", "average"] = "exact"
@@ -104,7 +104,7 @@ class PeerVFedPCA(SumsAlongGraph):
             raise InputError('relay = true has no meaning with merge = "exact", whose sums are of all clients')
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that there are enough rows, and that the graph is one of these clients."""
+        """Check also that there are enough rows, and that the graph fits the number of clients."""
         super().check_cohort(cohort)
         check_at_most("n_components", self.n_components, cohort[0].rows)
         self.peers(len(cohort))
@@ -147,7 +147,7 @@ class PeerVFedPCA(SumsAlongGraph):
             for _ in range(self._hops(graph) - 1):
                 yield from mail.to_all(ForwardVectors(), t=t)
         replies = yield from mail.to_all(FinishAmongPeers(**finish))
-        return PeerComponents(self.kernel or Linear(), self.n_components, kernel_mean_=mean_of_clients(replies))
+        return PeerComponents(self.kernel or Linear(), self.n_components, kernel_mean_=pooled_kernel_mean(replies))
 
     def _search(self, mail: Mail, graph: Neighbours) -> Protocol[PeerComponents]:
         levels, place = self._tree(graph)
@@ -169,16 +169,16 @@ class PeerVFedPCA(SumsAlongGraph):
                 break
         if state == "searching":
             raise ProtocolError(
-                f"client {levels[0][0]} searches on after {self.most_rounds} products; allowed: no more"
+                f"client {levels[0][0]} has not ended the search after {self.most_rounds} products, the largest number"
             )
         for level in levels[1:]:
             yield from of_level(level, TakeBlock, last=True)
         findings = (self._unconverged(self.tol),) if state == "unconverged" else ()
-        mean = mean_of_clients(means)
+        mean = pooled_kernel_mean(means)
         return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings, kernel_mean_=mean)
 
     def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Refuse, since the vectors are at the clients, and a later run has no access to an earlier one's."""
+        """Raise InputError, since the clients hold the vectors, and a later run cannot read an earlier one's."""
         raise InputError(
             f"{type(self).__name__} cannot project new rows: each client keeps directions of its own, which no "
             "coordinator has; allowed: VFedPCA and VFedAKPCA, with one"

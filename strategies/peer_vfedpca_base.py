@@ -1,4 +1,4 @@
-"""Routes of letters between the peers of PeerVFedPCA, their costs, and measures of the results."""
+"""Routes of letters between the peers of PeerVFedPCA, cost forecasts, and quality measures of the results."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from fedkernel.peers import (
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import Measures
-from strategies.vfedpca_base import SumsLocalMatrices
+from strategies.vfedpca_base import LocalMatrixStrategy
 
 
-class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
-    """Base of `PeerVFedPCA`: routes along its graph, their costs, and measures of the vectors that clients keep."""
+class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
+    """Base of `PeerVFedPCA`: letter routes along its graph, cost forecasts, and measures of the clients' vectors."""
 
     n_components: int
     graph: Graph
@@ -40,12 +40,12 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return neighbours(self.graph, clients)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
+        """Return costs, for "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
-        takes = self._searching if self.merge == "exact" else self._merging
-        return key_agreement_forecast(graph) + takes(cohort, graph) + Forecast(0, self._means(cohort))
+        takes = self._forecast_search if self.merge == "exact" else self._forecast_merges
+        return key_agreement_forecast(graph) + takes(cohort, graph) + Forecast(0, self._kernel_mean_floats(cohort))
 
-    def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+    def _forecast_search(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
         # Multiplied vectors are independent: the first block, and the span of all columns
         most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
@@ -55,7 +55,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         rounds = 2 * height * products + 1 if height else products
         return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about")
 
-    def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+    def _forecast_merges(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, T = cohort[0].rows, self.n_components, self.most_rounds
         floats, vectors_held = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
         if self.relay:
@@ -64,7 +64,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
-        """Return the clients by their distance from the tree's root, and each one's common request fields."""
+        """Return the clients by their distance from the tree's root, and the common request fields of each."""
         levels, place = [[central_node(graph)]], {client: self._measured_fields() for client in range(len(graph))}
         for edges in spanning_tree(graph, root=levels[0][0]):
             levels.append([child for _, child in edges])
@@ -74,7 +74,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return levels, place
 
     def _hops(self, graph: Neighbours) -> int:
-        """Return the number of rounds that the letters of one of the paper's merges take."""
+        """Return the number of rounds that the letters of one merge take."""
         return max(1, int(distances(graph).max())) if self.relay else 1
 
     def _crossings(self, graph: Neighbours) -> int:
@@ -99,7 +99,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return self.merge == "exact" or self.relay or self.graph.kind == "full"
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return the share of all columns' variance that the clients' common vectors keep.
+        """Measure the share of all columns' variance that the clients' common vectors keep.
 
         One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. If clients end
         with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
@@ -113,11 +113,11 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance, if it is measured."""
+        """Return the plan of `evaluation`, empty if the clients' vectors differ."""
         return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return the simulated clients' mean errors and distances from the reference's vectors, and the worst error."""
+        """Return the worst error, and mean errors and distances of the clients' vectors from the reference's."""
         if reference is None:
             return {}
         vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
@@ -132,7 +132,7 @@ class SumsAlongGraph(SumsLocalMatrices[PeerComponents]):
         )
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the clients' mean distance from the reference after each of the paper's merges."""
+        """Return the clients' mean distance from the reference's vectors after each merge of the paper's method."""
         if self.merge == "exact":
             return {}
         merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)

@@ -1,4 +1,4 @@
-"""RFK k-means: distributed k-means of random features, drawn once; the federated kernel k-means paper's rival.
+"""RFK k-means: distributed k-means of random Fourier features, a baseline in the federated kernel k-means paper.
 
 Source: Chitta, Jin, Jain: Efficient Kernel Clustering Using Random Fourier Features, ICDM 2012, with the distributed
 k-means of Balcan, Ehrlich, Liang, NIPS 2013.
@@ -21,7 +21,7 @@ from strategies.kmeans_base import KMeansStrategy
 
 @value_object()
 class RFKKMeans(KMeansStrategy):
-    """Distributed k-means of random features that clients compute of their rows.
+    """Distributed k-means of random features, which every client computes of its rows from a common seed.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ class RFKKMeans(KMeansStrategy):
         return RandomFeatures(kernel, self.n_features, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; coresets may be smaller."""
+        """Return the costs of one draw and the k-means; coresets may be smaller."""
         return Forecast(1) + self.clusters_forecast(cohort, self.n_features)
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the features, without an earlier iteration's map, and the k-means."""
+        """Return the requests for one draw of features, and the k-means plan."""
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         embed = once(EmbedRows, {"r": 0}, precision="float64", features=features, t=1)
         return (embed, *self.clusters_plan(self.n_features))

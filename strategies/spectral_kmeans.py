@@ -1,4 +1,4 @@
-"""Spectral clustering: kernel principal components in the span of some rows, and distributed k-means of coordinates.
+"""Spectral clustering: distributed k-means of coordinates along kernel principal components in the span of some rows.
 
 Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
 KDD 2016, section 6; with disKPCA's components this is CE PCA, a rival in the federated kernel k-means paper (2021).
@@ -17,21 +17,21 @@ from fedkernel.ground import InputError, Rows, stack_rows, value_object
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
-from strategies.cluster_count import MostClusters, NumberOfClusters, settled_clusters
+from strategies.cluster_count import MostClusters, NumberOfClusters, choose_central_clusters
 from strategies.cluster_measures import measuring_plan
 from strategies.diskpca import DisKPCA
 from strategies.kmeans_base import ClusteringStrategy
 from strategies.uniform_kpca import UniformKPCA
 
 
-def _finder(components: Any) -> str:
-    """Return the name of the class that a configuration's table stands for, by its fields."""
+def _components_class(components: Any) -> str:
+    """Return the name of the strategy class that a configuration's `components` table describes, by its fields."""
     fields = components if isinstance(components, Mapping) else getattr(components, "__dict__", ())
     return "UniformKPCA" if {"n_samples", "solver"} & set(fields) else "DisKPCA"
 
 
 Components = Annotated[
-    Annotated[DisKPCA, Tag("DisKPCA")] | Annotated[UniformKPCA, Tag("UniformKPCA")], Discriminator(_finder)
+    Annotated[DisKPCA, Tag("DisKPCA")] | Annotated[UniformKPCA, Tag("UniformKPCA")], Discriminator(_components_class)
 ]
 
 
@@ -75,8 +75,8 @@ class SpectralKMeans(ClusteringStrategy):
         self.check_clusters()
         if self.components.n_components == "auto":
             raise InputError(
-                'components.n_components = "auto" is not for SpectralKMeans, whose rows are clustered by as many '
-                "coordinates as it says; give a number, which a run of the components alone may choose"
+                'components.n_components = "auto" is not available for SpectralKMeans, which clusters by that many '
+                "coordinates; give a number, such as the choice of a run of the components alone"
             )
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
@@ -85,17 +85,17 @@ class SpectralKMeans(ClusteringStrategy):
         super().check_cohort(cohort)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above."""
+        """Return the costs of the components, and of clustering their coordinates."""
         clustered = self.clusters_forecast(cohort, self.components.most_components)
         return self._embedding.forecast(cohort) + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the components' plan, and the k-means."""
+        """Return the components' plan, and the k-means plan."""
         return *self._embedding.plan(clients, seed), *self.clusters_plan(self.components.most_components)
 
     @property
     def _embedding(self) -> DisKPCA | UniformKPCA:
-        """Components with ``embed``, since the clients cluster the coordinates."""
+        """Strategy of the components with ``embed``, since the clients cluster the coordinates."""
         return dataclasses.replace(self.components, embed=True)
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
@@ -106,21 +106,21 @@ class SpectralKMeans(ClusteringStrategy):
         return clustered.model(spanned.embedding, spanned.eigenvalues_, findings_=findings, kernel_mean_=mean)
 
     def evaluation_plan(self) -> Plan:
-        """Return the requests for sums and sizes."""
+        """Return the requests for the clusters' sums and sizes."""
         return measuring_plan(self.components.kernel)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
         X = check_rows(stack_rows(list(shards)), "the table of all rows")
         kernel = self.components.kernel.settled(X.shape[1])
-        return settled_clusters(
+        return choose_central_clusters(
             kernel_kmeans(X, kernel, self.most_clusters, self.components.most_components), self.n_clusters
         )
 
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
-        """Return rows' mean squared distance to their centres; with a reference, recover error and agreement too."""
+        """Return the rows' mean squared distance to their centres; with a reference, recover error and agreement."""
         compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
         sums = [kmeans_objective(result.model, shard) for shard in shards]
         return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}

@@ -1,4 +1,4 @@
-"""Agreement of a run's clusters with those of an earlier run with another seed, which the sites kept."""
+"""Agreement of a run's clusters with those of an earlier run with a different seed, stored at the sites."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from fedkernel.numerics import adjusted_rand_within
 from fedkernel.protocol import Protocol, Run, to_sum
 from fedkernel.strategy import Measures
 
-VAGUE = 0.1
+LARGE_ERROR = 0.1
 """Error of the index above which a result warns of it."""
 
 
 def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measures]:
-    """Compare the clusters of all rows with those of an earlier run; a sub-protocol, of one round, at the end.
+    """Compare the clusters of all rows with an earlier run's clusters; a sub-protocol, of one round, at the end.
 
     Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
     5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`. ``n_clusters``
@@ -27,8 +27,8 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
         return Measures({}, warnings=["stability is not measured: a run has all rows in one cluster"])
     agreement = adjusted_rand_within(shared.sizes, missing, shared.slack)
     vague = (
-        f"stability is {agreement.estimate:.2f}, but for {agreement.error:.2f} at most: sites tell in steps of rows "
-        f"what clusters share, which of {run.rows} rows leaves much open"
+        f"stability is {agreement.estimate:.2f}, with an error of up to {agreement.error:.2f}: sites round the "
+        f"rows that clusters share to steps, too coarse for {run.rows} rows"
     )
     figures = {"stability": agreement.estimate, "stability_error": agreement.error}
-    return Measures(figures, warnings=[vague] if agreement.error >= VAGUE else [])
+    return Measures(figures, warnings=[vague] if agreement.error >= LARGE_ERROR else [])

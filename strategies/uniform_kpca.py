@@ -1,4 +1,4 @@
-"""Kernel PCA in the span of rows drawn uniformly, the two rivals of the disKPCA paper.
+"""Kernel PCA in the span of uniformly drawn rows, the two methods that the disKPCA paper compares itself with.
 
 Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis, KDD
 2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
@@ -15,7 +15,7 @@ from fedkernel.ground import InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
-from strategies.component_count import MostComponents, NumberOfComponents, chosen
+from strategies.component_count import MostComponents, NumberOfComponents, choose_components
 from strategies.landmark_base import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
 
 
@@ -56,7 +56,7 @@ class UniformKPCA(LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
-    naming: ClassVar = "n_samples"
+    landmark_parameter: ClassVar = "n_samples"
     tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class UniformKPCA(LandmarkStrategy):
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
     @property
-    def named_landmarks(self) -> int | None:
+    def user_landmarks(self) -> int | None:
         """Number of landmarks |Y|, if the user sets it, or None."""
         return self.n_samples
 
@@ -73,16 +73,16 @@ class UniformKPCA(LandmarkStrategy):
     def _columns(self) -> ProjectionSize:
         return 0 if self.solver == "batch" else self.projection_size
 
-    def floats_with(self, cohort: Sequence[Member], landmarks: int) -> int:
+    def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
         """Return the floats of rows and, with "disLR", of products or sketches."""
         return self.span_floats(cohort, landmarks, self._columns)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above."""
+        """Return the costs of drawing landmarks and of the solver."""
         return Forecast(1) + self.span_forecast(cohort, self._columns)
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the draw, and the solver's requests."""
+        """Return the request for the draw, and the solver's requests."""
         step, rows, k = self._step(self.kernel), self.n_landmarks, self.most_components
         draw = once(DrawUniformly, samples=AtMost(rows))
         if self.solver == "disLR":
@@ -90,7 +90,7 @@ class UniformKPCA(LandmarkStrategy):
         return draw, step.plan(TakeLandmarks, rows), components_plan(step, rows, k, embed=self.embed)
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
-        """Draw rows, and find the components by the solver."""
+        """Draw rows at the clients, and find the components by the solver."""
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
@@ -100,9 +100,9 @@ class UniformKPCA(LandmarkStrategy):
         if self.n_components == "auto":
             model = kernel_pca(drawn.rows, step.kernel, min(k + 1, rows))
             center_gram(K := step.kernel.gram(drawn.rows))
-            model = chosen(model, k, rows, leading_eigenpairs(K, min(k + 1, rows)).values)
+            model = choose_components(model, k, rows, leading_eigenpairs(K, min(k + 1, rows)).values)
         else:
             model = kernel_pca(drawn.rows, step.kernel, k)
-        yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})
+        yield from to_each({client: TakeLandmarks(**step.landmark_fields(drawn, client)) for client in run.clients})
         yield from to_all(step.components(model, embed=self.embed))
         return dataclasses.replace(model, findings_=allotment.findings)

@@ -9,8 +9,9 @@ Departures from the paper:
 * Signs of eigenvectors are arbitrary, and a mean of vectors with arbitrary signs cancels: each is aligned with that of
   the client with the largest eigenvalue before merging, and the merged vector has unit norm.
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
-* More than one component: local orthogonal iteration, a merge of subspaces (`clients.eigenvector_merging.merged`), and
-  in equation 14 the projector on all of ``X^T u``, which for one component is the paper's factor.
+* More than one component: local orthogonal iteration, a merge of subspaces
+  (`clients.eigenvector_merging.merge_eigenpairs`), and in equation 14 the projector on all of ``X^T u``, which for one
+  component is the paper's factor.
 * Equation 14 is applied to the original table in each round by default; the paper's (``update="inplace"``) is applied
   to the last round's table, and moves nothing after the first.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
@@ -24,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.eigenvector_merging import merged, merging_weights, moved
+from clients.eigenvector_merging import is_moved, merge_eigenpairs, merging_weights
 from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel.ground import EPS, FloatArray, InputError, value_object
 from fedkernel.models import KernelPCA
@@ -54,16 +55,16 @@ from fedkernel.protocol import (
     to_sum,
 )
 from fedkernel.strategy import Tags
-from strategies.component_count import MostComponents, NumberOfComponents, chosen
-from strategies.vfedpca_base import MeasuresPooledVariance, mean_of_clients
+from strategies.component_count import MostComponents, NumberOfComponents, choose_components
+from strategies.vfedpca_base import VFedPCABase, pooled_kernel_mean
 
 
-def _apart(columns: FloatArray) -> FloatArray:
+def _centre_columns(columns: FloatArray) -> FloatArray:
     return np.asarray(columns - columns.mean(axis=0))
 
 
 @value_object()
-class VFedPCA(MeasuresPooledVariance):
+class VFedPCA(VFedPCABase):
     """PCA of vertically partitioned data: products with the clients' matrices, or T merges of their leading vectors.
 
     Parameters
@@ -150,47 +151,47 @@ class VFedPCA(MeasuresPooledVariance):
         if self.n_components == "auto" and self.rounds == 1:
             raise InputError(
                 f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {self.most_components} '
-                "vectors does not tell the next eigenvalue"
+                "vectors does not determine the next eigenvalue"
             )
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that there are enough rows."""
+        """Check also that there are enough rows for the components."""
         super().check_cohort(cohort)
         self.check_components(cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
+        """Return costs; with "exact" of at most ``rounds`` products, or else about one for each digit of ``tol``."""
         M, N, k = len(cohort), cohort[0].rows, self.most_components
-        memory, means = self._local_memory(cohort), self._means(cohort)
+        memory, means = self._local_memory(cohort), self._kernel_mean_floats(cohort)
         if self.merge != "exact":
             T = self.most_rounds
             return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory)
         # multiplied vectors are independent, and in about the span of all columns
         most = N if self.rounds or self.kernel else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
-        products = self._searches * M * N * min(steps * k, most)
+        products = self._number_of_searches * M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products + means, M * k * N + products
-        return Forecast(self._searches * steps + 2, up, down, memory, "at most" if self.rounds else "about")
+        return Forecast(self._number_of_searches * steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the local iterations, with "exact" as many products as the search may take, and the result."""
+        """Return the plan of local iterations, with "exact" of the search's products, and of the result."""
         k, table = {"k": self.most_components}, self._table_fields()
         iterate = ask(IterateLocally, k, **self._iteration_fields())
         finish = once(Finish, k, **table)
         if self.merge != "exact":
             return repeated(self.most_rounds, iterate), finish
-        most = self._searches * self.most_rounds
+        most = self._number_of_searches * self.most_rounds
         products = repeated(most, ask(Multiply, {"b": self.most_components}, **table))
         return repeated(1, iterate), products, finish
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
-        """Run algorithm 2, or the exact iteration."""
-        model = yield from self._exact(run) if self.merge == "exact" else self._merging()
+        """Run algorithm 2, or the exact search."""
+        model = yield from self._exact_search(run) if self.merge == "exact" else self._paper_merges()
         # The last broadcast: clients compute their projected features, which stay with them
         replies = yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
-        return replace(model, kernel_mean_=mean_of_clients(replies))
+        return replace(model, kernel_mean_=pooled_kernel_mean(replies))
 
-    def _merging(self) -> Protocol[KernelPCA]:
+    def _paper_merges(self) -> Protocol[KernelPCA]:
         merges: list[Eigenpairs] = []
         local = self._iteration_fields()
         # t counts replies: clients found the vectors of t = 0 independently
@@ -199,16 +200,16 @@ class VFedPCA(MeasuresPooledVariance):
             uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
             # Model integration: weights from the eigenvalues, and the merge
             merge = self._merge(uploads)
-            merges.append(merge if not merges or moved(merge.vectors, merges[-1].vectors) else merges[-1])
+            merges.append(merge if not merges or is_moved(merge.vectors, merges[-1].vectors) else merges[-1])
         iterates = np.array([merge.vectors for merge in merges])
         return KernelPCA(*merges[-1], self.kernel or Linear(), iterates_=iterates)
 
     def _merge(self, uploads: Sequence[LeadingVectors]) -> Eigenpairs:
         values = np.array([upload.values for upload in uploads])
         weights = merging_weights(values, "average" if self.merge == "average" else "eigenvalue", self.weight_scaling)
-        return merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
+        return merge_eigenpairs([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
-    def _exact(self, run: Run) -> Protocol[KernelPCA]:
+    def _exact_search(self, run: Run) -> Protocol[KernelPCA]:
         # A start that costs one round and is already close: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         merge = self._merge(uploads)
@@ -218,10 +219,10 @@ class VFedPCA(MeasuresPooledVariance):
         choose, most, centred = self.n_components == "auto", self.most_components, None
         limits: dict[str, Any] = {"tol": run.tolerance(self.tol), "max_steps": self.most_rounds}
         searches = []
-        if self._searches > 1:
+        if self._number_of_searches > 1:
             # The number is the centred matrix's; the search for pairs starts from its vectors and the mean's
             drawn = np.hstack([run.rng("start").standard_normal((len(start), 1)), start[:, : most - 1]])
-            search = block_krylov_gap(_apart(drawn), most, **limits)
+            search = block_krylov_gap(_centre_columns(drawn), most, **limits)
             searches.append((yield from distributed_lanczos(search, self._centred_product)))
             centred = searches[0].values
             number = min(components_by_gap(centred, most, len(start))[0] + 1, len(start))
@@ -233,11 +234,11 @@ class VFedPCA(MeasuresPooledVariance):
         unconverged = any(isinstance(pairs, Unconverged) for pairs in searches)
         findings = (self._unconverged(limits["tol"]),) if unconverged else ()
         model = KernelPCA(*pairs, self.kernel or Linear(), findings_=findings)
-        return chosen(model, most, len(pairs.vectors), centred) if choose else model
+        return choose_components(model, most, len(pairs.vectors), centred) if choose else model
 
     @property
-    def _searches(self) -> int:
-        """Number of searches: two if the number of components is chosen on another matrix than the model's."""
+    def _number_of_searches(self) -> int:
+        """Number of searches: two if the number of components is chosen on a different matrix than the model's."""
         return 2 if self.n_components == "auto" and self.center != "columns" else 1
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
@@ -245,14 +246,14 @@ class VFedPCA(MeasuresPooledVariance):
         return total.product
 
     def _centred_product(self, block: FloatArray, step: int) -> Protocol[FloatArray]:
-        """Multiply the centred matrix, with rounding along the constant vector removed from the block, too."""
-        return _apart((yield from self._multiply(_apart(block), step)))
+        """Multiply by the centred matrix, removing the constant vector's rounding from the block, too."""
+        return _centre_columns((yield from self._multiply(_centre_columns(block), step)))
 
-    def _projected_by(self) -> tuple[Step, int]:
+    def _projection_step(self) -> tuple[Step, int]:
         k = self.most_components
         return once(ProjectOntoDirections, {"k": k}, **self._table_fields()), k
 
-    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
+    def _projection(self, model: KernelPCA) -> Protocol[FloatArray]:
         kernel = None if self.kernel is None else model.kernel  # a width by rule is settled in the model
         request = ProjectOntoDirections(kernel=kernel, center=self.center, directions=model.eigenvectors_)
         total = yield from to_sum(request)

@@ -1,4 +1,4 @@
-"""Sums of the clients' own matrices, ``X_m X_m^T`` or kernel matrices, for VFedPCA and its variants."""
+"""Base classes of VFedPCA and its variants: sums of the clients' matrices ``X_m X_m^T``, or kernel matrices."""
 
 import math
 from abc import abstractmethod
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
-from clients.vfedpca import BLOCK, KEPT, Finished, MeasureVariance
+from clients.vfedpca import CENTRED_ROWS, MOST_CACHED_BYTES, Finished, MeasureVariance
 from fedkernel.ground import FloatArray
 from fedkernel.models import KernelPCA, compare_vectors, kept_variance
 from fedkernel.numerics import (
@@ -24,7 +24,7 @@ from fedkernel.protocol import FLOAT, Member, Plan, Protocol, Run, leading_bytes
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.component_count import ChoosesComponents
-from strategies.new_rows_base import ProjectsNewRows
+from strategies.new_rows_base import NewRowsStrategy
 
 DEFAULT_ROUNDS, MOST_ROUNDS = 10, 1000
 """Default of T for the paper's merges, and largest number of products."""
@@ -32,8 +32,8 @@ DEFAULT_ROUNDS, MOST_ROUNDS = 10, 1000
 M = TypeVar("M")
 
 
-def mean_of_clients(replies: Sequence[Finished]) -> float | None:
-    """Estimate the mean of the kernel's values between rows on all columns from the clients' means.
+def pooled_kernel_mean(replies: Sequence[Finished]) -> float | None:
+    """Estimate the kernel's mean over rows on all columns from the clients' means on their own columns.
 
     The values of a product kernel are products of the clients', and so, about, is their mean. But the method adds
     kernel matrices up: they are too narrow only if each client's is.
@@ -42,8 +42,8 @@ def mean_of_clients(replies: Sequence[Finished]) -> float | None:
     return (largest if (largest := max(means)) < NARROW_MEAN else math.prod(means)) if means else None
 
 
-class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
-    """Base of strategies that find the leading vectors of the sum, or merge those of the clients' matrices."""
+class LocalMatrixStrategy(KernelStrategy[M], Generic[M]):
+    """Base of strategies that find leading vectors of the clients' summed matrices, or merge each client's vectors."""
 
     partition: ClassVar[Literal["vertical"]] = "vertical"
 
@@ -77,17 +77,18 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         ended = f"rounds = {self.most_rounds} ended the search before it converged to tol = {tol:g}"
         return f"{ended}: the components may be far from the leading ones; allow more rounds, or a larger tol"
 
-    def _means(self, cohort: Sequence[Member]) -> int:
+    def _kernel_mean_floats(self, cohort: Sequence[Member]) -> int:
         return len(cohort) if is_bounded(self.kernel) else 0
 
     def _local_memory(self, cohort: Sequence[Member]) -> int:
-        """Return an upper bound of the bytes of local iterations: the kernel matrix or the centred table, and vectors.
+        """Return an upper bound of a client's memory in bytes for local iterations.
 
-        Tables above `KEPT` bytes are centred a block of rows at a time. A tall table's Gram matrix is decomposed.
+        Tables above `MOST_CACHED_BYTES` bytes are centred a block of rows at a time. A tall table's Gram matrix is
+        decomposed.
         """
         N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
         table = FLOAT * N * widest
-        centred = table if table <= KEPT else FLOAT * BLOCK * widest
+        centred = table if table <= MOST_CACHED_BYTES else FLOAT * CENTRED_ROWS * widest
         if low_rank_pays((N, widest), k, self.local_iterations):
             centred += leading_bytes(widest, widest)
         return FLOAT * N * 4 * k + (FLOAT * N * (N + 2 * widest) if self.kernel else centred)
@@ -111,11 +112,11 @@ class SumsLocalMatrices(KernelStrategy[M], Generic[M]):
         return X - means
 
 
-class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], ProjectsNewRows):
-    """Base of `VFedPCA` that measures and judges the eigenvectors, which the coordinator has."""
+class VFedPCABase(ChoosesComponents, LocalMatrixStrategy[KernelPCA], NewRowsStrategy):
+    """Base of `VFedPCA` with quality measures of the eigenvectors, which the coordinator has."""
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the share of the clients' total variance that the components keep: one round.
+        """Measure the share of the clients' total variance that the components keep: one round.
 
         Up: k + 1 floats from each client; down N k to each. A kernel's variance is that of the summed kernel matrices.
         """
@@ -123,7 +124,7 @@ class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], Pr
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
+        """Return the plan of `evaluation`: one request."""
         return (once(MeasureVariance, {"k": self.most_components}, **self._table_fields()),)
 
     def judge(
@@ -137,7 +138,7 @@ class MeasuresPooledVariance(ChoosesComponents, SumsLocalMatrices[KernelPCA], Pr
     def judge_steps(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
     ) -> dict[str, list[float]]:
-        """Return the sin-theta error and the distance after each of the paper's merges."""
+        """Return sin-theta error and distance from the reference after each merge of the paper's method."""
         if result.model.iterates_ is None:
             return {}
         merges = [compare_vectors(V, reference) for V in result.model.iterates_]

@@ -1,4 +1,4 @@
-"""Claims of a paper about its figures, checked against the runs."""
+"""Claims of a paper about its figures, checked against an experiment's runs."""
 
 from typing import TYPE_CHECKING
 

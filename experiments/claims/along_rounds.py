@@ -1,4 +1,4 @@
-"""Checks of ``[[claim]]`` on values by outer iteration, for every seed or over the seeds."""
+"""Criteria of ``[[claim]]`` tables about values by outer iteration, for every seed or over the seeds."""
 
 import itertools
 import math
@@ -8,25 +8,25 @@ from typing import Literal
 import numpy as np
 import pydantic
 
-from experiments.claims.evidence import Evidence, Uncheckable, place
-from experiments.claims.verdicts import Check, Finding, Findings
+from experiments.claims.evidence import Evidence, Uncheckable, place_text
+from experiments.claims.verdicts import CheckedNumber, CheckedNumbers, ClaimCriteria
 from experiments.results import Spread
 
 
-class _OfRounds(Check):
-    """Check of the value of this name in the rounds (see `by_iteration`), for some methods."""
+class _RoundCriteria(ClaimCriteria):
+    """Base of criteria about a value in the rounds of some methods, by outer iteration (see `by_iteration`)."""
 
     value: str
     of: list[str] = pydantic.Field(min_length=1)
 
     @property
     def methods(self) -> list[str]:
-        """All methods of the claim."""
+        """All methods that the claim is about."""
         return self.of
 
 
-class Rate(_OfRounds):
-    """Least-squares slope of log value against log t, mean over seeds: -1 for a decrease as 1 / t.
+class Rate(_RoundCriteria):
+    """Criterion on the slope of log value against log t, mean over seeds; -1 is 1 / t.
 
     Iterations before `from` or with value 0 do not count. With `deviation` it is the slope of the standard deviation
     over seeds; its standard error is the jackknife's, from the slopes without one seed each.
@@ -36,25 +36,25 @@ class Rate(_OfRounds):
     first: int = pydantic.Field(default=1, ge=1, alias="from")
     deviation: bool = False
 
-    def find(self, evidence: Evidence) -> Findings:
+    def find(self, evidence: Evidence) -> CheckedNumbers:
         """Return the slope of every method at every setting."""
         numbers, highest = [], 0.0
         for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            where = place(setting.point, name)
+            where = place_text(setting.point, name)
             if not self.deviation:
                 points = [self._points(name, curve, f" with seed {seed}") for seed, curve in curves.items()]
-                numbers.append(Finding.mean([_slope(each) for each in points], where))
+                numbers.append(CheckedNumber.mean([_slope(each) for each in points], where))
             elif (seeds := len(curves)) < 3:
-                raise Uncheckable(f"{name!r} has fewer than three seeds, so that nobody knows the deviation's noise")
+                raise Uncheckable(f"{name!r} has fewer than three seeds, too few for the noise of a deviation")
             else:
                 points = [self._points(name, _deviations(curves.values()))]
                 without = [_deviations(curves[seed] for seed in curves if seed != left_out) for left_out in curves]
                 slopes = Spread.of([_slope(self._points(name, each)) for each in without])
                 error = (slopes.std or 0.0) * (seeds - 1) / math.sqrt(seeds)
-                numbers.append(Finding(_slope(points[0]), where, seeds, error))
+                numbers.append(CheckedNumber(_slope(points[0]), where, seeds, error))
             highest = max(highest, *(t * value for each in points for t, value in each))
         what = f"standard deviation of {self.value}" if self.deviation else self.value
-        return Findings(numbers, "slope ", f"; t · {what} is at most {highest:.3g}")
+        return CheckedNumbers(numbers, "slope ", f"; t · {what} is at most {highest:.3g}")
 
     def _points(self, name: str, curve: Mapping[int, float], which: str = "") -> list[tuple[int, float]]:
         points = [(t, value) for t, value in curve.items() if t >= self.first and not value <= 0]
@@ -63,18 +63,18 @@ class Rate(_OfRounds):
         return points
 
 
-class Overlap(_OfRounds):
-    """Distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration, for every seed."""
+class Overlap(_RoundCriteria):
+    """Criterion on the distance of two methods' curves, |a - b| / max(|a|, |b|), at every common iteration and seed."""
 
     check: Literal["overlap"]
     of: list[str] = pydantic.Field(min_length=2, max_length=2)
     at_most: float = pydantic.Field(alias="within", ge=0)
 
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the distance at every setting, seed and iteration."""
+    def find(self, evidence: Evidence) -> CheckedNumbers:
+        """Return the curves' distance at every setting, seed and iteration."""
         ours, theirs = (list(evidence.curves([name], self.where, self.value)) for name in self.of)
         numbers = [
-            Finding(_apart(x, other[seed][t]), place(setting.point, t=t, seed=seed), len(setting.runs))
+            CheckedNumber(_distance(x, other[seed][t]), place_text(setting.point, t=t, seed=seed), len(setting.runs))
             for (_, setting, curves), (_, _, other) in zip(ours, theirs, strict=True)
             for seed, curve in curves.items()
             for t, x in curve.items()
@@ -82,11 +82,11 @@ class Overlap(_OfRounds):
         ]
         if not numbers:
             raise Uncheckable(f"{self.of[0]!r} and {self.of[1]!r} have no iteration in common")
-        return Findings(numbers, "apart by ")
+        return CheckedNumbers(numbers, "apart by ")
 
 
-class Bounded(_OfRounds):
-    """Value of the rounds at every iteration, for every seed.
+class Bounded(_RoundCriteria):
+    """Criterion on a value of the rounds at every iteration, for every seed.
 
     With `times_t` the limits are for t times the value, below c / t where `at_most` is c; with `average` for the mean
     over the iterations, mean over seeds.
@@ -96,46 +96,52 @@ class Bounded(_OfRounds):
     times_t: bool = False
     average: bool = False
 
-    def find(self, evidence: Evidence) -> Findings:
+    def find(self, evidence: Evidence) -> CheckedNumbers:
         """Return each method's value at every setting, iteration and seed, or the mean over iterations."""
         numbers = []
         for name, setting, values in evidence.curves(self.of, self.where, self.value):
             curves = {seed: {t: self._factor(t) * x for t, x in curve.items()} for seed, curve in values.items()}
             if self.average:
                 means = [Spread.of(list(curve.values())).mean for curve in curves.values()]
-                numbers.append(Finding.mean(means, place(setting.point, name)))
+                numbers.append(CheckedNumber.mean(means, place_text(setting.point, name)))
             else:
                 numbers += [
-                    Finding(x, place(setting.point, name, t=t, seed=seed), len(curves))
+                    CheckedNumber(x, place_text(setting.point, name, t=t, seed=seed), len(curves))
                     for seed, curve in curves.items()
                     for t, x in curve.items()
                 ]
-        return Findings(numbers, f"{'mean ' if self.average else ''}{'t · ' if self.times_t else ''}{self.value} ")
+        return CheckedNumbers(
+            numbers, f"{'mean ' if self.average else ''}{'t · ' if self.times_t else ''}{self.value} "
+        )
 
     def _factor(self, t: int) -> int:
         return t if self.times_t else 1
 
 
-class Rise(_OfRounds):
-    """Rise of a value from one iteration to the next, (b - a) / max(|a|, |b|), for every seed."""
+class Rise(_RoundCriteria):
+    """Criterion on the relative rise of a value from one iteration to the next, for every seed."""
 
     check: Literal["rise"]
 
-    def find(self, evidence: Evidence) -> Findings:
+    def find(self, evidence: Evidence) -> CheckedNumbers:
         """Return the rise of every method at every setting, seed and iteration but the first."""
         numbers = [
-            Finding(math.copysign(_apart(a, b), b - a), place(setting.point, name, t=t, seed=seed), len(setting.runs))
+            CheckedNumber(
+                math.copysign(_distance(a, b), b - a),
+                place_text(setting.point, name, t=t, seed=seed),
+                len(setting.runs),
+            )
             for name, setting, curves in evidence.curves(self.of, self.where, self.value)
             for seed, curve in curves.items()
             for (_, a), (t, b) in itertools.pairwise(sorted(curve.items()))
         ]
         if not numbers:
             raise Uncheckable(f"{', '.join(map(repr, self.of))}: no run has two iterations")
-        return Findings(numbers, "rises by ")
+        return CheckedNumbers(numbers, "rises by ")
 
 
 def _deviations(curves: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Return the standard deviation at every iteration that all curves have."""
+    """Return the curves' standard deviation at every iteration that all curves have."""
     curves = list(curves)
     common = set.intersection(*(set(curve) for curve in curves))
     spreads = {t: Spread.of([curve[t] for curve in curves]) for t in sorted(common)}
@@ -148,5 +154,5 @@ def _slope(points: Sequence[tuple[int, float]]) -> float:
     return float(x @ (y - y.mean()) / (x @ x))
 
 
-def _apart(x: float, y: float) -> float:
+def _distance(x: float, y: float) -> float:
     return abs(x - y) / largest if (largest := max(abs(x), abs(y))) else 0.0

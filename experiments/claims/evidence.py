@@ -1,4 +1,4 @@
-"""Runs of an experiment as evidence for checks: by method and setting, seed by seed."""
+"""Runs of an experiment as evidence for claims: by method and setting, seed by seed."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ Where = dict[str, Any]
 
 
 class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for its runs
-    """Signal that a check cannot be decided; the text has the reason."""
+    """Signal that a claim cannot be decided; the text is the reason."""
 
 
 class Setting(NamedTuple):
-    """One method's runs at one point of the sweep, by seed."""
+    """Runs of one method at one point of the sweep, by seed."""
 
     name: str
     point: dict[str, Any]
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
 
 
 class Evidence:
-    """Runs of an experiment, by method and setting.
+    """Runs of an experiment, by method and setting, with missing and failed runs.
 
     `due`: every point and seed of the finished experiment; by default those of any run.
     """
@@ -42,11 +42,11 @@ class Evidence:
         self._due = {(point_key(point), seed): point for point, seed in points}
 
     def of(self, name: str, where: Where) -> list[Setting]:
-        """Return a method's runs at every setting with these values; Uncheckable if one is missing."""
+        """Return a method's runs at every setting with these swept values; Uncheckable if a run is missing."""
         due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
         finished = [at for at in due if (name, *at) in self._runs]
         if not due:
-            raise Uncheckable(f"nothing is run{f' at {setting(where)}' if where else ''}")
+            raise Uncheckable(f"no run is planned{f' at {setting(where)}' if where else ''}")
         if len(finished) < len(due):
             of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
             why = [failure for at in due if (failure := self._failed.get((name, *at)))]
@@ -60,12 +60,12 @@ class Evidence:
     def curves(
         self, names: Iterable[str], where: Where, value: str
     ) -> Iterator[tuple[str, Setting, dict[int, dict[int, float]]]]:
-        """Yield each method at each setting with its curve for each seed, as `by_iteration` reads it."""
+        """Yield each method at each setting with a value's curve for each seed, from `by_iteration`."""
         for name in names:
             for at_setting in self.of(name, where):
                 curves = {seed: by_iteration(run, value) for seed, run in at_setting.runs.items()}
                 if not all(curves.values()):
-                    raise Uncheckable(f"no round of {name!r} tells {value} and its iteration t")
+                    raise Uncheckable(f"no round of {name!r} has {value} and an iteration t")
                 yield name, at_setting, curves
 
 
@@ -73,7 +73,7 @@ def measure(run: Run, metric: str, iteration: int | None = None) -> float:
     """Return a metric or a count of a run, at its end or at an outer iteration."""
     if iteration is not None:
         if (at := by_iteration(run, metric).get(iteration)) is None:
-            raise Uncheckable(f"no round of {run.name!r} tells {metric} at t = {iteration}")
+            raise Uncheckable(f"no round of {run.name!r} has {metric} at t = {iteration}")
         return at
     if (value := measured(run, metric)) is None:
         raise Uncheckable(f"{run.name!r} has no {metric} with seed {run.seed}")
@@ -81,7 +81,7 @@ def measure(run: Run, metric: str, iteration: int | None = None) -> float:
 
 
 def best_of(settings: Sequence[Setting], metric: str) -> Setting:
-    """Return the setting where the metric is best on average."""
+    """Return the setting whose metric is best on average."""
     sign = 1 if metric_of(metric).better == "higher" else -1
 
     def merit(at_setting: Setting) -> float:
@@ -91,7 +91,7 @@ def best_of(settings: Sequence[Setting], metric: str) -> Setting:
     return max(settings, key=merit)
 
 
-def place(point: Where, name: str = "", **more: int) -> str:
-    """Return the text of a setting, with the method's name if there is one."""
+def place_text(point: Where, name: str = "", **more: int) -> str:
+    """Return the text of a setting, after the method's name if there is one."""
     at = setting({**point, **more})
     return " ".join([*([repr(name)] if name else []), *([f"at {at}"] if at else [])])

@@ -16,7 +16,7 @@ from fedkernel.ground import unknown_name
 
 
 class Verdict(StrEnum):
-    """Verdicts on a sentence, the worst first."""
+    """Verdicts on a paper's sentence, the worst first."""
 
     FAILS = "does not hold"
     NOISE = "holds within noise"
@@ -27,27 +27,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper with its verdict and numbers in this experiment.
+    """Sentence of a paper with its verdict and numbers in this experiment.
 
-    Attributes
-    ----------
-    text : str
-        The sentence.
-    verdict : Verdict
-        It holds where the value is inside the limits by `NOISE` standard errors or more, and does not where it is
-        outside by more; between them it holds within noise. A sentence that cannot fail is an identity where it holds.
-        Where a run is missing, or the setting is not run or cannot decide it, it is not testable here.
-    numbers : str
-        The numbers in words, for a reader; the reason for not being testable; the remark of its table.
-    value : float, optional
-        The number that the limits are for; of several settings that of the worst.
-    standard_error : float, optional
-        Of `value`, a mean over seeds; None with one seed, which gives no estimate of noise, and where every seed by
-        itself must be within the limits.
-    seeds : int
-        Number of seeds of the value.
-    where : str
-        The setting, method, iteration or seed of the value; "" where there is only one.
+    - `text`: the sentence.
+    - `verdict`: it holds where the value is inside the limits by `NOISE` standard errors or more, and does not where it
+      is outside by more; between them it holds within noise. A sentence that cannot fail is an identity where it holds.
+      Where a run is missing, or the setting is not run or cannot decide it, it is not testable here.
+    - `numbers`: the numbers in words, for a reader; the reason for not being testable; the remark of its table.
+    - `value`: the number that the limits are for; of several settings that of the worst.
+    - `standard_error`: of `value`, a mean over seeds; None with one seed, which gives no estimate of noise, and where
+      every seed by itself must be within the limits.
+    - `seeds`: number of seeds of the value.
+    - `where`: the setting, method, iteration or seed of the value; "" where there is only one.
     """
 
     text: str
@@ -61,8 +52,8 @@ class Claim:
     where: str = ""
 
 
-class Finding(NamedTuple):
-    """Number from a check, its setting and number of seeds, and the standard error of a mean."""
+class CheckedNumber(NamedTuple):
+    """Number to be compared with a claim's limits, with its setting, number of seeds and standard error."""
 
     value: float
     place: str
@@ -70,36 +61,29 @@ class Finding(NamedTuple):
     error: float | None = None
 
     @classmethod
-    def mean(cls, values: Sequence[float], place: str) -> "Finding":
-        """Return the mean of one number for each seed."""
+    def mean(cls, values: Sequence[float], place: str) -> "CheckedNumber":
+        """Return the mean of one number for each seed, with its standard error."""
         mean, error = mean_and_error(values)
         return cls(mean, place, len(values), error)
 
 
-class Findings(NamedTuple):
-    """All numbers for a claim's limits, with their name and a note for the reader."""
+class CheckedNumbers(NamedTuple):
+    """All numbers to be compared with a claim's limits, with their name and a note for the reader."""
 
-    numbers: list[Finding]
-    what: str = ""
+    numbers: list[CheckedNumber]
+    label: str = ""
     note: str = ""
 
 
-class Check(pydantic.BaseModel, ABC):
-    """Table ``[[claim]]``: a sentence and the limits of a number.
+class ClaimCriteria(pydantic.BaseModel, ABC):
+    """Table ``[[claim]]``: a paper's sentence and the limits of a number from the runs.
 
-    Attributes
-    ----------
-    text : str
-        The sentence.
-    kind : {"finding", "identity", "untestable"}
-        An identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings that
-        the experiment only has a stand-in for: the number is shown, and decides nothing.
-    why : str
-        A remark after the numbers; required of untestable sentences.
-    where : dict
-        Only runs with these values of swept parameters count.
-    at_most, at_least : float
-        Inclusive limits; one of them is required.
+    - `text`: the sentence.
+    - `kind`: an identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings
+      that the experiment only has a stand-in for: the number is shown, and decides nothing.
+    - `why`: a remark after the numbers; required of untestable sentences.
+    - `where`: only runs with these values of swept parameters count.
+    - `at_most`, `at_least`: inclusive limits; one of them is required.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -120,7 +104,7 @@ class Check(pydantic.BaseModel, ABC):
         return table
 
     @pydantic.model_validator(mode="after")
-    def _limited(self) -> "Check":
+    def _limited(self) -> "ClaimCriteria":
         if self.at_most is None and self.at_least is None:
             raise ValueError("at_most or at_least is required")
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
@@ -132,32 +116,34 @@ class Check(pydantic.BaseModel, ABC):
     @property
     @abstractmethod
     def methods(self) -> list[str]:
-        """The names of the claim's methods."""
+        """Names of the methods that the claim is about."""
 
     @property
     def conditions(self) -> list[Where]:
-        """All required values of swept parameters."""
+        """Conditions on swept parameters that runs must meet."""
         return [self.where]
 
     @abstractmethod
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the numbers for the limits."""
+    def find(self, evidence: Evidence) -> CheckedNumbers:
+        """Return the numbers to be compared with the limits."""
 
     def judge(self, evidence: Evidence) -> Claim:
-        """Compare all numbers with the limits, and return the claim with the worst one."""
+        """Compare all numbers with the limits, and return the claim with the worst number."""
         try:
-            numbers, what, note = self.find(evidence)
+            numbers, label, note = self.find(evidence)
         except Uncheckable as reason:
             return Claim(self.text, Verdict.UNTESTABLE, str(reason), at_least=self.at_least, at_most=self.at_most)
         order = list(Verdict)
-        worst = min(numbers, key=lambda number: (order.index(self._verdict(number)), self._margin(number.value)))
+        worst = min(
+            numbers, key=lambda number: (order.index(self._verdict(number)), self._distance_inside(number.value))
+        )
         noise = f", standard error {worst.error:.2g}," if worst.error else ""
         seeds = f"{worst.seeds} seed{'' if worst.seeds == 1 else 's'}"
         place = f"; the worst is {worst.place}" if len(numbers) > 1 and worst.place else ""
         return Claim(
             self.text,
-            self._concluded(self._verdict(worst)),
-            f"{what}{self._written(worst.value)}{noise} against {self._limits()} ({seeds}{place}{note})"
+            self._claim_verdict(self._verdict(worst)),
+            f"{label}{self._number_text(worst.value)}{noise} against {self._limits_text()} ({seeds}{place}{note})"
             + (f". {self.why}" if self.why else ""),
             value=worst.value,
             standard_error=worst.error,
@@ -167,26 +153,26 @@ class Check(pydantic.BaseModel, ABC):
             where=worst.place,
         )
 
-    def _verdict(self, number: Finding) -> Verdict:
-        inside, noise = self._margin(number.value), NOISE * (number.error or 0.0)
+    def _verdict(self, number: CheckedNumber) -> Verdict:
+        inside, noise = self._distance_inside(number.value), NOISE * (number.error or 0.0)
         if inside >= noise:
             return Verdict.HOLDS
         return Verdict.NOISE if inside >= -noise else Verdict.FAILS
 
-    def _concluded(self, verdict: Verdict) -> Verdict:
-        """Return the claim's verdict from the number's; an identity that fails remains a failure."""
+    def _claim_verdict(self, verdict: Verdict) -> Verdict:
+        """Return the claim's verdict from the number's verdict; an identity that fails remains a failure."""
         if self.kind == "untestable":
             return Verdict.UNTESTABLE
         return Verdict.IDENTITY if self.kind == "identity" and verdict is Verdict.HOLDS else verdict
 
-    def _margin(self, x: float) -> float:
-        """Return the distance of a number inside the limits, negative outside."""
+    def _distance_inside(self, x: float) -> float:
+        """Return a number's distance from the nearest limit, negative outside of the limits."""
         if not math.isfinite(x):
             return -math.inf
         below = math.inf if self.at_most is None else self.at_most - x
         return min(below, math.inf if self.at_least is None else x - self.at_least)
 
-    def _written(self, x: float) -> str:
+    def _number_text(self, x: float) -> str:
         """Format a number with three digits, or with enough to show its side of the limits."""
         if not math.isfinite(x):
             return "no finite number"
@@ -195,18 +181,18 @@ class Check(pydantic.BaseModel, ABC):
         texts = (f"{x:.{digits}g}" for digits in range(whole if 3 < whole < 10 else 3, 18))
         return next(text for text in texts if all(np.sign(float(text) - at) == np.sign(x - at) for at in limits))
 
-    def _limits(self) -> str:
+    def _limits_text(self) -> str:
         ends = (("at least", self.at_least), ("at most", self.at_most))
         return " and ".join(f"{words} {limit:.12g}" for words, limit in ends if limit is not None)
 
 
 def check_claims(
-    claims: Iterable[Check],
+    claims: Iterable[ClaimCriteria],
     runs: Iterable[Run],
     due: Iterable[tuple[dict[str, Any], int]] | None = None,
     failed: Iterable[Failure] = (),
 ) -> list[Claim]:
-    """Check claims against runs, and return them in the same order.
+    """Check claims against runs, and return them with verdicts in the same order.
 
     `due` and `failed` are as for `Evidence`: a claim about an unfinished run is not testable, and names a failure's
     cause.

@@ -1,4 +1,4 @@
-"""The commands; shared functions are imported at first use, so that help is fast."""
+"""Commands of the command line; shared functions are imported at first use, so that help is fast."""
 
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from experiments.commands.policy_for_study import forecast_of, messages_of, show_shares
     from experiments.commands.projection_study import projection_of
     from experiments.commands.prometheus import serving_metrics
-    from experiments.commands.result_summary import end, show_results
-    from experiments.commands.site_session import attend
+    from experiments.commands.result_summary import exit_if_failed, show_results
+    from experiments.commands.site_session import serve_site
     from experiments.commands.study_text import answers_of, read_study, show_study
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -1,4 +1,4 @@
-"""Output of `fedkernel advise`: fitting pairs, their costs and disclosures, and a recommendation."""
+"""Console output of `fedkernel advise`: suitable strategy-client pairs, costs, disclosures and a recommendation."""
 
 import json
 import os
@@ -14,16 +14,16 @@ from experiments.commands.advice_rules import Advice, advise
 from experiments.commands.advise import Partition
 from experiments.commands.advise_candidates import Situation
 from experiments.commands.advise_tables import (
-    Part,
-    about_columns,
+    SiteTable,
     as_prepared,
     categories_of,
-    in_common,
+    column_remarks,
     is_shape,
-    left_out,
-    part_of,
+    read_site_table,
+    unusable_columns,
+    with_common_rows,
 )
-from experiments.commands.console import print_line, say, show
+from experiments.commands.console import print_line, print_status, print_table
 from experiments.commands.forecast_table import cells_of
 from experiments.report import NARROWEST, WideTable
 from fedkernel.ground import Division, InputError, write_atomic
@@ -52,40 +52,40 @@ def print_advice(
     bandwidth: float,
     toml: Path | None,
 ) -> None:
-    """Print the pairs that fit the sites' tables, with costs and disclosures, and a recommendation.
+    """Print the strategy-client pairs that suit the sites' tables, their costs and disclosures, and a recommendation.
 
     Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `fields` those of
     `Situation`.
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
-    parts = [part_of(table, reading["id"], out, **form) for table in tables]
+    parts = [read_site_table(table, reading["id"], out, **form) for table in tables]
     if sites is not None and len(parts) not in (1, sites):
         raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
     if len(parts) == 1:
         parts *= sites or 3
-    divided, suggested = divided_of(parts, partition)
-    aside = left_out(parts, divided)
+    divided, suggested = infer_division(parts, partition)
+    aside = unusable_columns(parts, divided)
     categories = categories_of(parts, [*aside])
     parts = as_prepared(parts, [*aside], categories)
     if divided == "vertical":
-        parts = in_common(parts)
+        parts = with_common_rows(parts)
     cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
-    situation = Situation(cohort, divided, peers=partition == "peers", **fields)
+    situation = Situation(cohort, divided, no_trusted_coordinator=partition == "peers", **fields)
     advice = advise(situation)
     if suggested:
         print_line(suggested)
-    for sentence in about_columns(tables, parts, aside, categories):
-        say(sentence)
+    for sentence in column_remarks(tables, parts, aside, categories):
+        print_status(sentence)
     best = advice[0]
     if not best.refusal:
-        show(_table([each for each in advice if not each.refusal], situation, bandwidth))
+        print_table(_table([each for each in advice if not each.refusal], situation, bandwidth))
         _print_recommended(best, situation)
     for each in advice:
         if each.refusal:
             print_line(f"not {each.candidate.name}: {each.refusal}")
     if best.refusal:
-        peers = " among peers" if situation.peers else ""
+        peers = " among peers" if situation.no_trusted_coordinator else ""
         raise InputError(
             f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
             "lines above say so"
@@ -97,11 +97,11 @@ def print_advice(
         prepare |= {"categories": categories} if categories else {}
         text = starting_toml(best, situation, files, toml, columns, **prepare)
         write_atomic(toml, lambda file: file.write(text.encode()))
-        say(f"{toml}: an experiment to start with: fedkernel run {toml}")
+        print_status(f"{toml}: an experiment to start with: fedkernel run {toml}")
 
 
-def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Division, str]:
-    """Return the divided axis, stated or inferred from the tables, and a sentence on the inference.
+def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> tuple[Division, str]:
+    """Return whether rows or columns are divided, as stated or inferred from the tables, with a sentence on it.
 
     Raises InputError if it is not stated and names and sizes do not decide it.
     """
@@ -117,7 +117,7 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
         twice = next(name for name in together if together.count(name) > 1)
         raise InputError(
             f"some columns are in several files, such as {twice!r}, and some are not; allowed: --partition vertical or "
-            "horizontal, --id for the column that says which row is which"
+            "horizontal, --id for the column of row ids"
         )
     rows, columns = {part.rows for part in parts}, {part.columns for part in parts}
     if len(rows) == 1 and len(columns) > 1:
@@ -125,13 +125,13 @@ def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divi
     if len(columns) == 1 and len(rows) > 1:
         return "horizontal", "All tables have as many columns, and other rows: rows are divided."
     raise InputError(
-        "the tables' sizes do not tell whether rows or columns are divided; allowed: --partition vertical or "
+        "the tables' sizes do not show whether rows or columns are divided; allowed: --partition vertical or "
         "horizontal, and for peers tables of which only the rows, or only the columns, are as many everywhere"
     )
 
 
 def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) -> WideTable:
-    """Lay out the fitting pairs, their costs, and the replies of a site."""
+    """Lay out the suitable pairs, their costs, and the replies of a site."""
     table = WideTable(1)
     table.add_column("Method", overflow="fold", min_width=NARROWEST)
     for heading in ("rounds", "floats up", "floats down", "per entry", "memory", "seconds"):
@@ -142,10 +142,12 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
         cells = ["unknown", *[""] * 6]
         if (forecast := fit.forecast) is not None:
             floats = forecast.floats_up + forecast.floats_down
-            seconds = forecast.rounds * situation.wait + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            seconds = (
+                forecast.rounds * situation.round_overhead + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            )
             *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
             cells += [f"{seconds:,.1f}", meaning]
-        table.add_row(*map(Text, (fit.candidate.name, *cells, _leaves(fit.plan))))
+        table.add_row(*map(Text, (fit.candidate.name, *cells, _reply_names(fit.plan))))
     return table
 
 
@@ -155,7 +157,7 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
     lines = [
         f"Of floats, {whole_table_text(pooled_floats(cohort, situation.divided))}.",
-        f"Take {candidate.name}{f' where {candidate.when}' if candidate.when else ''}: {candidate.because}.",
+        f"Take {candidate.name}{f' where {candidate.condition}' if candidate.condition else ''}: {candidate.reason}.",
     ]
     if share > TABLE_SHARE:
         takes = f"{share_text(share)} numbers for each entry of a site's table"
@@ -165,7 +167,10 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
     lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
-    lines += ["What it tells the coordinator, of each site:", *(f"  {text}" for text in disclosures(best.plan or ()))]
+    lines += [
+        "Information about each site that the coordinator gets:",
+        *(f"  {text}" for text in disclosures(best.plan or ())),
+    ]
     for line in (*lines, f"What attacks recover of it: docs/privacy.md, {candidate.method}."):
         print_line(line)
 
@@ -175,10 +180,10 @@ def _requests(plan: Plan) -> list[PlannedRequest]:
     return list({request.reply: request for step in plan for request in step.requests}.values())
 
 
-def _leaves(plan: Plan | None) -> str:
-    """Return the kinds of replies and letters of a plan in a few words."""
+def _reply_names(plan: Plan | None) -> str:
+    """Return the names of the replies and letters of a plan, separated by commas."""
     if plan is None:
-        return "it does not say"
+        return "not declared"
     requests = _requests(plan)
     telling = [request for request in requests if request.reply != Receipt.__name__]
     kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
@@ -204,7 +209,7 @@ def starting_toml(
     reading: Mapping[str, str | Sequence[str] | None],
     **prepare: Any,
 ) -> str:
-    """Return an experiment of the recommended pair, over the files or over generated data of the tables' sizes.
+    """Return an experiment's TOML text with the recommended pair, over the files or over generated data.
 
     The files' columns are standardised, with the further preparation in `prepare`.
     """
@@ -221,7 +226,7 @@ def starting_toml(
         vertical = situation.divided == "vertical"
         n = cohort[0].rows if vertical else sum(member.rows for member in cohort)
         d = sum(member.columns for member in cohort) if vertical else cohort[0].columns
-        options = {"n": n, "d": d, "centers": max(2, situation.number)}
+        options = {"n": n, "d": d, "centers": max(2, situation.components_or_clusters)}
         sizes = [member.columns if vertical else member.rows for member in cohort]
         method = {"method": "sizes", "sizes": sizes}
         sections = {
@@ -230,7 +235,7 @@ def starting_toml(
         }
         note = "made-up data of the tables' sizes: a rehearsal of what it takes"
     name = path.stem if path.stem.isidentifier() else "study"
-    lines = [f"# {best.candidate.name}: {best.candidate.because}.", f"# Data: {note}.", f"name = {_value(name)}"]
+    lines = [f"# {best.candidate.name}: {best.candidate.reason}.", f"# Data: {note}.", f"name = {_value(name)}"]
     for section, entries in sections.items():
         lines += ["", f"[{section}]", *(f"{key} = {_value(value)}" for key, value in entries.items())]
     parameters: dict[str, Any] = {"name": best.candidate.name, "method": best.candidate.method}

@@ -1,4 +1,4 @@
-"""Evaluation of the rules of `fedkernel advise`, the same as in docs/which-method.md."""
+"""Recommendation rules of `fedkernel advise`, also printed in docs/which-method.md."""
 
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ def rules() -> str:
     for candidate in CANDIDATES:
         peers = ", peers" if candidate.peers else ""
         what = DIVIDED[candidate.kind.partition] + peers
-        where = candidate.when or "*named, not recommended*"
+        where = candidate.condition or "*named, not recommended*"
         shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
         lines.append(
-            f"| {what} | {', '.join(candidate.goals)} | {candidate.name} | {where} | {candidate.because} | {shown} |"
+            f"| {what} | {', '.join(candidate.goals)} | {candidate.name} | {where} | {candidate.reason} | {shown} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -27,12 +27,8 @@ def rules() -> str:
 class Advice(NamedTuple):
     """Advice on one candidate in a situation.
 
-    Attributes
-    ----------
-    refusal : str
-        Reason against it; "" where it fits.
-    strategy : KernelStrategy, optional
-        None: it does not fit.
+    - `refusal`: reason against the candidate; "" if it fits.
+    - `strategy`: None if the candidate does not fit.
     """
 
     candidate: Candidate
@@ -43,22 +39,22 @@ class Advice(NamedTuple):
 
 
 def advise(situation: Situation) -> list[Advice]:
-    """Return advice on all candidates: the recommended first, then fitting ones, then the others."""
+    """Return advice on all candidates: the recommended first, then suitable ones, then the refused."""
     advice = [_advice_on(candidate, situation) for candidate in CANDIDATES]
     return sorted(advice, key=lambda each: (bool(each.refusal), not _is_recommended(each, situation)))
 
 
 def _is_recommended(advice: Advice, situation: Situation) -> bool:
     candidate, forecast = advice.candidate, advice.forecast
-    return bool(candidate.when) and forecast is not None and candidate.holds(situation, forecast)
+    return bool(candidate.condition) and forecast is not None and candidate.is_recommended(situation, forecast)
 
 
 def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
     if candidate.kind.partition != situation.divided:
         kinds = DIVIDED[candidate.kind.partition], DIVIDED[situation.divided]
         return Advice(candidate, "is for divided {}, but {} are divided".format(*kinds))
-    if situation.peers and not candidate.peers:
-        return Advice(candidate, "needs a coordinator that is trusted with what it is sent")
+    if situation.no_trusted_coordinator and not candidate.peers:
+        return Advice(candidate, "needs a trusted coordinator")
     if situation.goal not in candidate.goals:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:

@@ -1,4 +1,4 @@
-"""Table of the pairs that `fedkernel advise` chooses from, with settings and rules."""
+"""Table of the strategy-client pairs that `fedkernel advise` chooses from, with settings and rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from fedkernel.protocol import Forecast, Member, leading_bytes
 from fedkernel.site import values_of
 from fedkernel.strategy import KernelStrategy
 
-NARROW = 40
+NARROW_COLUMNS = 40
 """Columns of a part up to which inner products are exact for no more floats than 40 eigenpairs."""
 
-PATIENT = 3600.0
+LONG_RUN_SECONDS = 3600.0
 """Seconds of rounds beyond which a method with fewer rounds is preferred."""
 
 
@@ -21,43 +21,36 @@ PATIENT = 3600.0
 class Situation:
     """Facts known before a study: the sites' tables, the goal, and the permitted disclosures.
 
-    Attributes
-    ----------
-    peers : bool
-        Whether the sites trust no coordinator.
-    share_rows : bool
-        Whether rows may leave as they are.
-    number : int
-        Of components, or of clusters.
-    wait : float
-        Seconds that a round takes beside computing and sending.
-    memory : float
-        Bytes of each machine.
+    - `no_trusted_coordinator`: whether the sites trust no coordinator.
+    - `share_rows`: whether raw rows may leave the sites.
+    - `components_or_clusters`: number of components, or of clusters.
+    - `round_overhead`: seconds that a round takes in addition to computing and sending.
+    - `memory`: bytes of memory of each machine.
     """
 
     cohort: Sequence[Member]
     divided: Division
     goal: Goal
-    peers: bool = False
+    no_trusted_coordinator: bool = False
     share_rows: bool = False
-    number: int = 2
-    wait: float = 0.1
+    components_or_clusters: int = 2
+    round_overhead: float = 0.1
     memory: float = 16e9
 
     @property
     def widest(self) -> int:
-        """Columns of the widest part."""
+        """Number of columns of the widest table."""
         return max(member.columns for member in self.cohort)
 
     @property
     def rows(self) -> int:
-        """Rows of the smallest part."""
+        """Number of rows of the smallest table."""
         return min(member.rows for member in self.cohort)
 
     @property
     def components(self) -> int:
-        """The number of components, at most the possible; for clusters their number, as in the paper."""
-        return min(self.number, self.rows if self.divided == "vertical" else self.widest)
+        """Number of components, at most the possible; for clusters the number of clusters, as in the paper."""
+        return min(self.components_or_clusters, self.rows if self.divided == "vertical" else self.widest)
 
     @property
     def kernel_matrix_fits(self) -> bool:
@@ -65,7 +58,7 @@ class Situation:
         return leading_bytes(self.rows, self.components) <= self.memory
 
 
-def _always(situation: Situation, forecast: Forecast) -> bool:
+def _no_condition(situation: Situation, forecast: Forecast) -> bool:
     return True
 
 
@@ -74,47 +67,40 @@ def _all_directions(situation: Situation) -> int:
 
 
 def _landmarks(situation: Situation) -> dict[str, Any]:
-    return {"n_components": situation.number, "kernel": RBF, "share_rows": True}
+    return {"n_components": situation.components_or_clusters, "kernel": RBF, "share_rows": True}
 
 
 RBF = {"type": "rbf", "width": "mean"}
 
-PAPER = {"merge": "eigenvalue", "update": "inplace"}
+PAPER_SETTINGS = {"merge": "eigenvalue", "update": "inplace"}
 """VFedPCA's settings in its paper."""
 
-BOTH: tuple[Goal, ...] = ("components", "clusters")
-CLUSTERS: tuple[Goal, ...] = ("clusters",)
+BOTH_GOALS: tuple[Goal, ...] = ("components", "clusters")
+CLUSTERS_ONLY: tuple[Goal, ...] = ("clusters",)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair with settings, and the rule for recommending it.
+    """Strategy-client pair with settings, and the rule for recommending it.
 
-    Attributes
-    ----------
-    method : str
-        The strategy's short name.
-    settings : mapping of str to value, or to callable that returns one for a situation
-        The strategy's parameters beside the number of components, or of clusters.
-    because : str
-        Reason for the pair.
-    when : str
-        Situation in which it is recommended, if no candidate before it is; "" never.
-    holds : callable
-        The rule in `when`, for a situation and a run's forecast.
+    - `method`: the strategy's short name.
+    - `settings`: the strategy's parameters except the number of components, or of clusters.
+    - `reason`: reason for the pair.
+    - `condition`: situation in which the pair is recommended, if no earlier candidate is; "": never.
+    - `is_recommended`: the rule in `condition`, for a situation and a run's forecast.
     """
 
     name: str
     method: str
     settings: Mapping[str, Any]
-    because: str
-    when: str = ""
-    holds: Callable[[Situation, Forecast], bool] = _always
+    reason: str
+    condition: str = ""
+    is_recommended: Callable[[Situation, Forecast], bool] = _no_condition
     goals: tuple[Goal, ...] = ("components",)
 
     @property
     def kind(self) -> type[KernelStrategy[Any]]:
-        """The strategy's class."""
+        """Class of the strategy."""
         kind: type[KernelStrategy[Any]] = load_class(self.method, KernelStrategy, "pairs", "method")
         return kind
 
@@ -125,15 +111,21 @@ class Candidate:
 
     @property
     def evidence(self) -> str:
-        """The experiment of `experiments/papers` with evidence for the pair; docs/results has its figures."""
+        """Experiment of `experiments/papers` with evidence for the pair; docs/results has its figures."""
         if self.peers:
             return "compared_peers" if self.kind.partition == "vertical" else "compared_peers_rows"
         return f"compared_{self.kind.partition}"
 
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
-        number = {"n_clusters": situation.number} if self.goals == CLUSTERS else {"n_components": situation.components}
-        return number | {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
+        components_or_clusters = (
+            {"n_clusters": situation.components_or_clusters}
+            if self.goals == CLUSTERS_ONLY
+            else {"n_components": situation.components}
+        )
+        return components_or_clusters | {
+            key: value(situation) if callable(value) else value for key, value in self.settings.items()
+        }
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
         """Return the strategy with these settings; InputError where they do not fit the situation.
@@ -142,14 +134,14 @@ class Candidate:
         """
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
-            raise InputError("rows leave as they are; allowed only with --share-rows")
+            raise InputError("this method sends raw rows; pass --share-rows to allow it")
         strategy = self.kind(**_settled(parameters))
         strategy.check_cohort(situation.cohort)
         return strategy
 
 
 def _settled(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters with a number in place of a width by rule."""
+    """Return parameters with a number in place of a rule-based width."""
     return {
         name: {"type": "rbf", "gamma": 1.0} if value == RBF else _settled(value) if isinstance(value, dict) else value
         for name, value in parameters.items()
@@ -163,26 +155,26 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA",
         {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
         "one round, exact for an RBF kernel of any width, and less to send than as good eigenpairs of kernel matrices",
-        when=f"parts have {NARROW} columns or fewer, and a kernel matrix of all rows fits into memory",
-        holds=lambda situation, forecast: situation.widest <= NARROW and situation.kernel_matrix_fits,
-        goals=BOTH,
+        condition=f"parts have {NARROW_COLUMNS} columns or fewer, and a kernel matrix of all rows fits into memory",
+        is_recommended=lambda situation, forecast: situation.widest <= NARROW_COLUMNS and situation.kernel_matrix_fits,
+        goals=BOTH_GOALS,
     ),
     Candidate(
         "DKPCA",
         "DKPCA",
-        {"kernel": RBF, "local_components": lambda situation: min(NARROW, situation.rows), "center": True},
+        {"kernel": RBF, "local_components": lambda situation: min(NARROW_COLUMNS, situation.rows), "center": True},
         "one round, and by more eigenpairs nearer to kernel PCA of all columns than VFedAKPCA ever comes",
-        when="parts are wider, and a kernel matrix of all rows fits into memory",
-        holds=lambda situation, forecast: situation.kernel_matrix_fits,
-        goals=BOTH,
+        condition="parts are wider, and a kernel matrix of all rows fits into memory",
+        is_recommended=lambda situation, forecast: situation.kernel_matrix_fits,
+        goals=BOTH_GOALS,
     ),
     Candidate(
         "DKPCA, linear",
         "DKPCA",
         {"local_components": _all_directions, "center": True},
         "one round, exact, and nobody holds a matrix of rows by rows; where linear components will do",
-        when="a kernel matrix of all rows does not fit into memory",
-        goals=BOTH,
+        condition="a kernel matrix of all rows does not fit into memory",
+        goals=BOTH_GOALS,
     ),
     Candidate(
         "VFedPCA, exact",
@@ -193,13 +185,13 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         "VFedPCA",
         "VFedPCA",
-        PAPER,
+        PAPER_SETTINGS,
         "to reproduce its paper: no number of rounds brings it as near as one round of DKPCA",
     ),
     Candidate(
         "VFedAKPCA",
         "VFedAKPCA",
-        {"kernel": RBF, **PAPER},
+        {"kernel": RBF, **PAPER_SETTINGS},
         "to reproduce its paper: its local kernels are others than that of all columns",
     ),
     # rows are divided
@@ -208,7 +200,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DisKPCA",
         {"kernel": RBF, "share_rows": True},
         "7 rounds for any number of rows, and a stated multiple of the least error",
-        when="rows may leave",
+        condition="rows may leave",
     ),
     Candidate(
         "uniform landmarks",
@@ -221,24 +213,24 @@ CANDIDATES: tuple[Candidate, ...] = (
         "FKKMeans",
         {},
         "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
-        when=f"its rounds are waited for no longer than {PATIENT:g} s",
-        holds=lambda situation, forecast: forecast.rounds * situation.wait <= PATIENT,
-        goals=CLUSTERS,
+        condition=f"its rounds are waited for no longer than {LONG_RUN_SECONDS:g} s",
+        is_recommended=lambda situation, forecast: forecast.rounds * situation.round_overhead <= LONG_RUN_SECONDS,
+        goals=CLUSTERS_ONLY,
     ),
     Candidate(
         "RFK k-means",
         "RFKKMeans",
         {"n_features": 200},
         "6 rounds, no row leaves; at equal floats clusters agree with the classes as well as FK k-means', or better",
-        when="rounds are slow",
-        goals=CLUSTERS,
+        condition="rounds are slow",
+        goals=CLUSTERS_ONLY,
     ),
     Candidate(
         "k-means of disKPCA",
         "SpectralKMeans",
         {"components": _landmarks},
         "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
-        goals=CLUSTERS,
+        goals=CLUSTERS_ONLY,
     ),
     # no coordinator is trusted; it forwards sealed letters that it cannot read
     Candidate(
@@ -246,8 +238,8 @@ CANDIDATES: tuple[Candidate, ...] = (
         "PeerVFedPCA",
         {"graph": "ring"},
         "the subspace of all columns on any connected graph, by sums along a tree",
-        when="columns are divided among peers",
-        holds=lambda situation, forecast: situation.peers,
+        condition="columns are divided among peers",
+        is_recommended=lambda situation, forecast: situation.no_trusted_coordinator,
     ),
     Candidate(
         "peers, forwarded",
@@ -266,15 +258,15 @@ CANDIDATES: tuple[Candidate, ...] = (
         "ADMMKPCA",
         {"graph": "ring", "kernel": RBF, "share_rows": True},
         "nearer to the direction of all rows than features, for less to send where those are more than columns",
-        when="rows are divided among peers, and may go to neighbours",
-        holds=lambda situation, forecast: situation.peers,
+        condition="rows are divided among peers, and may go to neighbours",
+        is_recommended=lambda situation, forecast: situation.no_trusted_coordinator,
     ),
     Candidate(
         "ADMM, features",
         "ADMMKPCA",
         {"graph": "ring", "kernel": RBF, "exchange": "features", "n_features": 2000},
         "no row leaves as it is, though a neighbour can invert its features",
-        when="rows are divided, and may not leave",
+        condition="rows are divided, and may not leave",
     ),
 )
 """In order of recommendation: the first that fits a situation and whose rule holds."""

@@ -13,27 +13,20 @@ from fedkernel.data.checks import check_file
 from fedkernel.data.checks.file_check import Column
 from fedkernel.ground import Division, InputError
 
-EMPTY = "without a value"
+NO_VALUES = "without a value"
 
-ENOUGH = 8
+LEAST_ROWS_FOR_IDS = 8
 """Least rows for distinct whole numbers to count as ids."""
 
 
-class Part(NamedTuple):
-    """A site's table: its size and, from a file, properties of its columns and rows.
+class SiteTable(NamedTuple):
+    """Size of a site's table and, from a file, properties of its columns and rows.
 
-    Attributes
-    ----------
-    empty : bool
-        Whether any cell is.
-    levels : dict of str to set of str
-        The texts of columns that can be categories.
-    unusable : dict of str to str
-        Columns that no method can use, with the reason.
-    like_ids : tuple of str
-        Columns of whole numbers that differ from row to row.
-    faults : int
-        Further faults of ``fedkernel check`` that neither leaving these out nor ``[prepare]`` mends.
+    - `empty`: whether any cell is empty.
+    - `levels`: the texts of columns that can be categories.
+    - `unusable`: columns that no method can use, with the reason.
+    - `like_ids`: columns of whole numbers that differ from row to row.
+    - `faults`: further faults of ``fedkernel check`` that neither leaving these out nor ``[prepare]`` mends.
     """
 
     rows: int
@@ -48,19 +41,19 @@ class Part(NamedTuple):
 
 
 def is_shape(table: str) -> bool:
-    """Return whether an argument is a table's shape, and no file."""
+    """Return whether a command-line argument is a table's shape, not a file."""
     rows, _, columns = table.partition("x")
     return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
 
 
-def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> Part:
-    """Return the size and columns of a table, from its file or its shape, without some columns."""
+def read_site_table(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> SiteTable:
+    """Return the size and columns of a table, from its file or its shape, without the columns in `without`."""
     if is_shape(table):
-        return Part(*read_shape(table))
+        return SiteTable(*read_shape(table))
     file = SiteFile(table, id=id_, **form)
     if Path(table).suffix.lower() in (".npy", ".npz"):
         data = file.read()
-        return Part(*data.X.shape, data.columns, data.ids)
+        return SiteTable(*data.X.shape, data.columns, data.ids)
     raw = read_raw(file)
     names = tuple(name for name in raw.names if name not in without)
     empty = any(missing_cells(raw.columns[name]).any() for name in names)
@@ -69,7 +62,7 @@ def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = 
     for column in (column for column in look.columns if column.name in names):
         present = [cell for cell in raw.columns[column.name] if cell is not None]
         if column.missing.all():
-            unusable[column.name] = EMPTY
+            unusable[column.name] = NO_VALUES
         elif column.kind.name == "date":
             unusable[column.name] = "dates"
         elif column.kind.name == "text" and is_text(raw.columns[column.name]):
@@ -85,16 +78,16 @@ def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = 
     others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.remedy)
     faults = sum(not any(finding.where.startswith(where) for where in settled) for finding in others)
     like_ids = tuple(column.name for column in look.columns if column.name in names and _is_like_ids(column))
-    return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, like_ids, faults)
+    return SiteTable(raw.rows, len(names), names, raw.ids, empty, levels, unusable, like_ids, faults)
 
 
 def _is_like_ids(column: Column) -> bool:
     x = column.numbers
     whole = column.kind.name == "number" and x.size == len(column.cells) and bool((x == np.round(x)).all())
-    return whole and x.size >= ENOUGH and len(np.unique(x)) == x.size
+    return whole and x.size >= LEAST_ROWS_FOR_IDS and len(np.unique(x)) == x.size
 
 
-def left_out(parts: Sequence[Part], divided: Division) -> dict[str, str]:
+def unusable_columns(parts: Sequence[SiteTable], divided: Division) -> dict[str, str]:
     """Return the columns that no method can use, with reasons.
 
     A column that is empty at some sites is filled by the others; text of a single level is left out.
@@ -103,10 +96,10 @@ def left_out(parts: Sequence[Part], divided: Division) -> dict[str, str]:
     for name in dict.fromkeys(name for part in parts for name in (*part.unusable, *part.levels)):
         having = [part for part in parts if name in part.names]
         unusable = [part.unusable[name] for part in having if name in part.unusable]
-        if worse := [reason for reason in unusable if reason != EMPTY]:
+        if worse := [reason for reason in unusable if reason != NO_VALUES]:
             reasons[name] = worse[0]
         elif len(unusable) == len(having):
-            reasons[name] = EMPTY
+            reasons[name] = NO_VALUES
         elif len(set.union(*(part.levels.get(name, set()) for part in having))) == 1:
             reasons[name] = "text that is the same in all rows"
     if divided == "vertical":
@@ -114,14 +107,16 @@ def left_out(parts: Sequence[Part], divided: Division) -> dict[str, str]:
     return {name: why for name, why in reasons.items() if all(name in part.names for part in parts)}
 
 
-def categories_of(parts: Sequence[Part], without: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the levels, over all sites, of each text column that stays."""
+def categories_of(parts: Sequence[SiteTable], without: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the levels, over all sites, of each text column that is not left out."""
     names = dict.fromkeys(name for part in parts for name in part.levels if name not in without)
     return {name: tuple(sorted(set.union(*(part.levels.get(name, set()) for part in parts)))) for name in names}
 
 
-def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[str, tuple[str, ...]]) -> list[Part]:
-    """Return the parts without the columns left out, each level of a category being a column."""
+def as_prepared(
+    parts: Sequence[SiteTable], without: Sequence[str], categories: dict[str, tuple[str, ...]]
+) -> list[SiteTable]:
+    """Return the tables without the columns left out, each level of a category being a column."""
     prepared = []
     for part in parts:
         names = tuple(name for name in part.names if name not in without)
@@ -131,10 +126,10 @@ def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[
     return prepared
 
 
-def about_columns(
-    tables: Sequence[str], parts: Sequence[Part], reasons: dict[str, str], categories: dict[str, tuple[str, ...]]
+def column_remarks(
+    tables: Sequence[str], parts: Sequence[SiteTable], reasons: dict[str, str], categories: dict[str, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield sentences about columns that are no numbers, and about files with other faults."""
+    """Yield sentences about columns that are not numeric, and about files with other faults."""
     for name, why in reasons.items():
         yield f"column {name!r} is left out, being {why}: --drop {name!r}"
     for name, levels in categories.items():
@@ -150,7 +145,7 @@ def about_columns(
             yield f"{table} has {faults} to be mended before it can be used: fedkernel check {table}"
 
 
-def in_common(parts: Sequence[Part]) -> list[Part]:
+def with_common_rows(parts: Sequence[SiteTable]) -> list[SiteTable]:
     """Return the tables with the number of rows common by id; unchanged if one has no ids."""
     id_sets = [set(part.ids) for part in parts if part.ids is not None]
     if len(id_sets) < len(parts):

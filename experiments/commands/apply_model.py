@@ -1,4 +1,4 @@
-"""The commands that apply a model to raw rows: `fedkernel predict` and `fedkernel transform`."""
+"""The commands `fedkernel predict` and `fedkernel transform`, which apply a model to raw rows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from experiments import commands
-from experiments.commands.console import Follow, say
-from experiments.commands.table_options import Form, Id
+from experiments.commands.console import PrintLog, print_status
+from experiments.commands.table_options import FormatOptions, Id
 from fedkernel import data
 from fedkernel.ground import InputError
 
@@ -17,9 +17,10 @@ Where = Annotated[
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
 Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
 Out = Annotated[
-    Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
+    Path | None,
+    typer.Option(help="A new .csv or .npz file, with ids or row numbers; by default the results are printed."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
 
 def predict(
@@ -28,28 +29,26 @@ def predict(
     *,
     id_: Id = None,
     label: Label = None,
-    form: Form,
+    form: FormatOptions,
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
-        bool, typer.Option("--name-classes", help="Call each cluster by the class that most of its rows have.")
+        bool, typer.Option("--name-classes", help="Name each cluster by the class of most of its rows.")
     ] = False,
-    save_model: Annotated[
-        Path | None, typer.Option(help="With --name-classes: a new model file that knows the names, too.")
-    ] = None,
+    save_model: Annotated[Path | None, typer.Option(help="With --name-classes: new model file with the names.")] = None,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
-    with Follow(say, "fedkernel.models.fitted_model"):
+    with PrintLog(print_status, "fedkernel.models.fitted_model"):
         if name_classes and label is None:
-            raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
+            raise InputError("--name-classes needs --label COLUMN, the column of classes")
         if save_model is not None and not name_classes:
-            raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
+            raise InputError("--save-model needs --name-classes")
         _check_free(out, overwrite)
         _check_free(save_model, overwrite)
         rows = data.SiteFile(file, label=label, id=id_, **vars(form))
         fitted = commands.predict_rows(model, rows, label, out, name_classes=name_classes)
         if save_model is not None:
-            say(f"wrote {fitted.save(save_model)}")
+            print_status(f"wrote {fitted.save(save_model)}")
 
 
 def transform(
@@ -58,12 +57,12 @@ def transform(
     *,
     id_: Id = None,
     label: Label = None,
-    form: Form,
+    form: FormatOptions,
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
-    with Follow(say, "fedkernel.models.fitted_model"):
+    with PrintLog(print_status, "fedkernel.models.fitted_model"):
         _check_free(out, overwrite)
         rows = data.SiteFile(file, label=label, id=id_, **vars(form))
         commands.transform_rows(model, rows, label, out)
@@ -75,4 +74,4 @@ def _check_free(out: Path | None, overwrite: bool) -> None:
     if out.suffix.lower() not in (".csv", ".npz"):
         raise InputError(f"{out} ends in {out.suffix or 'nothing'!r}; allowed: .csv, .npz")
     if out.is_dir() or (out.exists() and not overwrite):
-        raise InputError(f"{out} is there already; allowed: a new name, or --overwrite")
+        raise InputError(f"{out} exists already; allowed: a new name, or --overwrite")

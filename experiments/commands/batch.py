@@ -1,4 +1,4 @@
-"""All experiments of a folder, run in parallel and reported on one page."""
+"""The option `run --all`: all experiments of a folder, run in parallel and reported on one page."""
 
 import json
 from collections import Counter
@@ -8,13 +8,13 @@ from typing import Any
 
 import typer
 
-from experiments.commands.console import FAILED, print_line, progress, say
+from experiments.commands.console import FAILED, print_line, print_status, progress
 from experiments.commands.experiment_tables import print_layouts
 from experiments.config import read_config
 from experiments.report import Entry, Format, overview, write_index
 from experiments.report.index import RESULTS, VERDICTS
 from experiments.results import read_runs
-from experiments.running import environment, experiments_in, judged, read_folder, run_all
+from experiments.running import environment, experiments_in, outcome_of, read_folder, run_all
 from fedkernel.ground import InputError, and_more
 
 PAGE = "report"
@@ -30,27 +30,27 @@ def run_folder(
     """Run every unfinished experiment of a folder, and write their page; exit 1 if one failed."""
     experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
     errors: dict[str, str | None] = {}
-    with progress() as tell:
+    with progress() as report_line:
         ended = run_all(
             experiments,
             out,
             jobs=jobs,
             restart=restart,
-            progress=lambda its: tell(", ".join(its.running), its.done, its.total),
+            progress=lambda its: report_line(", ".join(its.running), its.done, its.total),
         )
         for number, (experiment, seconds, error) in enumerate(ended, start=1):
             errors[experiment.name] = error
             what = f"{seconds:.0f} s" if error is None else f"failed: {error}"
-            say(f"{number} of {len(experiments)}: {experiment.name}, {what}")
+            print_status(f"{number} of {len(experiments)}: {experiment.name}, {what}")
     entries = []
     for experiment in experiments:
         experiment_folder = out / experiment.name
-        outcome = judged(experiment, read_runs(experiment_folder / "runs.jsonl"), experiment_folder)
+        outcome = outcome_of(experiment, read_runs(experiment_folder / "runs.jsonl"), experiment_folder)
         entries.append(Entry(experiment, *outcome, experiment_folder, errors[experiment.name]))
     changes = "".join(f' --set "{override}"' for override in overrides)
     _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
     if failed := [name for name, error in errors.items() if error is not None]:
-        say(f"{len(failed)} of {len(errors)} failed: {', '.join(failed[:10])}{and_more(len(failed) - 10)}")
+        print_status(f"{len(failed)} of {len(errors)} failed: {', '.join(failed[:10])}{and_more(len(failed) - 10)}")
         raise typer.Exit(FAILED)
 
 
@@ -70,7 +70,7 @@ def report_folder(out: Path, form: Format | None = None) -> None:
     entries = []
     for path in sorted(out.glob(RUNS)):
         experiment, runs = read_folder(path.parent)
-        outcome = judged(experiment, runs, path.parent)
+        outcome = outcome_of(experiment, runs, path.parent)
         entries.append(Entry(experiment, *outcome, path.parent, outcome.summary or None))
     if not entries:
         raise InputError(f"{out} holds no finished runs of any experiment")

@@ -1,4 +1,4 @@
-"""The command `fedkernel check` for a site's file."""
+"""The command `fedkernel check`: faults of a site's file, with their remedies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ import typer
 from rich.text import Text
 
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, print_line, show_rows, write_file
-from experiments.commands.table_options import File, Reading
+from experiments.commands.console import BAD_INPUT, print_line, print_rows, write_file
+from experiments.commands.table_options import File, ReadingOptions
 from fedkernel import data, site
 from fedkernel.data import checks
 from fedkernel.ground import InputError
@@ -23,10 +23,12 @@ STYLES = {"fault": "bold red", "doubt": "yellow", "note": "dim"}
 def check(
     path: File,
     *,
-    reading: Reading,
+    reading: ReadingOptions,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="SCHEMA", help="Compare with what all sites agreed on; FILE may be a schema then, too."),
+        typer.Option(
+            metavar="SCHEMA", help="Compare with the schema that all sites agreed on; FILE may then be a schema, too."
+        ),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -43,7 +45,7 @@ def check(
     ] = False,
     study: Annotated[
         Path | None,
-        typer.Option(metavar="STUDY", help="Say also how many numbers its runs take for each entry of the table."),
+        typer.Option(metavar="STUDY", help="Print also how many numbers its runs send for each entry of the table."),
     ] = None,
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
 ) -> None:
@@ -54,7 +56,7 @@ def check(
     has the names, columns are letters.
     """
     if ranges and schema is None:
-        raise InputError("--ranges is for --schema FILE, which is missing")
+        raise InputError("--ranges needs --schema FILE")
     agreed = None if against is None else checks.read_schema(against)
     if path.suffix.lower() == ".toml":
         own = checks.read_schema(path)
@@ -91,7 +93,7 @@ def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: boo
             rows.append([Text(severity, style), *texts])
         counts += [checks.plural(len(group), severity)] if group else []
     if findings:
-        show_rows(headings, rows)
+        print_rows(headings, rows)
     ending = ", ".join(counts) or "nothing to mend"
     print_line(f"{path}: {size}: {ending}")
     return sum(finding.severity == "fault" for finding in findings)

@@ -1,4 +1,4 @@
-"""Command group with help texts of its commands' arguments."""
+"""Typer command group that restores help texts of positional arguments under recent Click versions."""
 
 import inspect
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.command_group import Group
-from experiments.commands.progress import Watch
+from experiments.commands.progress import ProgressReporter
 from fedkernel.ground import FedkernelError, InputError, ProtocolError, one_line
 
 log = logging.getLogger("fedkernel.command")
@@ -40,14 +40,14 @@ def print_line(text: object) -> None:
     output.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def show(table: Table) -> None:
-    """Print a table, unbroken where the output is no terminal."""
+def print_table(table: Table) -> None:
+    """Print a table on standard output, unbroken if that is not a terminal."""
     if not output.is_terminal:
         output.width = PIPE_WIDTH
     output.print(table)
 
 
-def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> None:
+def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], numbers: Sequence[str] = ()) -> None:
     """Print a table without lines; `numbers` are the headings of its last, right-aligned columns."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
@@ -56,17 +56,17 @@ def show_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], num
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) if isinstance(cell, str) else cell for cell in row))
-    show(table)
+    print_table(table)
 
 
 def write_file(path: Path, text: str) -> None:
     """Write a new file, and print its path."""
     from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-    say(f"wrote {write_new(path, text.encode())}")
+    print_status(f"wrote {write_new(path, text.encode())}")
 
 
-def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
+def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
     """Print a message on standard error as one line.
 
     A command with a log (`experiments.commands.logging_setup`) logs it instead, with fields such as the run's id.
@@ -77,7 +77,7 @@ def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
         messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
-def finite(seconds: float) -> float:
+def check_finite(seconds: float) -> float:
     """Return an option's number; a typer error unless it is finite."""
     if not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds:g} is not finite.")
@@ -95,16 +95,16 @@ def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
         task = bar.add_task("checking", total=None)
 
-        def tell(name: str, done: int, total: int) -> None:
+        def report_line(name: str, done: int, total: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        show = (lambda text: bar.update(task, description=text)) if messages.is_terminal else None
-        with Watch(say, phases=phases, show=show):
-            yield tell
+        show_text = (lambda text: bar.update(task, description=text)) if messages.is_terminal else None
+        with ProgressReporter(print_status, phases=phases, show=show_text):
+            yield report_line
 
 
-class Unheard(logging.Handler):
-    """Log handler that never raises, not even where standard error is gone."""
+class SafeLogHandler(logging.Handler):
+    """Log handler that never raises, not even if standard error is closed."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Print the error on standard error, if possible."""
@@ -112,12 +112,12 @@ class Unheard(logging.Handler):
             super().handleError(record)
 
 
-class Follow(Unheard):
+class PrintLog(SafeLogHandler):
     """Context manager that prints each record of a logger."""
 
-    def __init__(self, tell: Callable[[str], object], log: str, *, tracebacks: bool = False) -> None:
+    def __init__(self, report_line: Callable[[str], object], log: str, *, tracebacks: bool = False) -> None:
         super().__init__(logging.INFO)
-        self._tell, self._tracebacks = tell, tracebacks
+        self._report_line, self._tracebacks = report_line, tracebacks
         self._logger = logging.getLogger(log)
         self._level = self._logger.level
 
@@ -134,18 +134,18 @@ class Follow(Unheard):
         try:
             if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
                 traceback.print_exception(record.exc_info[1])
-            self._tell(record.getMessage())
+            self._report_line(record.getMessage())
         except (Exception, SystemExit):  # rich raises the latter at a closed pipe; the logging code goes on
             self.handleError(record)
 
 
-def follow_failures(debug: bool) -> Follow:
-    """Print each failed run as soon as it fails."""
-    return Follow(say, "experiments.running.execution", tracebacks=debug)
+def follow_failures(debug: bool) -> PrintLog:
+    """Return a context manager that prints each failed run as soon as it fails."""
+    return PrintLog(print_status, "experiments.running.execution", tracebacks=debug)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the option --debug, whose errors become one line and an exit code.
+    """Return a command function with the option --debug, whose errors become one line and an exit code.
 
     A parameter whose type is a dataclass of options stands for one option for each of its fields.
     """
@@ -155,7 +155,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(*, debug: bool, **values: Any) -> None:
-        with errors(debug):
+        with report_errors(debug):
             function(**{name: _value_of(option, values | {"debug": debug}) for name, option in own.items()})
 
     options |= {"debug": debug}
@@ -181,7 +181,7 @@ def _value_of(parameter: inspect.Parameter, values: Mapping[str, Any]) -> Any:
 
 
 def _fields_of(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the fields of a dataclass as parameters; empty for another type."""
+    """Return the fields of a dataclass as parameters; empty for any other type."""
     make: Callable[..., Any] = kind
     return inspect.signature(make, eval_str=True).parameters if is_dataclass(kind) else {}
 
@@ -201,7 +201,7 @@ class CommandGroup(typer.Typer):
 
 
 @contextmanager
-def errors(debug: bool) -> Iterator[None]:
+def report_errors(debug: bool) -> Iterator[None]:
     """Turn errors into one line on standard error and an exit code."""
     site, quiet = logging.getLogger("fedkernel.site.site_setup"), logging.NullHandler()
     if not debug:  # a simulated site's log would put its traceback here
@@ -209,7 +209,7 @@ def errors(debug: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say("interrupted; the same command (without --restart) goes on where it stopped")
+        print_status("interrupted; the same command (without --restart) resumes the work")
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
@@ -218,12 +218,12 @@ def errors(debug: bool) -> Iterator[None]:
             traceback.print_exception(error)
         if isinstance(error, FedkernelError):
             shows = isinstance(error, ProtocolError) and not debug
-            say(f"error: {error}{'; --debug shows the traceback' if shows else ''}")
+            print_status(f"error: {error}{'; --debug shows the traceback' if shows else ''}")
         elif isinstance(error, OSError) and error.strerror:
-            say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
+            print_status(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
         else:
             hint = "" if debug else "; --debug shows where"
-            say(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
+            print_status(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
         raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
     finally:
         site.removeHandler(quiet)

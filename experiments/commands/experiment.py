@@ -8,7 +8,7 @@ import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import FAILED, Debug, Follow, follow_failures, progress, say
+from experiments.commands.console import FAILED, Debug, PrintLog, follow_failures, print_status, progress
 from experiments.report import Format
 from fedkernel.engines import ENGINES
 from fedkernel.ground import InputError
@@ -33,20 +33,21 @@ def run(  # noqa: PLR0917 - one option each
     out: Annotated[
         Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    restart: Annotated[bool, typer.Option(help="Delete the experiment in the output folder.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="With --all: how many at a time; by default as there are processors.")
+        int | None,
+        typer.Option(min=1, help="With --all: number of experiments at a time; by default the number of processors."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: of a table that a site holds."),
+        typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, if sites hold them."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -59,9 +60,7 @@ def run(  # noqa: PLR0917 - one option each
     if every and (dry_run or connection is not None):
         raise InputError("--all takes no --dry-run or --connection; allowed: these with one experiment")
     if jobs is not None and not every:
-        raise InputError(
-            f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
-        )
+        raise InputError(f"--jobs {jobs} needs --all and a folder of experiments")
     if every:
         name = f"{config.resolve().name}{'-quick' if quick else ''}"
         commands.run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
@@ -79,10 +78,10 @@ def run(  # noqa: PLR0917 - one option each
         carry = partial(superlink.run_job, connection=connection)
     suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
     folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
-    with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
-        outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
+    with PrintLog(print_status, "fedkernel.run.journal"), follow_failures(debug), progress() as report_line:
+        outcome = running.run_experiment(experiment, folder, restart=restart, progress=report_line, engine=carry)
     commands.show_results(experiment, outcome, folder)
-    commands.end(outcome, debug)
+    commands.exit_if_failed(outcome, debug)
 
 
 def report(
@@ -109,11 +108,13 @@ def report(
 
 def compare(  # noqa: PLR0917 - one option each
     a: Annotated[Path, typer.Argument(metavar="A", help="Output folder of an experiment.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of another, or of the same changed.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of the experiment to compare with.")],
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", metavar="NAME", help="What to compare, by default what leads their tables; may be repeated."
+            "--metric",
+            metavar="NAME",
+            help="Metric to compare, by default the leading metric of their tables; may be repeated.",
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Compare all metrics.")] = False,
@@ -131,5 +132,5 @@ def compare(  # noqa: PLR0917 - one option each
     """
     differing = commands.compare_folders(a, b, metrics or [], form, every=every)
     if fail and differing:
-        say(f"differ by more than noise: {differing}")
+        print_status(f"differ by more than noise: {differing}")
         raise typer.Exit(FAILED)

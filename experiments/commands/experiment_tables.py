@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import print_line, say, show
+from experiments.commands.console import print_line, print_status, print_table
 from experiments.commands.result_summary import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
@@ -26,22 +26,21 @@ from experiments.report import (
     metric_table,
 )
 from experiments.results import Run, compare_figure, in_order, match, setting, summarise
-from experiments.running import SHOWN, read_folder, unfinished
+from experiments.running import PRESENTATION_SECTIONS, read_folder, unfinished
 from fedkernel.ground import InputError, and_more, load_function
 from fedkernel.models import METRICS, is_user_defined
 
-MOST_NAMED = 8
-"""Most settings, or changes of a configuration, in a line."""
+MOST_LISTED = 8
 
-LONGEST = 120
+MOST_CHANGE_CHARACTERS = 120
 """Most letters of a configuration's change; a longer one is named by its key alone."""
 
-NO_RUN = ("name", *SHOWN)
+NO_RUN = ("name", *PRESENTATION_SECTIONS)
 """Sections of a configuration that decide no run."""
 
 
 class Finished(NamedTuple):
-    """Content of an output folder: experiment, finished runs in order, and ids of the others."""
+    """Content of an output folder: experiment, finished runs in order, and ids of the unfinished runs."""
 
     folder: Path
     experiment: Experiment
@@ -66,7 +65,7 @@ def print_summaries(finished: Finished, form: Format) -> None:
     else:
         print_layouts(form, [lay_out(summaries, finished.experiment.report.metric)])
     if finished.missing:
-        say(not_finished(finished.missing))
+        print_status(not_finished(finished.missing))
 
 
 def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
@@ -76,12 +75,12 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
     if not matched.both:
         raise InputError(
             f"{a} and {b} have no method at the same setting in common: "
-            f"{_named(matched.only_a, 3)} against {_named(matched.only_b, 3)}"
+            f"{_places_text(matched.only_a, 3)} against {_places_text(matched.only_b, 3)}"
         )
     chosen = _metrics(sides, metrics, every)
     compared = {name: compare_figure(matched.both, name) for name in chosen}
     costs = {name: compare_figure(matched.both, name) for name in COSTS}
-    notes = [*_notes(sides), *_alone("A", matched.only_a), *_alone("B", matched.only_b)]
+    notes = [*_notes(sides), *_unmatched_note("A", matched.only_a), *_unmatched_note("B", matched.only_b)]
     rows = [row for table in (compared | costs).values() for row in table]
     if form is Format.csv:
         typer.echo(as_csv(*compared_in_full(rows)), nl=False)
@@ -93,7 +92,7 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
         if form is None:
             print_line(note)
         else:
-            say(note)
+            print_status(note)
     return _listed([f"{_place(row.run)}: {row.figure}" for row in rows if row.differs])
 
 
@@ -106,7 +105,7 @@ def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
         return
     for table in tables:
         print_line(f"\n{table.title}")
-        show(for_terminal(table))
+        print_table(for_terminal(table))
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
@@ -124,23 +123,25 @@ def _notes(sides: Sequence[Finished]) -> Iterator[str]:
     """Yield notes for the reader: changed configurations and missing runs."""
     named = [side.experiment.name for side in sides]
     if named[0] != named[1]:
-        yield f"different experiments, {named[0]} and {named[1]}: what they have in common is compared"
+        yield f"different experiments, {named[0]} and {named[1]}: only common methods and settings are compared"
     methods = set.intersection(*({run.name for run in side.runs} for side in sides))
     a, b = (by_path(_deciding(side.experiment.table, methods)) for side in sides)
     if differing := [key for key in {**a, **b} if a.get(key) != b.get(key)]:
         changes = [f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing]
-        short = [text if len(text) <= LONGEST else key for key, text in zip(differing, changes, strict=True)]
+        short = [
+            text if len(text) <= MOST_CHANGE_CHARACTERS else key for key, text in zip(differing, changes, strict=True)
+        ]
         yield f"configuration, A → B: {_listed(short)}"
     for letter, side in zip("AB", sides, strict=True):
         if side.missing:
             yield f"{letter}: {not_finished(side.missing)}"
 
 
-def _alone(letter: str, settings: Sequence[list[Run]]) -> list[str]:
-    return [f"only in {letter}: {_named(settings)}"] if settings else []
+def _unmatched_note(letter: str, settings: Sequence[list[Run]]) -> list[str]:
+    return [f"only in {letter}: {_places_text(settings)}"] if settings else []
 
 
-def _named(settings: Sequence[list[Run]], most: int = MOST_NAMED) -> str:
+def _places_text(settings: Sequence[list[Run]], most: int = MOST_LISTED) -> str:
     return _listed([_place(runs[0]) for runs in settings], most)
 
 
@@ -148,7 +149,7 @@ def _place(run: Run) -> str:
     return f"{run.name} at {setting(run.point)}" if run.point else run.name
 
 
-def _listed(texts: Sequence[str], most: int = MOST_NAMED) -> str:
+def _listed(texts: Sequence[str], most: int = MOST_LISTED) -> str:
     return f"{'; '.join(texts[:most])}{and_more(len(texts) - most)}"
 
 

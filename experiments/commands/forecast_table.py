@@ -8,7 +8,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.baselines import cohort
-from experiments.commands.console import print_line, show
+from experiments.commands.console import print_line, print_table
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
@@ -33,16 +33,11 @@ NOTE = (
 
 @dataclass
 class Line:
-    """Forecasts of a strategy at one setting.
+    """Forecasts of a strategy at one setting, for each seed.
 
-    Attributes
-    ----------
-    forecasts : list of Forecast or None
-        For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
-    whole : list of int
-        The floats of all sites' tables, for each seed with known shapes.
-    shares : list of float
-        Numbers that leave a site for each entry of its table, for each forecast.
+    - `forecasts`: one for each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
+    - `whole`: the floats of all sites' tables, for each seed with known shapes.
+    - `shares`: numbers that leave a site for each entry of its table, for each forecast.
     """
 
     name: str
@@ -54,7 +49,7 @@ class Line:
 
     @property
     def known(self) -> list[Forecast]:
-        """The forecasts without None."""
+        """Forecasts that are known."""
         return [forecast for forecast in self.forecasts if forecast is not None]
 
 
@@ -68,11 +63,11 @@ def read_shape(text: str) -> tuple[int, int]:
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
     """Print the costs of the experiment's runs; `shape` as for `lines_of`."""
     lines = lines_of(plan(experiment), shape)
-    show(forecast_table(lines))
+    print_table(forecast_table(lines))
     if floats := [own for line in lines for own in line.whole]:
         print_line(f"Of floats, {whole_table_text(*floats)}.")
     if shape is None and isinstance(experiment.data, Sites):
-        print_line("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.")
+        print_line("Sites hold their own tables: --shape ROWSxCOLUMNS gives the size of each.")
     print_line(NOTE)
 
 

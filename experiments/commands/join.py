@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from experiments import commands
-from experiments.commands.console import Debug, errors, finite
+from experiments.commands.console import Debug, check_finite, report_errors
 from experiments.commands.logging_setup import LogJSON, site_log
-from experiments.commands.received_models import QUOTA, Receiving
+from experiments.commands.received_models import QUOTA, ReceivedModels
 from experiments.commands.server_commands import Insecure, read_tls_of
-from experiments.commands.table_options import Reading, as_agreed
+from experiments.commands.table_options import ReadingOptions, with_schema_columns
 from fedkernel import site
 from fedkernel.data import checks
 from fedkernel.engines import grpc
@@ -23,9 +23,9 @@ REHEARSAL = "rehearsal"
 
 
 def join(
-    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the server.")],
     name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
-    out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
+    out: Annotated[Path, typer.Option(help="Folder for the site's own results of each run: labels, embedding, ...")],
     *,
     data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     new: Annotated[
@@ -47,7 +47,7 @@ def join(
     ] = None,
     tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
-    reading: Reading,
+    reading: ReadingOptions,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -64,7 +64,7 @@ def join(
         ),
     ] = None,
     ids_without_key: Annotated[
-        bool, typer.Option("--ids-without-key", help="Let hashes of ids leave that anybody can compute.")
+        bool, typer.Option("--ids-without-key", help="Allow hashes of ids to leave that anybody can compute.")
     ] = False,
     identity: Annotated[
         Path | None, typer.Option(help="The site's key for letters to its peers: `fedkernel identity`.")
@@ -73,9 +73,12 @@ def join(
         Path | None, typer.Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
     ] = None,
     peers_without_pins: Annotated[
-        bool, typer.Option("--peers-without-pins", help="Write to whomever the server calls a peer, itself perhaps.")
+        bool,
+        typer.Option(
+            "--peers-without-pins", help="Write letters to any peer that the server names, perhaps the server itself."
+        ),
     ] = False,
-    policy: Annotated[Path | None, typer.Option(help="What the site allows: see `fedkernel policy init`.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="The site's policy: see `fedkernel policy init`.")] = None,
     approval: Annotated[
         str | None,
         typer.Option(
@@ -86,13 +89,13 @@ def join(
         ),
     ] = None,
     share_rows: Annotated[
-        bool, typer.Option("--share-rows", help="Let rows leave as they are, where a method sends some.")
+        bool, typer.Option("--share-rows", help="Allow raw rows to leave, if a method sends some.")
     ] = False,
     table_share: Annotated[
         float | None,
         typer.Option(
             help="Numbers that may leave in a run for each entry of the table, above 0; by default "
-            f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`.",
+            f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`."
         ),
     ] = None,
     allow: Annotated[
@@ -112,57 +115,59 @@ def join(
     models_quota: Annotated[
         int, typer.Option(min=0, help="With --take-models: bytes of all files in received, at most.")
     ] = QUOTA,
-    keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Store all data that leave, in addition to the outbox in --out.")
+    ] = False,
     min_rows: Annotated[
-        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {site.MIN_ROWS}.")
+        int | None, typer.Option(min=1, help=f"Least number of rows to answer from; by default {site.MIN_ROWS}.")
     ] = None,
     min_sites: Annotated[
-        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {site.MIN_SITES}.")
+        int | None, typer.Option(min=1, help=f"Least number of sites in a run; by default {site.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
-        bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
+        bool, typer.Option("--given-seed", help="Allow the server to choose the seed of draws from the rows, too.")
     ] = False,
     max_message: Annotated[
         int | None,
         typer.Option(
             min=site.LEAST_MESSAGE,
             max=site.MOST_MESSAGE,
-            help="Bytes of a message to or from this site, at most, whatever the server allows; by default 2^30.",
+            help="Largest message to or from this site in bytes, whatever the server allows; by default 2^30.",
         ),
     ] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
             min=site.LEAST_MEMORY,
-            help="Bytes that answering may take, at most; by default half of what the machine has.",
+            help="Most bytes of memory for answering; by default half of the machine's.",
         ),
     ] = None,
     max_seconds: Annotated[
         float | None,
         typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
     ] = None,
-    log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="File for the messages printed here, and the details of errors.")
+    ] = None,
     log_json: LogJSON = False,
     patience: Annotated[
         float,
         typer.Option(
             min=0,
-            callback=finite,
+            callback=check_finite,
             help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",
         ),
     ] = grpc.SITE_PATIENCE,
     debug: Debug = False,
 ) -> None:
     """Join a server as a site, with the site's own data, until the work is done."""
-    with site_log(log, name, log_json) as tell, errors(debug):
+    with site_log(log, name, log_json) as report_line, report_errors(debug):
         grpc.check_address(server)
         grpc.check_name(name)
-        secured = read_tls_of(tls, insecure, server, "site", tell)
+        secured = read_tls_of(tls, insecure, server, "site", report_line)
         if rehearse is not None:
             if data is not None or reading.id is not None or reading.label:
-                raise InputError(
-                    "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
-                )
+                raise InputError("--rehearse replaces --data, --id and --label; allowed: none of these with it")
             schema = checks.read_schema(rehearse)
             out, approval = out / REHEARSAL, approval or "any"
             data, reading = out / "made-up.parquet", replace(reading, id=schema.id)
@@ -190,6 +195,6 @@ def join(
         if rehearse is not None:
             schema.write(data)
         if against is not None:
-            config |= as_agreed(site.own_file(config)[0], against).to_node()
-        receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
-        commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)
+            config |= with_schema_columns(site.own_file(config)[0], against).to_node()
+        receiving = ReceivedModels(out, report_line, take_models, models_quota, apply=rehearse is None)
+        commands.serve_site(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

@@ -33,9 +33,7 @@ class Kind(StrEnum):
 HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
 
 
-def list_(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
-) -> None:
+def list_(kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")]) -> None:
     """List the names that a configuration can use."""
     lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
     *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import Unheard, messages
+from experiments.commands.console import SafeLogHandler, messages
 from fedkernel.ground import InputError, one_line
 
 LogJSON = Annotated[
-    bool, typer.Option("--log-json", help="Write what is told as lines of JSON: time, level, logger, event, ...")
+    bool, typer.Option("--log-json", help="Write messages as lines of JSON: time, level, logger, event, ...")
 ]
 
 FIELDS = ("run", "round", "phase", "site", "code")
@@ -32,7 +32,7 @@ class JSONLines(logging.Formatter):
         self._always = always
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return a record's line, without its end."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {"time": time.replace("+00:00", "Z"), "level": record.levelname.lower()}
         line |= {"logger": record.name, "event": one_line(record.getMessage()), **self._always}
@@ -42,8 +42,8 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Sentences(Unheard):
-    """Handler that prints records like `say`, beside a progress bar if there is one."""
+class Sentences(SafeLogHandler):
+    """Handler that prints records like `print_status`, above a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
@@ -53,7 +53,7 @@ class Sentences(Unheard):
             self.handleError(record)
 
 
-class Lines(Unheard):
+class Lines(SafeLogHandler):
     """Handler that writes to the current `sys.stderr`, replaced while `grpc.handshakes` redirects descriptor 2."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -65,7 +65,7 @@ class Lines(Unheard):
             self.handleError(record)
 
 
-class LogFile(Unheard, logging.FileHandler):
+class LogFile(SafeLogHandler, logging.FileHandler):
     """Handler that writes records to a file readable by its owner only; the disk may be full."""
 
     def _open(self) -> TextIOWrapper:

@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import messages, output, say
+from experiments.commands.console import messages, output, print_status
 from fedkernel.data import NO_LABEL, RawTable, SiteFile, contingency, read_raw
 from fedkernel.ground import AnyArray, InputError, rows_as_csv, write_atomic, write_new, write_rows
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, ModelOutput, class_names
@@ -32,7 +32,7 @@ def predict_rows(
     arrays = {"labels": applied.values}
     if fitted.classes:
         arrays["classes"] = np.array([fitted.classes[cluster] for cluster in applied.values])
-    _hand_over(arrays, raw, applied, out)
+    _write_or_print(arrays, raw, applied, out)
     return fitted
 
 
@@ -43,7 +43,7 @@ def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | N
     arrays = {"embedding": applied.values}
     if label is not None:
         arrays["classes"] = np.array([name or "" for name in raw.labels[label][applied.kept]])
-    _hand_over(arrays, raw, applied, out)
+    _write_or_print(arrays, raw, applied, out)
 
 
 def apply_received(
@@ -54,17 +54,11 @@ def apply_received(
     New rows get labels and coordinates, in a new file of their own. A model of components over the rows themselves, in
     the sites' common order, gives each row of the site's latest run its coordinates.
 
-    Parameters
-    ----------
-    model : Path
-        Its file, of the run of this id.
-    out : Path
-        The site's folder.
-    new : SiteFile, optional
-        Rows that came since.
-    handed_out : bool
-        Whether the site received the model for the new rows alone, with their name in the run's id, and took part in no
-        run. Else they are called as their file.
+    - `model`: the model's file, of the run with this id.
+    - `out`: the site's folder.
+    - `new`: file of new rows.
+    - `handed_out`: whether the site received the model for the new rows alone, with their name in the run's id, and
+      took part in no run. Otherwise the output is named after the new rows' file.
     """
     fitted = FittedModel.load(model)
     if isinstance(fitted.model, KernelPCA) and not handed_out:
@@ -84,7 +78,7 @@ def apply_received(
     if hasattr(fitted.model, "predict"):
         arrays["labels"] = fitted.predict(raw).values
     name = run if handed_out else f"{run}__{Path(new.path).stem}"
-    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_named(raw, applied) | arrays).encode(), 0o600)}"
+    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_row_names(raw, applied) | arrays).encode(), 0o600)}"
 
 
 def find_model(where: Path) -> Path:
@@ -110,9 +104,9 @@ def _clusters(fitted: FittedModel, applied: ModelOutput) -> int:
     return max(len(centers), int(applied.values.max(initial=-1)) + 1)
 
 
-def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput, out: Path | None) -> None:
-    """Write the rows' arrays atomically, beside ids or row numbers, or print them."""
-    arrays = _named(raw, applied) | arrays
+def _write_or_print(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput, out: Path | None) -> None:
+    """Write the rows' arrays atomically, with ids or row numbers, or print them."""
+    arrays = _row_names(raw, applied) | arrays
     if out is None:
         output.file.write(rows_as_csv(arrays))
         return
@@ -120,16 +114,16 @@ def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: ModelOutput,
         write_rows(out, arrays)
     else:
         write_atomic(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
-    say(f"wrote {out}: {len(applied.kept):,} rows")
+    print_status(f"wrote {out}: {len(applied.kept):,} rows")
 
 
-def _named(raw: RawTable, applied: ModelOutput) -> dict[str, AnyArray]:
+def _row_names(raw: RawTable, applied: ModelOutput) -> dict[str, AnyArray]:
     """Return the rows' ids, or their positions in the file."""
     return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
 
 def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
-    """Print the cluster by class counts on standard error, since the output may be piped."""
+    """Print the counts by cluster and class on standard error, since the output may be piped."""
     kinds = np.array([NO_LABEL if name is None else name for name in classes])
     names, counts = contingency(labels, kinds, _clusters(fitted, ModelOutput(labels, labels)))
     table = Table(box=None, pad_edge=False, padding=(0, 2))

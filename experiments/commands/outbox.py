@@ -9,7 +9,7 @@ import typer
 
 import fedkernel.run
 import fedkernel.site
-from experiments.commands.console import CommandGroup, print_line, show_rows
+from experiments.commands.console import CommandGroup, print_line, print_rows
 from fedkernel.ground import InputError, and_more, client_label
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ Record = Annotated[
 
 
 @app.command(name="show")
-def show_(
-    out: Record,
-    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
-) -> None:
+def show_(out: Record, run: Annotated[str | None, typer.Option(help="Show this run only.")] = None) -> None:
     """List the site's requests, and each reply, or the reason for refusing it."""
     departures, damage = [], None
     try:
@@ -36,14 +33,14 @@ def show_(
     except InputError as error:
         damage = error  # raised after the lines before it are shown
     if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
-        raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
+        raise damage or InputError(f"run = {run!r}, but the outbox has only {', '.join(runs) or 'none'}")
     departures = [line for line in departures if run in (None, line.run)]
     rows = []
     for line in departures:
         numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
         cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
         rows.append(cells)
-    show_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
+    print_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
     if damage is not None:
@@ -71,7 +68,7 @@ def verify(
     out: Record,
     against: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RESULT", help="A run's result at the server, its folder; again for more."),
+        typer.Option(metavar="RESULT", help="Folder of a run's result at the server; may be repeated."),
     ] = None,
     client: Annotated[
         int | None, typer.Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
@@ -85,9 +82,7 @@ def verify(
         raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
     departures, end = fedkernel.site.read_outbox(out)
     stored = [fedkernel.site.check_payload(out, departure) for departure in departures].count(True)
-    print_line(
-        f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
-    )
+    print_line(f"hash chain of {len(departures)} lines is intact; the last line's SHA-256 is {end}")
     if stored:
         print_line(f"{stored} replies are stored as they left")
     for folder in against or []:
@@ -115,13 +110,13 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
         owners = [number for number, part in parts.items() if len(missing[number]) < len(part.entries)]
         if owners:
             raise InputError(
-                f"{folder}: this record is that of {names[owners[0]]}, not of {names[client]}; allowed: --client "
+                f"{folder}: this outbox is that of {names[owners[0]]}, not of {names[client]}; allowed: --client "
                 f"{owners[0]}"
             )
     first = missing[client][0]
     raise InputError(
         f"{folder}, {names[client]}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
-        f"{first.sha256 or 'unknown'}, which the record has not{and_more(len(missing[client]) - 1)}"
+        f"{first.sha256 or 'unknown'}, which is missing from the outbox{and_more(len(missing[client]) - 1)}"
     )
 
 

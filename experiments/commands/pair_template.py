@@ -1,4 +1,4 @@
-"""The command `fedkernel new`: a template for a pair of one's own."""
+"""The command `fedkernel new`: template files for a new strategy with its client."""
 
 from pathlib import Path
 from typing import Annotated

@@ -7,8 +7,8 @@ import typer
 
 import fedkernel.data
 from experiments import commands
-from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, say, show_rows, write_file
-from experiments.commands.table_options import Reading, how_read
+from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, print_rows, print_status, write_file
+from experiments.commands.table_options import ReadingOptions, guessed_format
 from experiments.config.overrides import by_path
 from fedkernel import site, wire
 from fedkernel.data import checks
@@ -29,16 +29,16 @@ def init(
     path: Annotated[Path, typer.Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
     study: Annotated[
         Path | None,
-        typer.Option(metavar="STUDY", help="Allow the replies that a study has, as often and as large, and no others."),
+        typer.Option(metavar="STUDY", help="Allow a study's replies only, as often and as large."),
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="With --study: how large the site's table is, by which replies are."),
+        typer.Option(metavar="ROWSxCOLUMNS", help="With --study: size of the site's table, which limits the replies."),
     ] = None,
 ) -> None:
     """Write a policy to start from: the defaults, with all other settings as comments."""
     if shape is not None and study is None:
-        raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
+        raise InputError(f"--shape {shape} needs --study STUDY")
     text = TEMPLATE.read_text(encoding="utf-8")
     if study is not None:
         size = None if shape is None else commands.read_shape(shape)
@@ -56,7 +56,7 @@ def init(
 def check(path: File) -> None:
     """Check a policy, and print every rule in effect, defaults included."""
     rules = by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
-    show_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
+    print_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 
 @app.command()
@@ -65,12 +65,12 @@ def explain(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
     *,
     data: Data = None,
-    reading: Reading,
+    reading: ReadingOptions,
     shape: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: size of the site's table.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder that the site joins with: what has left before counts, too.")
+        Path | None, typer.Option(help="The folder that the site joins with: earlier departures count, too.")
     ] = None,
 ) -> None:
     """Check a study against each rule of a policy, before anything connects; exit code 2 if one refuses.
@@ -94,9 +94,9 @@ def explain(
         *site.verdicts(policy, read),
         *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=floats_sent),
     ]
-    show_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
+    print_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
-    ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
+    ending = f"{refused} reasons to refuse it" if refused else "the policy allows it, as far as the study shows"
     ending += f"; the run decides {open_} more" if open_ else ""
     print_line(f"study {read.sha256[: wire.HASH_DIGITS]} ({one_line(read.name)}): {ending}")
     if refused:
@@ -108,13 +108,13 @@ def schema(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
     *,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
-    reading: Reading,
+    reading: ReadingOptions,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges show the extreme values."""
     file = reading.of(data)
-    if guessed := how_read(file):
-        say(guessed)
+    if guessed := guessed_format(file):
+        print_status(guessed)
     node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
     table = fedkernel.data.read_raw(site.own_file(node)[0])
     write_file(out, checks.schema_of(table, ranges=True).to_toml())

@@ -1,4 +1,4 @@
-"""Policy for one study, and forecasts of its runs."""
+"""Policy table that allows one study's replies, and forecasts of the study's runs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
     sizes: dict[str, ReplyBounds] = {}
     for run in study.runs:
         if run.plan is None:
-            raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
+            raise InputError(f"run {run.id!r} has no request plan; allowed for --study: a plan in each run")
         for reply, size in reply_bounds(run, answers_of(run), shape).items():
             sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
     lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
@@ -27,7 +27,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
         if reply in EXEMPT:
             continue
         if not reply.isidentifier():
-            raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")
+            raise InputError(f"the study has a reply {reply!r}, but must have names of classes")
         lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
         bounds = {name: getattr(size, name) for name in ("floats", "columns")}
         lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
@@ -35,7 +35,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 
 
 def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
-    """Print each run's numbers per entry of a site's table, and return the share to allow.
+    """Print each run's numbers per entry of a site's table, and return the share that the site must allow.
 
     None if the allowed share is enough, as far as forecasts can show. `shape` has the table's rows and columns, if
     known; `table_share` is by default that of sites without a policy. Raises InputError if it is no number above 0.
@@ -47,7 +47,7 @@ def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float 
 
 
 def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Forecast | None]:
-    """Return a cached `forecast_of` that gives None once `seconds` have passed, since a study can come from anybody."""
+    """Return a cached `forecast_of` that gives None once `seconds` have passed, since any server may send a study."""
     forecasts: dict[str, Forecast | None] = {}
     ends = time.monotonic() + seconds
 

@@ -9,26 +9,19 @@ from dataclasses import dataclass, field
 from fedkernel.ground import format_duration
 from fedkernel.run import Observer
 
-EVERY = 30.0
+REPORT_SECONDS = 30.0
 """Seconds after which a line is due."""
 
 
 @dataclass
-class _Standing:
-    """State of a run.
+class _RunState:
+    """State of the run under way.
 
-    Attributes
-    ----------
-    rounds, meaning
-        Forecast total and its exactness, see `fedkernel.run.events.KNOWN`.
-    waiting : dict of int to str
-        The nodes that have not answered in the round under way.
-    begun : float
-        Start of that round, on the clock `time.monotonic`.
-    took, taken
-        Seconds and number of the rounds before, without replayed ones.
-    phases : set of str
-        Phases that were reported.
+    - `rounds`, `meaning`: forecast total and its exactness, see `fedkernel.run.events.KNOWN`.
+    - `waiting`: the nodes that have not answered in the round under way.
+    - `round_start`: start of that round, on the clock `time.monotonic`.
+    - `seconds_so_far`, `rounds_so_far`: seconds and number of the finished rounds, without replayed ones.
+    - `phases`: phases that were reported.
     """
 
     run: str
@@ -38,14 +31,14 @@ class _Standing:
     phase: str = ""
     sites: int = 0
     waiting: dict[int, str] = field(default_factory=dict)
-    begun: float = 0.0
-    took: float = 0.0
-    taken: int = 0
+    round_start: float = 0.0
+    seconds_so_far: float = 0.0
+    rounds_so_far: int = 0
     phases: set[str] = field(default_factory=set)
 
     @property
     def text(self) -> str:
-        """The state in words."""
+        """State of the run in words."""
         total = self.rounds if self.rounds is not None and self.round <= self.rounds else None
         meaning = "" if self.meaning in ("", "exact") else f"{self.meaning} "
         of = "" if total is None else f" of {meaning}{total}"
@@ -53,99 +46,94 @@ class _Standing:
         words.append(f"{self.sites - len(self.waiting)} of {self.sites} sites answered")
         if self.waiting and len(self.waiting) < self.sites:
             words.append(f"waiting for {', '.join(list(self.waiting.values())[:3])}{', ...' * (len(self.waiting) > 3)}")
-        if total is not None and self.taken and (self.waiting or self.round < total):
-            each = self.took / self.taken
-            since = time.monotonic() - self.begun if self.waiting else each
+        if total is not None and self.rounds_so_far and (self.waiting or self.round < total):
+            each = self.seconds_so_far / self.rounds_so_far
+            since = time.monotonic() - self.round_start if self.waiting else each
             left = max(0.0, each * (total - self.round + 1) - since)
             words.append(f"about {format_duration(left)} left{' at most' * (self.meaning == 'at most')}")
         return ", ".join(words)
 
 
-class Watch(Observer):
-    """Observer that reports the state of this process's run.
+class ProgressReporter(Observer):
+    """Observer that reports the progress of this process's run.
 
-    Parameters
-    ----------
-    tell : callable
-        Called with a line and, by name, its run, round and phase.
-    phases : bool
-        Report each phase once, too, after its first round.
-    show : callable, optional
-        Called instead at each round with the text of a bar.
+    - `report_line`: called with a line and, by name, its run, round and phase.
+    - `phases`: report each phase once, too, after its first round.
+    - `show`: called instead, at each round, with the text of a progress bar.
     """
 
     def __init__(
-        self, tell: Callable[..., object], *, phases: bool = True, show: Callable[[str], object] | None = None
+        self, report_line: Callable[..., object], *, phases: bool = True, show: Callable[[str], object] | None = None
     ) -> None:
         super().__init__()
-        self._tell, self._phases, self._show = tell, phases, show
-        self._at: _Standing | None = None
-        self._told = time.monotonic()
-        self._ended = threading.Event()
+        self._report_line, self._phases, self._show = report_line, phases, show
+        self._state: _RunState | None = None
+        self._last_report = time.monotonic()
+        self._exited = threading.Event()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ProgressReporter":
         super().__enter__()
-        threading.Thread(target=self._beat, name="watching", daemon=True).start()
+        threading.Thread(target=self._report_regularly, name="watching", daemon=True).start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._ended.set()
+        self._exited.set()
         super().__exit__(*exception)
 
     def run_begun(self, record: logging.LogRecord) -> None:
         """Reset the state for a new run."""
         fields = vars(record)
-        self._at = _Standing(fields["run"], fields["rounds"], fields["meaning"])
-        self._told = time.monotonic()
+        self._state = _RunState(fields["run"], fields["rounds"], fields["meaning"])
+        self._last_report = time.monotonic()
 
     def round_begun(self, record: logging.LogRecord) -> None:
         """Record the nodes that a round waits for."""
-        at, fields = self._of(record), vars(record)
-        at.round, at.phase, at.begun = fields["round"], fields["phase"], time.monotonic()
+        at, fields = self._state_of(record), vars(record)
+        at.round, at.phase, at.round_start = fields["round"], fields["phase"], time.monotonic()
         at.waiting = {member.node_id: member.site or member.label for member in fields["asked"]}
         at.sites = len(at.waiting)
         if self._show is not None:
             self._show(f"{at.run}: {at.text}")
 
     def reply_came(self, record: logging.LogRecord) -> None:
-        """Record a node's answer."""
-        if self._at is not None:
-            self._at.waiting.pop(vars(record)["node"], None)
+        """Remove the answering node from the nodes that the progress line waits for."""
+        if self._state is not None:
+            self._state.waiting.pop(vars(record)["node"], None)
 
     def round_over(self, record: logging.LogRecord) -> None:
-        """Record a round's seconds, and report the first of a phase."""
-        at, fields = self._of(record), vars(record)
+        """Record a round's seconds, and report the first round of a phase."""
+        at, fields = self._state_of(record), vars(record)
         at.waiting = {}
         if not fields["replayed"]:
-            at.took, at.taken = at.took + fields["seconds"], at.taken + 1
+            at.seconds_so_far, at.rounds_so_far = at.seconds_so_far + fields["seconds"], at.rounds_so_far + 1
         if at.phase not in at.phases:
             at.phases.add(at.phase)
             if self._phases and self._show is None:
-                self._line(at)
+                self._report(at)
 
     def run_over(self, record: logging.LogRecord) -> None:
-        """Clear the state."""
-        self._at = None
+        """Clear the state at the end of a run."""
+        self._state = None
 
-    def _of(self, record: logging.LogRecord) -> _Standing:
+    def _state_of(self, record: logging.LogRecord) -> _RunState:
         run: str = vars(record)["run"]
-        if self._at is None or self._at.run != run:
-            self._at = _Standing(run)
-        return self._at
+        if self._state is None or self._state.run != run:
+            self._state = _RunState(run)
+        return self._state
 
-    def _line(self, at: _Standing) -> None:
-        self._told = time.monotonic()
-        self._tell(f"run {at.run}: {at.text}", run=at.run, round=at.round, phase=at.phase)
+    def _report(self, at: _RunState) -> None:
+        self._last_report = time.monotonic()
+        self._report_line(f"run {at.run}: {at.text}", run=at.run, round=at.round, phase=at.phase)
 
-    def _beat(self) -> None:
-        """Report the state whenever no line has come for `EVERY` seconds."""
-        while not self._ended.wait(max(0.05, self._told + EVERY - time.monotonic())):
-            if time.monotonic() - self._told < EVERY:
+    def _report_regularly(self) -> None:
+        """Report the state whenever no line has come for `REPORT_SECONDS` seconds."""
+        while not self._exited.wait(max(0.05, self._last_report + REPORT_SECONDS - time.monotonic())):
+            if time.monotonic() - self._last_report < REPORT_SECONDS:
                 continue
-            self._told = time.monotonic()
+            self._last_report = time.monotonic()
             self.acquire()  # records are handled under the same lock
             try:
-                if self._at is not None and self._at.waiting and self._show is None:
-                    self._line(self._at)
+                if self._state is not None and self._state.waiting and self._show is None:
+                    self._report(self._state)
             finally:
                 self.release()

@@ -1,4 +1,4 @@
-"""Study of `fedkernel serve FOLDER --project`: new rows projected onto a finished run's model."""
+"""Job behind `fedkernel serve FOLDER --project`: projection of sites' new rows onto a finished run's model."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.commands.console import say
+from experiments.commands.console import print_status
 from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
 from fedkernel.engines import grpc
@@ -19,7 +19,7 @@ from fedkernel.wire import Job, Projecting, RunSpec, Study
 
 
 class Projection(NamedTuple):
-    """Projection to serve.
+    """Projection of new rows to serve: a run, and the model's file.
 
     `run` is the projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
     `model` is the file of the finished run's model.
@@ -32,12 +32,12 @@ class Projection(NamedTuple):
 
     @property
     def models(self) -> dict[str, Path]:
-        """The files for each site, by name; empty if the sites are sent requests instead."""
+        """Files for each site, by name; empty if the sites are sent requests instead."""
         return {} if self.run.project is not None else {f"{self.run.id}.model.npz": self.model}
 
     @property
     def study(self) -> Study:
-        """The study for the sites' approval, if they are sent requests."""
+        """Study for the sites' approval, if they are sent requests."""
         return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
 
     def serve(self, out: Path, **serving: Any) -> None:
@@ -48,14 +48,14 @@ class Projection(NamedTuple):
         if self.models:
             grpc.hand_out(Job(runs=[self.run], apps=APPS), self.models, self.sites.sites, **serving)
             return
-        say(f"study {self.study.sha256}, which each site approves")
+        print_status(f"study {self.study.sha256}, which each site approves")
         for _ in grpc.serve(self.job(out), self.sites.sites, **serving):
-            self.hand_over(out)
+            self.write_coordinates(out)
 
     def job(self, out: Path) -> Job:
         """Return the job, whose coordinates go to a new folder."""
         if (out / self.run.id).exists():
-            raise InputError(f"{out / self.run.id} is there already; choose another name (--name) or folder (--out)")
+            raise InputError(f"{out / self.run.id} exists already; choose another name (--name) or folder (--out)")
         ensure_writable_folder(out)
         return Job(
             runs=[self.run],
@@ -68,11 +68,11 @@ class Projection(NamedTuple):
             threads=self.experiment.threads,
         )
 
-    def hand_over(self, out: Path) -> Path:
-        """Write the coordinates beside row numbers; the coordinator knows nothing else of the rows."""
+    def write_coordinates(self, out: Path) -> Path:
+        """Write the coordinates with row numbers; the coordinator knows nothing else of the rows."""
         coordinates = np.asarray(load_model(out / self.run.id / "model.npz"))
         path = write_rows(out / self.run.id / "coordinates.csv", {"embedding": coordinates})
-        say(f"wrote {path}: {len(coordinates):,} rows, in the order that all sites have them in")
+        print_status(f"wrote {path}: {len(coordinates):,} rows, in the common order of all sites")
         return path
 
 
@@ -81,16 +81,10 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
 
     Raises InputError if there is no such run, or if its method or its sites cannot project.
 
-    Parameters
-    ----------
-    folder : Path
-        Output folder of the experiment that was served.
-    run_id : str, optional
-        Needed if several runs can project.
-    name : str
-        Name of the new rows, in the id of the run.
-    to_sites : bool
-        Whether each site gets the coordinates, too.
+    - `folder`: output folder of the experiment that was served.
+    - `run_id`: id of the finished run; needed if several runs can project.
+    - `name`: name of the new rows, in the id of the run.
+    - `to_sites`: whether each site gets the coordinates, too.
     """
     experiment, finished = read_folder(folder)
     if not isinstance(experiment.data, Sites):
@@ -100,11 +94,11 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
     chosen = _chosen(runs, run_id, folder)
     model = folder / "results" / chosen.id / "model.npz"
     if chosen.strategy.partition == "horizontal":
-        return Projection(experiment, experiment.data, _named(chosen.spec, name), model)
+        return Projection(experiment, experiment.data, _renamed_run(chosen.spec, name), model)
     result = Result.load(model.parent)
     orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
     if not orders:
-        raise InputError(f"the sites of run {chosen.id!r} knew no ids, by which new rows are aligned (join --id)")
+        raise InputError(f"the sites of run {chosen.id!r} had no ids, which align new rows (join --id)")
     spec, strategy = chosen.spec, chosen.strategy.as_run(result)
     project = Projecting(
         of=chosen.id,
@@ -113,11 +107,11 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
         coordinates="sites" if to_sites else "coordinator",
     )
     fields = {"plan": strategy.projection_plan(to_sites=to_sites), "parameters": strategy.hyperparameters}
-    run = _named(spec, name, **fields, project=project, joint_seed=False, evaluate=False)
+    run = _renamed_run(spec, name, **fields, project=project, joint_seed=False, evaluate=False)
     return Projection(experiment, experiment.data, run, model)
 
 
-def _named(spec: RunSpec, name: str, **changed: Any) -> RunSpec:
+def _renamed_run(spec: RunSpec, name: str, **changed: Any) -> RunSpec:
     """Return a changed run with the new rows' name in its id."""
     fields = {field: getattr(spec, field) for field in RunSpec.model_fields} | changed
     try:

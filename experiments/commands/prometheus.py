@@ -9,8 +9,7 @@ from fedkernel.ground import EngineError, InputError
 from fedkernel.run import Observer
 
 LOOPBACK = "127.0.0.1"
-ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
-"""Upper bounds of the histogram of seconds per round."""
+ROUND_SECONDS_BOUNDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
 class Metrics(Observer):
@@ -26,9 +25,9 @@ class Metrics(Observer):
         except ImportError:
             raise InputError("--metrics needs prometheus-client: pip install 'fedkernel[metrics]'") from None
         self.registry = registry = CollectorRegistry()
-        self._here = Gauge("fedkernel_site_connected", "1: the site is connected.", ["site"], registry=registry)
+        self._connected = Gauge("fedkernel_site_connected", "1: the site is connected.", ["site"], registry=registry)
         for site in sites:
-            self._here.labels(site).set(0)
+            self._connected.labels(site).set(0)
         expected = Gauge("fedkernel_sites_expected", "Sites that the experiment names.", registry=registry)
         expected.set(len(sites))
         runs = Counter("fedkernel_runs", "Runs that are over.", ["outcome"], registry=registry)
@@ -39,7 +38,7 @@ class Metrics(Observer):
         )
         self._rounds = Counter("fedkernel_rounds", "Rounds that are over.", registry=registry)
         self._seconds = Histogram(
-            "fedkernel_round_seconds", "Seconds of a round.", registry=registry, buckets=ROUND_SECONDS
+            "fedkernel_round_seconds", "Seconds of a round.", registry=registry, buckets=ROUND_SECONDS_BOUNDS
         )
         moved = Counter("fedkernel_bytes", "Bytes of requests and replies.", ["direction"], registry=registry)
         self._up, self._down = moved.labels("up"), moved.labels("down")
@@ -47,11 +46,11 @@ class Metrics(Observer):
 
     def site_here(self, record: logging.LogRecord) -> None:
         """Record that a site has connected."""
-        self._here.labels(vars(record)["site"]).set(1)
+        self._connected.labels(vars(record)["site"]).set(1)
 
     def site_gone(self, record: logging.LogRecord) -> None:
         """Record that a site is no longer connected."""
-        self._here.labels(vars(record)["site"]).set(0)
+        self._connected.labels(vars(record)["site"]).set(0)
 
     def refused(self, record: logging.LogRecord) -> None:
         """Count a refused connection, whatever its name."""

@@ -1,4 +1,4 @@
-"""Files from a server at a site: stored if allowed, within a quota, and applied to the site's rows."""
+"""Models that a server sends to a site: stored if allowed, within a quota, and applied to the site's rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,60 +17,55 @@ MODEL = ".model.npz"
 QUOTA = 2**30
 """Most bytes of all files from servers."""
 
-BLOCK = 4096
+LEAST_FILE_BYTES = 4096
 """Least bytes that a file counts for, so that the quota limits the number of files too."""
 
 
 @dataclass(frozen=True)
-class Receiving:
-    """Handling of files that a server sends.
+class ReceivedModels:
+    """Storage of the model files that a server sends to a site.
 
-    Parameters
-    ----------
-    out : Path
-        The site's folder; files go into ``received`` in it, under their names, and replace none.
-    tell : callable
-        Called with a sentence about each file.
-    wanted : bool
-        Whether any are accepted.
-    quota : int
-        Most bytes of all files in that folder, each counting as a `BLOCK` at least.
-    apply : bool
-        Whether models are applied to the site's rows.
+    - `out`: the site's folder; files go into ``received`` in it, under their names, and replace none.
+    - `report_line`: called with a sentence about each file.
+    - `accept_models`: whether any files are accepted.
+    - `quota`: most bytes of all files in that folder, each counting as a `LEAST_FILE_BYTES` at least.
+    - `apply`: whether models are applied to the site's rows.
     """
 
     out: Path
-    tell: Callable[[str], object]
-    wanted: bool = True
+    report_line: Callable[[str], object]
+    accept_models: bool = True
     quota: int = QUOTA
     apply: bool = True
 
-    def take(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
+    def store(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
         """Store a model file, and apply it to the site's rows; other files are refused.
 
         `runs` are the ids of the job's runs: the file's model belongs to one of them, or was handed out without a run.
         """
         from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-        folder = self.out / "received"
-        if not self.wanted or not name.endswith(MODEL):
-            allowed = "models, with --take-models" if not self.wanted else f"models (NAME{MODEL})"
-            self.tell(f"the server sent {name}, {len(content):,} bytes, which is not taken; allowed: {allowed}")
+        folder, refused = (
+            self.out / "received",
+            f"the server sent {name}, {len(content):,} bytes, which is not accepted",
+        )
+        if not self.accept_models or not name.endswith(MODEL):
+            allowed = "models, with --take-models" if not self.accept_models else f"models (NAME{MODEL})"
+            self.report_line(f"{refused}; allowed: {allowed}")
             return
-        stored_bytes = sum(max(path.stat().st_size, BLOCK) for path in folder.iterdir()) if folder.exists() else 0
-        if stored_bytes + max(len(content), BLOCK) > self.quota:
-            self.tell(
-                f"the server sent {name}, {len(content):,} bytes, which is not taken: {folder} has {stored_bytes:,}; "
-                f"allowed: {self.quota:,} in all (--models-quota)"
-            )
+        stored = folder.iterdir() if folder.exists() else ()
+        stored_bytes = sum(max(path.stat().st_size, LEAST_FILE_BYTES) for path in stored)
+        if stored_bytes + max(len(content), LEAST_FILE_BYTES) > self.quota:
+            allowed = f"{self.quota:,} in all (--models-quota)"
+            self.report_line(f"{refused}: {folder} has {stored_bytes:,}; allowed: {allowed}")
             return
         path, run = write_new(folder / name, content, 0o600), name.removesuffix(MODEL)
-        self.tell(f"received {path}")
+        self.report_line(f"received {path}")
         if not self.apply:
             return
         try:
             wrote = commands.apply_received(path, run, self.out, new, handed_out=run not in runs)
-            self.tell(wrote or f"new rows: fedkernel predict {path} FILE")
+            self.report_line(wrote or f"new rows: fedkernel predict {path} FILE")
         except Exception as error:  # no file from the server ends the session
             text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
-            self.tell(f"{path} cannot be applied here: {text}")
+            self.report_line(f"{path} cannot be applied here: {text}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from experiments.commands.console import FAILED, print_line, say, show
+from experiments.commands.console import FAILED, print_line, print_status, print_table
 from experiments.config import Experiment
 from experiments.report import console_table
 from experiments.results import Failure, findings, recommendations, summarise
@@ -15,7 +15,7 @@ from fedkernel.ground import and_more, one_line
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
     """Print an experiment's table, missing and failed runs, findings, claims, and the report's path."""
-    show(console_table(summarise(outcome.rows), experiment.report.metric))
+    print_table(console_table(summarise(outcome.rows), experiment.report.metric))
     for failure in outcome.failed:
         print_line(has_failed(failure))
     if outcome.missing:
@@ -38,9 +38,9 @@ def has_failed(failure: Failure) -> str:
     return f"failed, and in no figure: {failure.id}, {failure.tries}: {one_line(failure.cause)}"
 
 
-def end(outcome: Outcome, debug: bool) -> None:
+def exit_if_failed(outcome: Outcome, debug: bool) -> None:
     """Exit with an error if any run has failed."""
     if outcome.failed:
         again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
-        say(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
+        print_status(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
         raise typer.Exit(FAILED)

@@ -12,7 +12,15 @@ import typer
 
 from experiments import commands, running
 from experiments import config as configuration
-from experiments.commands.console import Debug, errors, finite, follow_failures, print_line, progress, say
+from experiments.commands.console import (
+    Debug,
+    check_finite,
+    follow_failures,
+    print_line,
+    print_status,
+    progress,
+    report_errors,
+)
 from experiments.commands.logging_setup import LogJSON, server_log
 from fedkernel.engines import grpc
 from fedkernel.ground import InputError
@@ -21,11 +29,13 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopba
 
 
 def certs(  # noqa: PLR0917 - one option each
-    folder: Annotated[Path, typer.Argument(help="Where the authority is, or is to be; a folder in it for each name.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of the authority, new or existing; it gets a folder for each name.")
+    ],
     server: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="A host name or address of the server; again for more.")
+        list[str] | None, typer.Option(metavar="HOST", help="Host name or address of the server; may be repeated.")
     ] = None,
-    client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
+    client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Name of a site; may be repeated.")] = None,
     days: Annotated[
         float | None,
         typer.Option(
@@ -34,21 +44,19 @@ def certs(  # noqa: PLR0917 - one option each
             f"{grpc.DAYS}, with --renew-expiring as many as before.",
         ),
     ] = None,
-    renew: Annotated[
-        bool, typer.Option("--renew", help="Replace certificates that are there, and their keys.")
-    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace existing certificates, and their keys.")] = False,
     expiring: Annotated[
         float | None,
         typer.Option(
             "--renew-expiring",
             metavar="DAYS",
             min=0,
-            help="Renew each that ends within so many days: the same name and hosts, for the key that its owner has.",
+            help="Renew each certificate that ends within so many days, with its name, hosts and key.",
         ),
     ] = None,
     revoked: Annotated[
         list[str] | None,
-        typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
+        typer.Option("--revoke", metavar="NAME", help="Site whose certificate is no longer accepted; may be repeated."),
     ] = None,
 ) -> None:
     """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
@@ -70,17 +78,15 @@ def _renew(folder: Path, within: float, days: float | None) -> None:
     """Renew certificates that end soon, and print the paths to distribute."""
     renewed, left = grpc.renew_expiring(folder, within, days=days)
     for path in renewed:
-        text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
-        print_line(text)
+        print_line(f"{path}: renewed for the key of {path.parent.name}, who needs it in --tls; it is no secret")
     for name in left:
-        text = f"{folder / name}: revoked, and not renewed; with another key: --client {name} --renew"
-        print_line(text)
+        print_line(f"{folder / name}: revoked, and not renewed; for a new key: --client {name} --renew")
     if not renewed and not left:
         print_line(f"no certificate in {folder} ends within {within:g} days")
 
 
 def identity(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it is made where there is none.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File of the key; created if missing.")],
     name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
 ) -> None:
     """Make a site's key for letters to its peers, and print its fingerprint for their pins."""
@@ -88,7 +94,7 @@ def identity(
 
     if not path.exists():
         KeyPair.new().write(path)
-        say(f"wrote {path}: only this site is to have it")
+        print_status(f"wrote {path}: only this site is to have it")
     own = KeyPair.read(path)
     print_line(f'{name} = "{own.fingerprint}"')
 
@@ -98,19 +104,19 @@ def serve(  # noqa: PLR0917 - one option each
         Path,
         typer.Argument(help="The experiment, whose \\[data] table names the sites; with --project its output folder."),
     ],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where sites can join.")] = "127.0.0.1:8443",
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address for sites to join.")] = "127.0.0.1:8443",
     tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
-    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    restart: Annotated[bool, typer.Option(help="Delete the experiment in the output folder.")] = False,
     patience: Annotated[
         float,
         typer.Option(
             min=0,
-            callback=finite,
+            callback=check_finite,
             help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
             "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
             "network is cut.",
@@ -120,7 +126,7 @@ def serve(  # noqa: PLR0917 - one option each
         float,
         typer.Option(
             min=0,
-            callback=finite,
+            callback=check_finite,
             help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
             "waited for to join again with these mended; the other sites wait, too.",
         ),
@@ -136,7 +142,7 @@ def serve(  # noqa: PLR0917 - one option each
         typer.Option(
             min=1,
             max=grpc.MAX_MESSAGE_BYTES,
-            help="Bytes of a message to or from any site, at most; each site has a limit of its own, too.",
+            help="Largest message to or from any site in bytes; each site has a limit of its own, too.",
         ),
     ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
@@ -146,7 +152,7 @@ def serve(  # noqa: PLR0917 - one option each
     run: Annotated[
         str | None, typer.Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
     ] = None,
-    name: Annotated[str, typer.Option(help="With --project: what the new rows are called, such as week-14.")] = "new",
+    name: Annotated[str, typer.Option(help="With --project: name of the new rows, such as week-14.")] = "new",
     to_sites: Annotated[
         bool,
         typer.Option(
@@ -169,13 +175,13 @@ def serve(  # noqa: PLR0917 - one option each
 
     With --project: have them project new rows; the server writes all coordinates, and each site its own.
     """
-    with server_log(log_json), errors(debug):
-        secured = read_tls_of(tls, insecure, listen, "server", say)
+    with server_log(log_json), report_errors(debug):
+        secured = read_tls_of(tls, insecure, listen, "server", print_status)
         host = grpc.check_address(listen, any_port=True).rpartition(":")[0]
         serving: dict[str, Any] = {"address": listen, "tls": secured, "patience": patience, "limit": max_message}
 
         def ready(port: int) -> None:
-            say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}")
+            print_status(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}")
 
         if project:
             projection = commands.projection_of(config, run, name, to_sites=to_sites)
@@ -192,11 +198,11 @@ def serve(  # noqa: PLR0917 - one option each
         folder = out or Path("runs") / experiment.name
         if (study := running.study_of(experiment, running.plan(experiment))) is not None:
             shown = shlex.join(["fedkernel", "study", "show", str(config), *(f"--set={it}" for it in overrides or [])])
-            say(f"study {study.sha256}, which each site approves: {shown}")
-        with _watched(metrics, sites.sites) as tell, follow_failures(debug):
-            outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
+            print_status(f"study {study.sha256}, which each site approves: {shown}")
+        with _watched(metrics, sites.sites) as report_line, follow_failures(debug):
+            outcome = running.run_experiment(experiment, folder, restart=restart, progress=report_line, engine=engine)
         commands.show_results(experiment, outcome, folder)
-        commands.end(outcome, debug)
+        commands.exit_if_failed(outcome, debug)
 
 
 @contextmanager
@@ -210,22 +216,22 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
 
     with ExitStack() as stack:
         if metrics is not None:
-            say(f"metrics at {stack.enter_context(commands.serving_metrics(metrics, sites))}")
-        stack.enter_context(grpc.report_failed_handshakes(refuse, say))
+            print_status(f"metrics at {stack.enter_context(commands.serving_metrics(metrics, sites))}")
+        stack.enter_context(grpc.report_failed_handshakes(refuse, print_status))
         yield stack.enter_context(progress(phases=True))
 
 
 def read_tls_of(
-    folder: Path | None, insecure: bool, address: str, role: str, tell: Callable[[str], object]
+    folder: Path | None, insecure: bool, address: str, role: str, report_line: Callable[[str], object]
 ) -> "grpc.TLS | None":
-    """Return a command's certificates, or None for plaintext on loopback; `tell` gets a warning before they end."""
+    """Return a command's certificates, or None for plaintext on loopback; warn before the certificates end."""
     if (folder is None) != insecure:
         both = "both are given" if folder is not None else "neither is given"
         raise InputError(f"--tls DIR or --insecure is needed, but {both}")
     if folder is not None:
         tls = grpc.read_tls(folder, role)
         if warning := grpc.expiry_warning(tls):
-            tell(warning)
+            report_line(warning)
         return tls
     if not grpc.is_loopback(address):
         raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")

@@ -8,7 +8,7 @@ import typer
 
 import fedkernel.data
 from experiments.commands.console import print_line
-from experiments.commands.table_options import Reading
+from experiments.commands.table_options import ReadingOptions
 from fedkernel.ground import InputError
 
 
@@ -21,11 +21,11 @@ def show(
     ],
     *,
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
-    reading: Reading,
+    reading: ReadingOptions,
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
+        Path | None, typer.Option(metavar="FILE", help="Model file, in place of the one that the site received.")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
+    run: Annotated[str | None, typer.Option(help="Show this run only.")] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:

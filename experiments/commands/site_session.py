@@ -10,9 +10,9 @@ from pathlib import Path
 
 from experiments.commands.console import print_line
 from experiments.commands.policy_for_study import forecasts_within
-from experiments.commands.received_models import Receiving
+from experiments.commands.received_models import ReceivedModels
 from experiments.commands.study_text import answers_of, show_study
-from experiments.commands.table_options import how_read
+from experiments.commands.table_options import guessed_format
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import client as client_app
@@ -34,21 +34,21 @@ from fedkernel.site import (
 )
 from fedkernel.wire import HASH_DIGITS, Job
 
-LOOK = 0.5
+CHECK_SECONDS = 0.5
 """Seconds between two checks for an approval."""
 
-FORECAST = 5.0
+FORECAST_SECONDS = 5.0
 """Most seconds for forecasts of a study before its approval."""
 
 
-def attend(
+def serve_site(
     server: str,
     tls: grpc.TLS | None,
     config: dict[str, str | int],
     rules: Policy,
     file: SiteFile,
     *,
-    receiving: Receiving,
+    receiving: ReceivedModels,
     new: Path | None,
     patience: float,
 ) -> None:
@@ -57,28 +57,28 @@ def attend(
     `config` has the site's settings, as a node's configuration, and `rules` is the policy from them; `new` are rows
     that came since; `patience` is the seconds of trying to reach the server at ``HOST:PORT``.
     """
-    out, tell = receiving.out, receiving.tell
+    out, report_line = receiving.out, receiving.report_line
     (rows, width), fault = own_shape(config)
     if rows < rules.table.min_rows:
-        least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
-        raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
+        least = f"{rules.table.min_rows} (--min-rows, table.min_rows)"
+        raise InputError(f"{file.path} has {rows} rows; the policy requires at least {least}")
     fresh = _new_rows(file, new)
     ensure_writable_folder(out, 0o700)
     check_outbox(out)
-    with grpc.report_failed_handshakes(lambda text: None, tell):  # the node explains them here
-        if guessed := how_read(file):
-            tell(guessed)
-        tell(f"{file.path}: {rows:,} rows, {width:,} columns; looking for {server}")
+    with grpc.report_failed_handshakes(lambda text: None, report_line):  # the node explains them here
+        if guessed := guessed_format(file):
+            report_line(guessed)
+        report_line(f"{file.path}: {rows:,} rows, {width:,} columns; looking for {server}")
         if fault:
-            tell(f"only runs that prepare their tables can use it: {fault}")
+            report_line(f"only runs that prepare their tables can use this file: {fault}")
         approves = str(config.get("approve", rules.study.approve))
         node = grpc.Node(
             client_app,
             str(config["name"]),
             config,
-            tell,
-            lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
-            partial(consider, rules, approves, out, tell, shape=(rows, width)),
+            report_line,
+            lambda sent, content: receiving.store(sent, content, fresh(node.work), _runs_of(node.work)),
+            partial(review_study, rules, approves, out, report_line, shape=(rows, width)),
             rules.limits.request.bytes,
         )
         try:
@@ -87,11 +87,11 @@ def attend(
         finally:
             if node.ended:  # unfinished work still needs its keys
                 remove_key_files(out)
-        tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+        report_line(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
 def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
-    """Return a function from a job to the rows for its models.
+    """Return a function from a job to the rows that the job's models are applied to.
 
     These are the new rows, or all rows for a job without a study; else None. Raises InputError for invalid new rows,
     before the connection.
@@ -107,8 +107,8 @@ def _runs_of(work: Job | None) -> Sequence[str]:
     return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
-def ask(question: str) -> str:
-    """Return the answer to a question at the terminal.
+def ask_operator(question: str) -> str:
+    """Return the operator's answer to a question at the terminal.
 
     The question has a line of its own on standard output: `fedkernel.engines.grpc.report_failed_handshakes` reads
     standard error, where Python writes prompts, and waits for the end of a line.
@@ -117,22 +117,22 @@ def ask(question: str) -> str:
     return sys.stdin.readline().strip()
 
 
-def _asked_share(needed: float | None, allowed: float) -> float:
+def _ask_table_share(needed: float | None, allowed: float) -> float:
     """Ask at the terminal for the numbers that may leave per entry of the table."""
     usual = allowed if needed is None else max(needed, allowed)
     while True:
-        answer = ask(f"How many numbers may leave in each run for each entry of the table? [{usual:g}]")
+        answer = ask_operator(f"Limit per run: numbers sent per table entry [{usual:g}]")
         try:
             return Guards(table_share=float(answer or usual)).table_share
         except (InputError, ValueError):
-            print_line(f"{answer!r} is no number above 0")
+            print_line(f"{answer!r} is not a number above 0")
 
 
-def consider(
+def review_study(
     policy: Policy,
     approval: str,
     out: Path,
-    tell: Callable[[str], object],
+    report_line: Callable[[str], object],
     job: Job,
     *,
     shape: tuple[int, int] | None = None,
@@ -142,30 +142,30 @@ def consider(
         return
     title = f"study {study.sha256[:HASH_DIGITS]}"
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
-    forecasts = forecasts_within(FORECAST)
+    forecasts = forecasts_within(FORECAST_SECONDS)
     rule_verdicts = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
     shares = [verdict for verdict in rule_verdicts if verdict.rule == TABLE and not verdict.allowed]
     needed = needed_share(policy, study, shape, answers_of, forecasts)
     refused = [verdict for verdict in rule_verdicts if verdict.allowed is False and verdict.rule != TABLE]
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
-        tell(f"{title} is refused by the policy: {'; '.join(faults)}")
+        report_line(f"{title} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):
         check_approved({"approve": approval, "out": out}, policy, job)
-        tell(f"{title} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        report_line(f"{title} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
         for verdict in shares:
-            tell(f"{title}: {verdict.text}")
+            report_line(f"{title}: {verdict.text}")
         return
     show_study(study)
     for verdict in shares:
-        tell(verdict.text)
+        report_line(verdict.text)
     if approval == "ask" and sys.stdin.isatty():
-        if ask("Take part in this study? [y/N]").lower() in ("y", "yes"):
-            approve(out, study.sha256, _asked_share(needed, policy.guards.table_share) if shares else None)
+        if ask_operator("Take part in this study? [y/N]").lower() in ("y", "yes"):
+            approve(out, study.sha256, _ask_table_share(needed, policy.guards.table_share) if shares else None)
         return
     word = "" if needed is None else f" --table-share {needed:g}"
-    tell(f"{title} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
+    report_line(f"{title} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
     if approval == "by hash":
         while not is_approved(out, study.sha256):
-            time.sleep(LOOK)
-        tell(f"{title} is approved")
+            time.sleep(CHECK_SECONDS)
+        report_line(f"{title} is approved")

@@ -7,14 +7,14 @@ import typer
 
 import fedkernel.site
 from experiments import commands
-from experiments.commands.console import CommandGroup, print_line, say
+from experiments.commands.console import CommandGroup, print_line, print_status
 from fedkernel.ground import InputError
 
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
 
 Shape = Annotated[
     str | None,
-    typer.Option(metavar="ROWSxCOLUMNS", help="How large the site's table is: how many numbers leave for each entry."),
+    typer.Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, for the numbers that leave per entry."),
 ]
 
 
@@ -23,7 +23,7 @@ def show_(
     study: Annotated[
         Path, typer.Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write it to this file, for sites to look at.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the study to this file, for the sites.")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
@@ -39,7 +39,7 @@ def show_(
     commands.show_shares(read, None if shape is None else commands.read_shape(shape))
     commands.show_study(read)
     if out is not None:
-        say(f"{out}: the study, for the sites")
+        print_status(f"{out}: the study, for the sites")
 
 
 @app.command(name="approve")
@@ -80,4 +80,4 @@ def sign_(
     r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
     signature = fedkernel.site.sign(commands.read_study(study).sha256, key)
     print_line(f'signatures = ["{signature}"]')
-    say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')
+    print_status(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import print_line, show
+from experiments.commands.console import print_line, print_table
 from experiments.config import read_config
 from experiments.running import plan, study_of
 from fedkernel.ground import InputError, load_class, one_line, own_short_names
@@ -17,7 +17,9 @@ from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
 from fedkernel.wire import RunSpec, Study
 
-WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
+FLOAT32_NOTE = (
+    "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
+)
 """Line about a run whose arrays travel as float32."""
 
 
@@ -25,9 +27,13 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read a study, or make one from an experiment, with overrides."""
     if path.suffix == ".json":
         if overrides:
-            raise InputError(f"--set {overrides[0]} with {path}: a study is as it is; allowed: with an experiment")
+            raise InputError(
+                f"--set {overrides[0]} works with an experiment only; {path} is a study, which cannot be changed"
+            )
         try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise InputError(f"there is no file {path}; allowed: a study, as JSON") from None
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: a study, as JSON") from None
         return Study.from_json(text, str(path))
@@ -64,12 +70,12 @@ def show_study(study: Study) -> None:
             when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
             _line(f"{when}: {_fields(run.prepare.table)}")
         if run.wire != "float64":
-            _line(f"arrays travel as {run.wire}, up and down: {WIRE}")
+            _line(f"arrays travel as {run.wire}, up and down: {FLOAT32_NOTE}")
         if run.plan is None:
-            _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
+            _line("It has no request plan: all requests that its client answers are open, in any order and number.")
         else:
-            show(_steps(run))
-            tells = _tells(run)
+            print_table(_steps(run))
+            tells = _disclosures(run)
             known = [reply for reply, text in tells.items() if above.get(reply) == text]
             for reply in [reply for reply in tells if reply not in known]:
                 _line(f"{reply}: {tells[reply]}")
@@ -81,7 +87,7 @@ def show_study(study: Study) -> None:
 
 
 def _without_seed(value: Any, seed: int) -> Any:
-    """Return a JSON value without the run's seed under that key; another seed stays."""
+    """Return a JSON value without the run's seed under that key; any other seed stays."""
     if isinstance(value, dict):
         others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
         return {name: _without_seed(inner, seed) for name, inner in others.items()}
@@ -95,39 +101,44 @@ def _steps(run: RunSpec) -> Table:
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
     kinds = {kind.__name__: kind for kind in answers_of(run)}
     steps = enumerate(run.plan or (), start=1)
-    for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
+    for _, alike in itertools.groupby(steps, key=lambda step: _without_numbers(step[1].model_dump(mode="json"))):
         numbers, folded = zip(*alike, strict=True)
         for place, planned in enumerate(folded[0].requests):
             leaves = ", ".join(f"{name} {shape}" for name, shape in planned.arrays.items())
-            fields = [_flat("", step.requests[place].fields) for step in folded]
-            sizes = [_flat("", step.requests[place].sizes) for step in folded]
-            with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
-            with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
+            fields = [_leaves_by_path("", step.requests[place].fields) for step in folded]
+            sizes = [_leaves_by_path("", step.requests[place].sizes) for step in folded]
+            with_ = [f"{_equals(name)} {_range_text([part[name] for part in fields])}" for name in fields[0]]
+            with_ += [f"{name} at most {_range_text([part[name] for part in sizes])}" for name in sizes[0]]
             if (kind := kinds.get(planned.request)) is not None:  # fields that the plan leaves open
                 open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
                 with_ += [f"{name} open" for name in open_]
-            cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)
+            cells = (
+                _range_text(numbers),
+                _range_text([step.times for step in folded]),
+                planned.request,
+                ", ".join(with_),
+            )
             leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
             table.add_row(*map(Text, map(one_line, (*cells, leaving))))
     return table
 
 
-def _shape(value: Any) -> str:
+def _without_numbers(value: Any) -> str:
     """Return a JSON value as text, without its numbers."""
     if isinstance(value, dict):
-        return repr({name: _shape(inner) for name, inner in value.items()})
+        return repr({name: _without_numbers(inner) for name, inner in value.items()})
     if isinstance(value, list):
-        return repr(list(map(_shape, value)))
+        return repr(list(map(_without_numbers, value)))
     return "number" if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
 
 
-def _flat(path: str, value: Any) -> dict[str, Any]:
+def _leaves_by_path(path: str, value: Any) -> dict[str, Any]:
     """Return the leaves of nested tables and lists, by dotted names."""
     if isinstance(value, tuple | list):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return {path: value}
-    inner = (_flat(f"{path}.{key}" if path else str(key), value[key]) for key in value)
+    inner = (_leaves_by_path(f"{path}.{key}" if path else str(key), value[key]) for key in value)
     return {name: leaf for part in inner for name, leaf in part.items()}
 
 
@@ -136,15 +147,15 @@ def _equals(name: str) -> str:
     return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
 
 
-def _span(values: Sequence[Any]) -> str:
+def _range_text(values: Sequence[Any]) -> str:
     """Return a value, or the range of several numbers."""
     if all(value == values[0] for value in values):
         return repr(values[0])
     return f"{min(values)} to {max(values)}"
 
 
-def _tells(run: RunSpec) -> dict[str, str]:
-    """Return the disclosure of each reply of a run.
+def _disclosures(run: RunSpec) -> dict[str, str]:
+    """Return the disclosed information of each reply of a run, by the reply's name.
 
     It is from the reply's class if that is fedkernel's own, else from the plan, as its author's claim.
     """

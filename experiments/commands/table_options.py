@@ -14,43 +14,43 @@ if TYPE_CHECKING:
     from fedkernel.data import SiteFile
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
-Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is left out; again for more.")]
+Id = Annotated[str | None, typer.Option("--id", help="Column of row ids; kept out of the table.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 
 
 @dataclass(frozen=True)
-class Form:
+class FormatOptions:
     """Options for the format of a file."""
 
     delimiter: Annotated[
         str | None,
-        typer.Option(help="Of a .csv file: what stands between values, such as ; or tab. By default as it looks."),
+        typer.Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed."),
     ] = None
-    decimal: Annotated[
-        str | None, typer.Option(help="Of a .csv file: . or , before decimals; by default as it looks.")
-    ] = None
+    decimal: Annotated[str | None, typer.Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
     encoding: Annotated[
-        str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
+        str | None,
+        typer.Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark."),
     ] = None
     header: Annotated[
         int | None,
-        typer.Option(min=1, help="Of a .csv or .xlsx file: the row with the names of the columns; by default 1."),
+        typer.Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1."),
     ] = None
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingOptions:
     """Options for reading a site's table from its file."""
 
     id: Id = None
     label: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is kept out; again for more.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of labels, kept out of the table; may be repeated."),
     ] = None
     drop: Drop = None
     columns: Annotated[
-        str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")
+        str | None, typer.Option(help="Names of the table's columns, separated by commas; by default all others.")
     ] = None
-    form: Form = Form()
+    form: FormatOptions = FormatOptions()
 
     def of(self, path: Path) -> "SiteFile":
         """Return the file at a path with these options; InputError where they contradict each other."""
@@ -59,16 +59,16 @@ class Reading:
         return data.SiteFile(path, columns=columns, label=label, id=self.id, drop=drop, **vars(self.form))
 
 
-def how_read(file: "SiteFile") -> str:
+def guessed_format(file: "SiteFile") -> str:
     """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
     return (
-        f"{file.path} is read with {' and '.join(file.csv_format.guessed)}, as it looks"
+        f"{file.path} is read with {' and '.join(file.csv_format.guessed)}, guessed from the file"
         if file.csv_format.guessed
         else ""
     )
 
 
-def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
+def with_schema_columns(file: "SiteFile", schema: Path) -> "SiteFile":
     """Return a file with a schema's columns in the schema's order.
 
     Raises InputError if the file does not fit the schema; missing cells are allowed.

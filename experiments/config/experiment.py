@@ -1,4 +1,4 @@
-"""An experiment's whole configuration, validated once."""
+"""Configuration of an experiment, validated as a whole, with its sweeps and cases."""
 
 import dataclasses
 import itertools
@@ -19,14 +19,14 @@ from experiments.config.sections import (
     Shards,
     Sites,
     data_fields,
-    differing,
+    refuse_repetition,
 )
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.ground import InputError, Precision, explain, resolve_address
 from fedkernel.wire import Deadlines, Quorum, Seconds
 
-NAME = "case"
+CASE_NAME = "case"
 """Key that may come first in a case: the case's name, which changes nothing."""
 
 Case = Annotated[dict[str, Any], pydantic.Field(min_length=1)]
@@ -36,62 +36,41 @@ Cases = Annotated[
     pydantic.Discriminator(lambda value: "(kinds)" if isinstance(value, Mapping) else "(one kind)"),
 ]
 
-SWEPT = ("data", "partition", "prepare", "strategy", "baseline")
+SWEEPABLE = ("data", "partition", "prepare", "strategy", "baseline")
 """Sections that a sweep may change; all others are the same for all runs of an experiment."""
 
 
 class Experiment(pydantic.BaseModel):
-    """Validated configuration of an experiment, with its source.
+    """Validated configuration of an experiment, with the text of its file.
 
-    Attributes
-    ----------
-    table : dict
-        The configuration's own table, overrides applied.
-    text : str
-        The file as the user wrote it, for the report; "" without one.
-    source : str
-        Name of the file, for errors.
-    name : str
-        Also the name of the default output folder.
-    title : str
-        Heading of the report.
-    seeds : list of int
-        Every method runs once per seed; it decides the partition and all that is random.
-    deadline : float
-        Seconds that a round may take.
-    deadlines : dict of str to float
-        The same by phase, such as a request's name.
-    quorum : int or float, optional
-        Number or fraction of clients that must remain for a run to go on without a lost one, in rounds where its method
-        can; by default all must.
-    threads : int
-        BLAS threads of each client, of the coordinator and of computations here.
-    evaluate : bool
-        Measure every strategy's model on the clients, by a round or two more, where the method has such a measure;
-        these requests are then part of the plan that named sites approve.
-    wire : {"float64", "float32"}
-        Type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
-        Sites that hold their own data approve it with the study.
-    folder : str
-        Base of relative paths of data: an absolute path, by default the folder of the file.
-    data : DataSpec, Shards or Sites
-        With absolute paths.
-    prepare : Prepare, optional
-        Preparation of the clients' tables before the method, by the sites together.
-    sweep : dict of str to list
-        By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
-        run through; several sweeps are combined.
-    case : list of dict, or dict of str to list of dict
-        Values that go together, by dotted path, such as a data set and its kernel. Each is combined with the sweeps;
-        tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
-        kinds, ``[[case.KIND]]``, are combined with each other too.
-    claim : list of Check
-        Sentences of a paper to check against the runs.
-    quick : dict
-        Changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
-        rounds and settings.
-    rehearsal : bool
-        Whether these changes were made: claims about settings that are then missing are not testable, and no error.
+    - `table`: the configuration's own table, overrides applied.
+    - `text`: the file as the user wrote it, for the report; "" without one.
+    - `source`: name of the file, for errors.
+    - `name`: name of the experiment and of the default output folder.
+    - `title`: heading of the report.
+    - `seeds`: every method runs once per seed, which decides the partition and all that is random.
+    - `deadline`: seconds that a round may take.
+    - `deadlines`: seconds by phase, such as a request's name.
+    - `quorum`: number or fraction of clients that must remain for a run to go on without a lost one, in rounds where
+      its method can; by default all must.
+    - `threads`: BLAS threads of each client, of the coordinator and of computations here.
+    - `evaluate`: measure every strategy's model on the clients, by a round or two more, where the method has such a
+      measure; these requests are then part of the plan that named sites approve.
+    - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
+      Sites that hold their own data approve it with the study.
+    - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
+    - `data`: with absolute paths.
+    - `prepare`: preparation of the clients' tables before the method, by the sites together.
+    - `sweep`: by dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the
+      values to run through; several sweeps are combined.
+    - `case`: values that go together, by dotted path, such as a data set and its kernel. Each is combined with the
+      sweeps; tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
+      kinds, ``[[case.KIND]]``, are combined with each other too.
+    - `claim`: sentences of a paper to check against the runs.
+    - `quick`: changes by ``--quick``, by dotted path, for a rehearsal of seconds: ``data.name`` of a bundled set, fewer
+      rounds and settings.
+    - `rehearsal`: whether these changes were made: claims about settings that are then missing are not testable, and no
+      error.
     """
 
     model_config = STRICT
@@ -153,10 +132,10 @@ class Experiment(pydantic.BaseModel):
         else:
             return value  # `_is_list` raises the error
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
-            if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
-                raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
+            if key.partition(".")[0] not in SWEEPABLE and (info.field_name, key) != ("case", CASE_NAME):
+                raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEEPABLE)}")
             if isinstance(values, Mapping) and "." not in key:
-                raise ValueError(f'a dotted path must stand in quotes, such as "partition.clients" (found {key} = ...)')
+                raise ValueError(f'a dotted path must be in quotes, such as "partition.clients" (found {key} = ...)')
         return value
 
     @pydantic.field_validator("case")
@@ -180,12 +159,12 @@ class Experiment(pydantic.BaseModel):
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
         for what, values in (("seeds", self.seeds), *self._lists()):
-            differing(values, f"{what}: ")
+            refuse_repetition(values, f"{what}: ")
         methods = [*self.strategy, *self.baseline]
         if not methods:
             raise ValueError("at least one [[strategy]] or [[baseline]] is needed")
         names = [method.name for method in methods]
-        differing(names, "name = ")
+        refuse_repetition(names, "name = ")
         for table in self.strategy:
             resolve_address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:
@@ -195,23 +174,23 @@ class Experiment(pydantic.BaseModel):
                 key = "shards" if isinstance(self.data, Shards) else "sites"
                 raise ValueError(f"partition has no meaning with data.{key}, which are the clients' parts")
             if isinstance(self.data, Sites) and self.baseline:
-                raise ValueError("baseline has no meaning with data.sites, whose data nobody has in one place")
+                raise ValueError("baseline has no meaning with data.sites, whose data are not in one place")
         elif self.clients is None:
             raise ValueError("partition.clients is required (or sizes, or columns)")
         self._check_claims(names)
         return self
 
     def _lists(self) -> list[tuple[str, list[Any]]]:
-        """Return the lists of swept values, by their name in errors; a case's first value stands for the case."""
+        """Return the lists of swept values, by their names in error messages."""
         for cases in self.kinds:
             if both := [key for key in cases[0] if key in self.sweep]:
-                raise ValueError(f"sweep.{both[0]}: the cases say it already; it can be in one of the two only")
+                raise ValueError(f"sweep.{both[0]}: the cases set it already; it can be in one of the two only")
         return [
             (f"case: {key}" if key not in self.sweep else f"sweep.{key}", list_) for key, list_ in self.swept.items()
         ]
 
     def _check_claims(self, names: list[str]) -> None:
-        """Refuse claims about methods or settings without a run."""
+        """Raise ValueError for claims about methods or settings without a run."""
         for number, claim in enumerate(self.claim):
             for name in claim.methods:
                 if name not in names:
@@ -230,22 +209,22 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def table(self) -> dict[str, Any]:
-        """The table of the configuration, overrides applied."""
+        """The configuration as a table, overrides applied."""
         return self._table
 
     @property
     def text(self) -> str:
-        """The file as the user wrote it."""
+        """Text of the configuration file as the user wrote it."""
         return self._text
 
     @property
     def source(self) -> str:
-        """Name of the file."""
+        """Name of the configuration file."""
         return self._source
 
     @property
     def clients(self) -> int | None:
-        """The number of clients."""
+        """Number of clients; None if the configuration does not determine it."""
         if isinstance(self.data, Shards):
             return len(self.data.shards)
         if isinstance(self.data, Sites):
@@ -255,7 +234,7 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that the report and the claims name."""
+        """Metrics that the report or a claim names."""
         named = [self.report.metric, *self.report.also, *(getattr(claim, "metric", None) for claim in self.claim)]
         return list(dict.fromkeys(name for name in named if name is not None))
 
@@ -266,12 +245,12 @@ class Experiment(pydantic.BaseModel):
 
     @property
     def kinds(self) -> list[list[Case]]:
-        """The cases of each kind; empty without any."""
+        """Cases of each kind; empty without any."""
         return [cases for cases in _kinds(self.case).values() if cases]
 
     @property
     def swept(self) -> dict[str, list[Any]]:
-        """The values of each swept parameter, and the first value of each case, by dotted path."""
+        """Values of each swept parameter, and the first value of each case, by dotted path."""
         firsts = {first: [case[first] for case in cases] for cases in self.kinds for first in [next(iter(cases[0]))]}
         return firsts | self.sweep
 
@@ -280,16 +259,16 @@ class Experiment(pydantic.BaseModel):
         firsts = ((case, *next(iter(case.items()))) for cases in self.kinds for case in cases)
         chosen = [case for case, key, value in firsts if setting[key] == value]
         changed = {key: value for case in chosen for key, value in case.items()} | dict(setting)
-        return {key: value for key, value in changed.items() if key != NAME}
+        return {key: value for key, value in changed.items() if key != CASE_NAME}
 
     @property
-    def due(self) -> list[tuple[dict[str, Any], int]]:
-        """Every pair of setting and seed; in a finished experiment each method has a run of each."""
+    def settings_and_seeds(self) -> list[tuple[dict[str, Any], int]]:
+        """Every pair of setting and seed; in a finished experiment each method has a run of each pair."""
         return [(setting, seed) for setting in self.settings for seed in self.seeds]
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str, text: str = "") -> "Experiment":
-        """Validate a table; errors are one sentence with the source, the key and the allowed values."""
+        """Validate a configuration's table; an error is one sentence with source, key and allowed values."""
         try:
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
@@ -310,7 +289,7 @@ def _kinds(cases: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
 
 
 def _is_kinds(value: Mapping[str, Any]) -> bool:
-    """Return whether a table holds cases of several kinds, each a list of tables."""
+    """Return whether a ``case`` table holds cases of several kinds, each a list of tables."""
     return all(
         isinstance(cases, list) and bool(cases) and all(isinstance(case, Mapping) for case in cases)
         for cases in value.values()

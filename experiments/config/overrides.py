@@ -8,7 +8,7 @@ from fedkernel.ground import InputError, parse_toml
 
 
 def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
-    """Return a copy of the table with the change ``key=value``."""
+    """Return a copy of a configuration's table with the change ``key=value``."""
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {override!r} must have the form key=value, for instance partition.clients=10")
@@ -16,7 +16,7 @@ def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
-    """Return a copy of the table with the value at a dotted path.
+    """Return a copy of a configuration's table with a value at a dotted path.
 
     A method is addressed by its name, all of them by ``*``.
     """
@@ -29,7 +29,7 @@ def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict
         inside: list[Any] = []
         for target in targets:
             if isinstance(target, list):
-                inside += _entries(target, step, f"{source} {key}")
+                inside += _named_entries(target, step, f"{source} {key}")
             elif isinstance(target, dict):
                 inside.append(target.setdefault(step, {}))
             else:
@@ -37,24 +37,26 @@ def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict
         targets = inside
     for target in targets:
         if isinstance(target, list):
-            raise InputError(f"{source} {key}: say which, as in {'.'.join(path)}.NAME.{last}, or * for all")
+            raise InputError(
+                f"{source} {key}: there may be several; name one, as in {'.'.join(path)}.NAME.{last}, or use * for all"
+            )
         if not isinstance(target, dict):
             raise InputError(f"{source} {key}: {'.'.join(path)} is a value, with nothing inside")
         target[last] = value
     return changed
 
 
-def _entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:
+def _named_entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:
     entries = [entry for entry in tables if isinstance(entry, dict)]
     chosen = [entry for entry in entries if name in ("*", entry.get("name"))]
     if not chosen:
         names = ", ".join(repr(entry["name"]) for entry in entries if "name" in entry)
-        raise InputError(f"{where}: there is no entry named {name!r}, only {names or 'such without a name'}")
+        raise InputError(f"{where}: there is no entry named {name!r}, only {names or 'entries without a name'}")
     return chosen
 
 
 def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
-    """Split a dotted path; a method's name may contain dots.
+    """Split a dotted path into its parts; a method's name may contain dots.
 
     The part after ``sweep.`` is a path by itself.
     """
@@ -71,7 +73,7 @@ def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def _toml_value(text: str) -> Any:
-    """Read an override's value as TOML, or else as a plain string."""
+    """Parse an override's value as TOML, or else return it as a string."""
     try:
         return parse_toml(f"value = {text}", "--set")["value"]
     except InputError:
@@ -79,7 +81,7 @@ def _toml_value(text: str) -> Any:
 
 
 def by_path(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the values of a table, and of the tables in it, by dotted path."""
+    """Return the values of a table and its inner tables, by dotted path."""
     values: dict[str, Any] = {}
     for key, value in table.items():
         values |= by_path(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}

@@ -1,4 +1,4 @@
-"""Sections of a configuration: methods, data, report and paper."""
+"""Sections of a configuration file: methods, data, report and paper."""
 
 import dataclasses
 import glob
@@ -18,16 +18,16 @@ from fedkernel.wire import MOST_SITES
 T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-OF_FILES = tuple(
+READING_OPTIONS = tuple(
     field.name for field in dataclasses.fields(SiteFile) if field.name not in ("path", "allowed", "hidden")
 )
 """Options of `fedkernel join` for reading a file, also allowed in ``[data]`` with ``shards``."""
 
 
-def differing(values: list[T], what: str = "") -> list[T]:
-    """Return the values if no two are equal; `what` begins the error."""
+def refuse_repetition(values: list[T], prefix: str = "") -> list[T]:
+    """Return the values; ValueError, which begins with `prefix`, if two are equal."""
     if again := [value for place, value in enumerate(values) if value in values[:place]]:
-        raise ValueError(f"{what}{again[0]!r} stands twice, but the values must differ")
+        raise ValueError(f"{prefix}{again[0]!r} is listed twice, but the values must differ")
     return values
 
 
@@ -37,14 +37,9 @@ SiteName = Annotated[str, pydantic.AfterValidator(check_name)]
 class Method(pydantic.BaseModel):
     """Table ``[[strategy]]`` or ``[[baseline]]``: a name, a method, and the method's own parameters.
 
-    Attributes
-    ----------
-    name : str
-        In tables and plots; unique in the file.
-    method : str
-        For a strategy a class such as ``DKPCA``, for a baseline for instance ``central KPCA``.
-    group : str, optional
-        Methods of one group are drawn together.
+    - `name`: name in tables and plots; unique in the file.
+    - `method`: for a strategy a class such as ``DKPCA``, for a baseline for instance ``central KPCA``.
+    - `group`: methods of one group are drawn together.
     """
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True)
@@ -55,36 +50,36 @@ class Method(pydantic.BaseModel):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The method's own parameters."""
+        """Parameters of the method, apart from its name, class and group."""
         return dict(self.model_extra or {})
 
 
 if TYPE_CHECKING:
 
-    class _OfFiles(pydantic.BaseModel):
-        """The fields of `OF_FILES`, with their types and defaults."""
+    class _ReadingOptions(pydantic.BaseModel):
+        """Base model with the fields of `READING_OPTIONS`, their types and defaults."""
 
 else:
     _hints = get_type_hints(SiteFile)
-    _OfFiles = pydantic.create_model(
+    _ReadingOptions = pydantic.create_model(
         "_OfFiles",
         __config__=STRICT,
-        **{field.name: (_hints[field.name], field) for field in dataclasses.fields(SiteFile) if field.name in OF_FILES},
+        **{
+            field.name: (_hints[field.name], field)
+            for field in dataclasses.fields(SiteFile)
+            if field.name in READING_OPTIONS
+        },
     )
 
 
-class Shards(_OfFiles):
-    """Table ``[data]`` with one file per client, as sites have them, instead of a data set to divide.
+class Shards(_ReadingOptions):
+    """Table ``[data]`` with one file per client, in place of a data set to divide.
 
     Further keys are the reading options of `SiteFile`, such as ``id``, ``label`` and ``columns``, for all files
     together. Where columns are divided, only one file must have each named column; all must have the ids.
 
-    Attributes
-    ----------
-    shards : list of str
-        Paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
-    missing : {"drop", "refuse"}
-        Treatment of rows that not all files have, with columns divided and ids.
+    - `shards`: paths, and patterns with ``*`` and ``?`` for all matching files in the order of their names.
+    - `missing`: treatment of rows that not all files have, with columns divided and ids.
     """
 
     model_config = STRICT
@@ -97,13 +92,13 @@ class Shards(_OfFiles):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The options for reading the files that the table sets."""
-        values = {name: getattr(self, name) for name in OF_FILES if name in self.model_fields_set}
+        """Reading options that the table sets."""
+        values = {name: getattr(self, name) for name in READING_OPTIONS if name in self.model_fields_set}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
     @property
     def files(self) -> list[SiteFile]:
-        """The files with their reading options."""
+        """Files of the clients with their reading options."""
         return [SiteFile(path, **self.reading) for path in self.shards]
 
     def within(self, folder: str | os.PathLike[str]) -> "Shards":
@@ -114,7 +109,7 @@ class Shards(_OfFiles):
 
 
 def _matches(path: str) -> list[str]:
-    """Return the path, or the files that match it if it is a pattern."""
+    """Return a path, or the files that match it if it is a pattern."""
     if not glob.has_magic(path) or Path(path).exists():
         return [path]
     if matches := sorted(match for match in glob.glob(path) if Path(match).is_file()):
@@ -125,18 +120,11 @@ def _matches(path: str) -> list[str]:
 class Sites(pydantic.BaseModel):
     """Table ``[data]`` with named sites that hold their own data, for `fedkernel serve`.
 
-    Attributes
-    ----------
-    sites : list of str
-        Their names, in the order of the clients' numbers.
-    missing : {"drop", "refuse"}
-        Treatment of rows that not all sites have, with columns divided and an id column.
-    share_model : bool
-        Whether every site gets the model of each run.
-    joint_seed : bool, optional
-        Whether the sites draw the seed of each run together; by default where replies are drawn from it.
-    signatures : list of str
-        Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
+    - `sites`: the sites' names, in the order of the clients' numbers.
+    - `missing`: treatment of rows that not all sites have, with columns divided and an id column.
+    - `share_model`: whether every site gets the model of each run.
+    - `joint_seed`: whether the sites draw the seed of each run together; by default where replies are drawn from it.
+    - `signatures`: signatures of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
     """
 
     model_config = STRICT
@@ -150,33 +138,24 @@ class Sites(pydantic.BaseModel):
     @pydantic.field_validator("sites")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
-        return values if len(set(values)) == len(values) else differing(values)
+        return values if len(set(values)) == len(values) else refuse_repetition(values)
 
 
 class ReportOptions(pydantic.BaseModel):
     """Table ``[report]``: figures and metrics of the report.
 
-    Attributes
-    ----------
-    plots : bool
-        Whether figures are drawn, into ``plots/`` and the page.
-    metric : str, optional
-        Metric of the console's table and the figures; by default, and where no run has it, the error, or else of
-        silhouette, nmi, ari and stability the first that any run has, or else the first metric.
-    also : list of str
-        Further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics of the
-        answer are drawn against floats and rounds, too.
-    by_iteration : list of str
-        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the upload of all
-        clients in the rounds of an iteration.
-    images : bool
-        Whether the columns are the pixels of square images, and components of divided columns are drawn as images.
-        Runs that were finished without this option have none.
-    rows : bool, optional
-        Whether the rows are drawn along each method's first two components, with the first seed; by default where
-        nothing is swept and rows have classes or clusters. Runs that were finished without this option have none.
-    reference : bool
-        Whether runs are compared with the central answer; false where that would need too much memory.
+    - `plots`: whether figures are drawn, into ``plots/`` and the page.
+    - `metric`: metric of the console's table and the figures; by default, and where no run has it, the error, or else
+      of silhouette, nmi, ari and stability the first that any run has, or else the first metric.
+    - `also`: further metrics to draw against each swept number, counts of a run such as ``seconds`` included; metrics
+      of the answer are drawn against floats and rounds, too.
+    - `by_iteration`: values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is the
+      upload of all clients in the rounds of an iteration.
+    - `images`: whether the columns are the pixels of square images, and components of divided columns are drawn as
+      images. Runs that were finished without this option have none.
+    - `rows`: whether the rows are drawn along each method's first two components, with the first seed; by default where
+      nothing is swept and rows have classes or clusters. Runs that were finished without this option have none.
+    - `reference`: whether runs are compared with the central answer; false where that would need too much memory.
     """
 
     model_config = STRICT
@@ -197,26 +176,18 @@ class ReportOptions(pydantic.BaseModel):
     @pydantic.field_validator("also", "by_iteration")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
-        return differing(values)
+        return refuse_repetition(values)
 
 
 class Paper(pydantic.BaseModel):
-    """Table ``[paper]``: the result of a paper that an experiment reproduces, and differences in the setting.
+    """Table ``[paper]``: the paper's result that an experiment reproduces, and differences in the setting.
 
-    Attributes
-    ----------
-    name : str
-        The paper's method, such as ``DKPCA``; experiments of one name are grouped.
-    shows : str
-        Such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
-    setting : str
-        The paper's setting.
-    here : str
-        The setting here, and reasons for the difference; "" if it is the same.
-    plots : list of str
-        The drawn figures to show, by file name without ending; by default the first.
-    memory : float
-        GB, so that experiments run in parallel only while all of them fit.
+    - `name`: the paper's method, such as ``DKPCA``; experiments of one name are grouped.
+    - `shows`: figure or table of the paper, such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
+    - `setting`: the paper's setting.
+    - `here`: the setting here, and reasons for the difference; "" if it is the same.
+    - `plots`: the drawn figures to show, by file name without ending; by default the first.
+    - `memory`: memory of the experiment in GB, so that experiments run in parallel only while all of them fit.
     """
 
     model_config = STRICT
@@ -231,19 +202,21 @@ class Paper(pydantic.BaseModel):
 
 def data_fields(value: Any) -> list[str]:
     """Return the keys that a ``[data]`` table of this kind allows."""
-    kind = NAMED.get(_which_data(value).strip("()"))
+    kind = DATA_KINDS.get(_data_kind(value).strip("()"))
     if kind is None:
         return [field.name for field in dataclasses.fields(DataSpec)]
-    return sorted(kind.model_fields, key=lambda name: name in OF_FILES)
+    return sorted(kind.model_fields, key=lambda name: name in READING_OPTIONS)
 
 
-NAMED: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
+DATA_KINDS: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
 """Kinds of ``[data]`` tables by their distinctive key; any other table is a `DataSpec`."""
 
 
-def _which_data(value: Any) -> str:
+def _data_kind(value: Any) -> str:
     kinds = (
-        key for key, kind in NAMED.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
+        key
+        for key, kind in DATA_KINDS.items()
+        if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
     )
     return f"({next(kinds, 'set')})"
 
@@ -252,5 +225,5 @@ Data = Annotated[
     Annotated[DataSpec, pydantic.Tag("(set)")]
     | Annotated[Shards, pydantic.Tag("(shards)")]
     | Annotated[Sites, pydantic.Tag("(sites)")],
-    pydantic.Discriminator(_which_data),
+    pydantic.Discriminator(_data_kind),
 ]

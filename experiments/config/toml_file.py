@@ -21,14 +21,10 @@ def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = Fals
 
 
 def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> tuple[dict[str, Any], str]:
-    """Read a configuration file and apply ``--set key=value`` overrides.
+    """Read a configuration file as a table with its text, and apply ``--set key=value`` overrides.
 
-    Returns
-    -------
-    table : dict
-        If there are relative paths in it, with the file's folder, their base, as ``folder``.
-    text : str
-        The file, with the overrides as comments; if it has relative paths, that folder comes first.
+    - Returns `table`: if there are relative paths in it, with the file's folder, their base, as ``folder``.
+    - Returns `text`: the file, with the overrides as comments; if it has relative paths, that folder comes first.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -55,17 +51,17 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
 
 
 def _rehearsal(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a configuration changed by its table ``[quick]``."""
+    """Return a configuration changed as its own table ``[quick]`` says."""
     changes = table.get("quick")
     if not isinstance(changes, dict) or not changes:
-        raise InputError(f"{path} has no table [quick], which says what --quick changes")
+        raise InputError(f"{path} has no table [quick] with the changes by --quick")
     for key, value in changes.items():
         table = with_value(table, key, value, f"{path}: quick")
     return {**table, "quick": {}, "rehearsal": True}
 
 
 def _has_relative_path(value: Any, key: str = "") -> bool:
-    """Return whether data are named by a relative path anywhere in a table, sweeps and cases included."""
+    """Return whether a table, sweeps and cases included, names data by a relative path."""
     if isinstance(value, Mapping):
         return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
     if isinstance(value, list):

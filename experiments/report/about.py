@@ -1,4 +1,4 @@
-"""Description of a report's data, their division and preparation, and its metrics."""
+"""Report's description of the data, their division and preparation, and of its metrics."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,6 @@ Line = tuple[str, str]
 """A term and its description."""
 
 MOST_NAMES = 30
-"""Most column names that are listed."""
 
 MISSING = {
     "refuse": "no empty cell is allowed",
@@ -34,22 +33,16 @@ SCALE = {
     "robust": "scaled by the median and the distance of the quartiles",
     "none": "not scaled",
 }
-"""Scalings of `Prepare` in words."""
 
 
 def data_lines(
     experiment: Experiment, shapes: Shapes, columns: Columns | None = None, dropped: Sequence[int] = ()
 ) -> list[Line]:
-    """Describe the data, their division and their preparation.
+    """Describe the data of an experiment, their division and their preparation, each as a term and a text.
 
-    Parameters
-    ----------
-    shapes : sequence of (int, int)
-        Of the first setting and seed; empty where only the sites know theirs.
-    columns : Columns, optional
-        Where their names are known.
-    dropped : sequence of int
-        Number of rows that each client leaves out, where it is known and there can be any.
+    - `shapes`: table shapes of the first setting and seed; empty where only the sites know theirs.
+    - `columns`: the columns, if their names are known.
+    - `dropped`: number of rows that each client leaves out, where it is known and there can be any.
     """
     lines = [("data", _data(experiment.data))]
     if isinstance(experiment.data, DataSpec):
@@ -87,7 +80,7 @@ def _division(experiment: Experiment) -> str:
 
 
 def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> Iterator[str]:
-    """Yield the steps of the preparation in order, and at last who prepares."""
+    """Yield the steps of the preparation in order, and at last whether clients prepare jointly."""
     if prepare.clip:
         yield "clipped: " + ", ".join(f"{name} to {low:g} to {high:g}" for name, (low, high) in prepare.clip.items())
     if prepare.log:

@@ -1,4 +1,4 @@
-"""Text of a table's cells: swept values, metrics, counts, sizes, seconds."""
+"""Text of table cells: swept values, metrics, counts, sizes, seconds."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from experiments.results import Spread
 from fedkernel.models import metric_of
 from fedkernel.protocol import share_text
 
-NOTHING = "–"
+NOT_APPLICABLE = "–"
 """Cell of a figure that does not apply."""
 
 
@@ -18,20 +18,20 @@ def swept_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def short_names(swept: Sequence[str]) -> list[str]:
-    """Return the last part of each dotted path, or the whole one where two end alike."""
+    """Return the last part of each dotted path, or the whole path where two end alike."""
     last = [name.rsplit(".", 1)[-1] for name in swept]
     return [end if last.count(end) == 1 else name for name, end in zip(swept, last, strict=True)]
 
 
 def settings(point: Mapping[str, Any], swept: Iterable[str]) -> list[str]:
-    """Format a point's values of the swept parameters."""
-    return [_setting(point[name]) if name in point else NOTHING for name in swept]
+    """Format a point's values of the swept parameters, one cell each."""
+    return [_setting(point[name]) if name in point else NOT_APPLICABLE for name in swept]
 
 
 def written(spread: Spread | None, name: str) -> str:
-    """Format a metric; an exact zero is "0"."""
+    """Format a metric over seeds; an exact zero is "0"."""
     if spread is None:
-        return NOTHING
+        return NOT_APPLICABLE
     if spread.low == spread.high == 0:
         return "0"
     if not math.isfinite(spread.mean):
@@ -45,7 +45,7 @@ def with_spread(spread: Spread, write: Callable[[float], str]) -> str:
 
 
 def count(value: float) -> str:
-    """Format a number of things, or a mean of such."""
+    """Format a count, or a mean of counts."""
     if value >= 1e9:
         return f"{value / 1e9:.2f} G"
     return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
@@ -60,14 +60,14 @@ def size(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Format seconds."""
+    """Format a duration in seconds."""
     if 0 < value < 0.001:
         return "<0.001"
     return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
 
 
 def writer(figure: str) -> Callable[[float], str]:
-    """Return the formatter of seconds, bytes, shares or counts, by the figure's unit."""
+    """Return the formatter for a figure's unit: seconds, bytes, shares or counts."""
     return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(figure).unit, count)
 
 

@@ -10,7 +10,6 @@ from experiments.results import Run, setting
 from fedkernel.ground import FloatArray
 
 MOST_COMPONENTS, MOST_SETTINGS = 3, 4
-"""Most images of each method, and most settings."""
 
 
 def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> Drawn | None:

@@ -1,4 +1,4 @@
-"""Curves along a run, mean and spread over its seeds: by communication round and by outer iteration."""
+"""Curves of errors and other values by communication round or outer iteration, mean and spread over seeds."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
-from experiments.report.cells import NOTHING, count, seconds
+from experiments.report.cells import NOT_APPLICABLE, count, seconds
 from experiments.report.table_formats import Layout
 from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
@@ -20,11 +20,10 @@ RESULTS = "results.json"
 """The page's content for programs, from which README's table is made."""
 
 VERDICTS = (Verdict.HOLDS, Verdict.IDENTITY, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
-"""In the order of the columns."""
 
 
 class Entry(NamedTuple):
-    """An experiment on the page: results, missing and failed runs, folder, and error."""
+    """Experiment on the page: results, missing and failed runs, folder, and error."""
 
     experiment: Experiment
     rows: list[Run]
@@ -64,7 +63,7 @@ def pages(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def overview(results: Mapping[str, Any]) -> Layout:
-    """Lay out the content of ``results.json``, a line for each experiment: claims by verdict, and seconds."""
+    """Lay out the content of ``results.json``, a row for each experiment: claims by verdict, and seconds."""
     rows = []
     for each in results["experiments"]:
         verdicts = Counter(claim["verdict"] for claim in each["claims"])
@@ -96,7 +95,7 @@ def _described(entry: Entry, figures: Path) -> dict[str, Any]:
 
 
 def _copied(entry: Entry, figures: Path) -> list[str]:
-    """Copy the figures for the page, by default the first, and return their names."""
+    """Copy the figures for the page, by default an experiment's first, and return their names."""
     drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
     wanted = entry.experiment.paper.plots if entry.experiment.paper is not None else []
     names = [name for name in wanted if name in drawn] or list(drawn)[:1]
@@ -107,7 +106,7 @@ def _copied(entry: Entry, figures: Path) -> list[str]:
 
 
 def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]:
-    """Return a row for each method, with the range of each figure over its settings."""
+    """Return a table row for each method, with the range of each figure over its settings."""
     metric = leading_metric(summaries, metric)
     rows: list[list[str]] = []
     for name in dict.fromkeys(s.name for s in summaries):
@@ -122,7 +121,7 @@ def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]
 
 def _span(spreads: Iterable[Spread], write: Any) -> str:
     means = sorted(spread.mean for spread in spreads)
-    ends = [write(means[0]), write(means[-1])] if means else [NOTHING]
+    ends = [write(means[0]), write(means[-1])] if means else [NOT_APPLICABLE]
     return " to ".join(dict.fromkeys(ends))
 
 

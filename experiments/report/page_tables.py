@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from experiments.report.cells import NOTHING, count, settings, swept_of, with_spread, writer, written
+from experiments.report.cells import NOT_APPLICABLE, count, settings, swept_of, with_spread, writer, written
 from experiments.results import RowPicture, Run, Summary, setting
 from fedkernel.models import MAIN_METRIC, metric_of
 
 TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
 SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
-ROUNDED = 1e-12
+EQUAL_BELOW = 1e-12
 """Metric means below this count as equal."""
 
 
 class Cell(NamedTuple):
-    """A figure's text, the number that rows are sorted by, and a mark for the column's best."""
+    """Text of a figure, the number that rows are sorted by, and a mark for the column's best."""
 
     text: str
     value: float | None = None
@@ -32,29 +32,29 @@ class Table(NamedTuple):
 
 
 def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
-    """Return the tables of the methods' metrics, by group."""
+    """Return the tables of the methods' metrics, one per group."""
     tables = []
     for group, same in by_group(summaries).items():
         having = [name for name in metrics if any(s.metrics.get(name) for s in same)]
         if having:
-            columns = {metric_of(name).heading: [_metric(s, name) for s in same] for name in having}
+            columns = {metric_of(name).heading: [_metric_cell(s, name) for s in same] for name in having}
             best = {metric_of(name).heading: _best(same, name) for name in having}
             tables.append(_table(group, same, columns, best))
     return tables
 
 
 def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
-    """Return the tables of the runs' costs, by group."""
+    """Return the tables of the runs' costs, one per group."""
     tables = []
     for group, same in by_group(summaries).items():
         columns, best = {}, {}
         for name, heading in TRAFFIC.items():
-            columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
+            columns[heading], best[heading] = [_cost_cell(s, name) for s in same], _best(same, name)
         for name in metrics:
             if any(s.metrics.get(name) for s in same):
                 heading = metric_of(name).heading
-                columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
-        columns |= {heading: [_took(s, name) for s in same] for name, heading in SIZES.items()}
+                columns[heading], best[heading] = [_cost_cell(s, name) for s in same], _best(same, name)
+        columns |= {heading: [_cost_cell(s, name) for s in same] for name, heading in SIZES.items()}
         tables.append(_table(group, same, columns, best))
     return tables
 
@@ -102,7 +102,7 @@ def _at(site: tuple[str, float]) -> str:
 
 
 def shown(s: Summary, name: str) -> str:
-    """Format a metric; the reference's own is marked as such."""
+    """Format a metric, marking the reference's own zero error as such."""
     spread = s.metrics.get(name)
     return (
         "0 (reference)"
@@ -127,18 +127,18 @@ def _table(
     return Table(group, [*swept, *columns, "seeds"], rows)
 
 
-def _metric(s: Summary, name: str) -> Cell:
-    """Format a metric, with its spread over the seeds where there is any."""
+def _metric_cell(s: Summary, name: str) -> Cell:
+    """Return the cell of a metric, with its spread over the seeds if there is any."""
     if (spread := s.metrics.get(name)) is None:
-        return Cell(NOTHING)
+        return Cell(NOT_APPLICABLE)
     alone = replace(s, metrics={name: replace(spread, std=spread.std or None)})
     return Cell(shown(alone, name), spread.mean)
 
 
-def _took(s: Summary, name: str) -> Cell:
-    """Format seconds, bytes or a count, of a run or a metric."""
+def _cost_cell(s: Summary, name: str) -> Cell:
+    """Return the cell of seconds, bytes or a count, of a run or a metric."""
     if (spread := s.spread(name)) is None:
-        return Cell(NOTHING)
+        return Cell(NOT_APPLICABLE)
     write = writer(name)
     alone = write(spread.mean).startswith("<")  # too small for digits of a spread
     return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
@@ -164,4 +164,4 @@ def _best(same: Sequence[Summary], name: str) -> set[int]:
 def _digits(name: str, mean: float) -> str:
     if metric_of(name).cost:
         return writer(name)(mean)
-    return "rounding" if abs(mean) < ROUNDED else metric_of(name).written(mean)
+    return "rounding" if abs(mean) < EQUAL_BELOW else metric_of(name).written(mean)

@@ -99,7 +99,7 @@ class Scale:
 
     @classmethod
     def around(cls, values: Iterable[float], log: bool) -> "Scale":
-        """Return a scale over the values alone, for metrics whose least is not 0; a log axis stays above 0."""
+        """Return a scale over the values only, for metrics that do not start at 0."""
         covered = [value for value in values if value > 0 or not log]
         low, high = min(covered), max(covered)
         return cls(low, high if high > low else low + (abs(low) or 1.0) / 10, log, low if log else -math.inf)
@@ -118,7 +118,7 @@ class Scale:
         return [self.place(value) for value in spread.values]
 
     def apply(self, axes: Axes, axis: Axis) -> None:
-        """Set scale, limits and ticks: powers of ten, on a short axis with 2 and 5 times them."""
+        """Set an axis's scale, limits and ticks: powers of ten, on a short axis also 2 and 5 times them."""
         across = axis is axes.xaxis
         limit = axes.set_xlim if across else axes.set_ylim
         if not self.log:
@@ -186,7 +186,7 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
 
 
 def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
-    """Create one axes per setting of the other parameters; also return the caption's sentence about them.
+    """Create one axes per setting of the other parameters; also return the caption's sentence about the panels.
 
     With `alike` all have the same scales, else each its own.
     """
@@ -205,7 +205,7 @@ def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list
     return figure, list(grid[: len(shown)]), f" One panel per setting{own}{left_out}." if len(shown) > 1 else ""
 
 
-def dot(
+def draw_mean(
     axes: Axes,
     at: tuple[float, float],
     look: Look,
@@ -214,7 +214,7 @@ def dot(
     across: bool = False,
     seeds: Sequence[float] = (),
 ) -> None:
-    """Draw a mean, the bar between two ends, and a small faint dot for each seed where there are several."""
+    """Draw a mean, the bar between two ends, and a small faint dot for each seed if there are several."""
     if len(seeds) > 1:
         here = [at[1 if across else 0]] * len(seeds)
         axes.plot(*((seeds, here) if across else (here, seeds)), "o", color=look.colour, ms=3, mew=0, alpha=0.45)
@@ -231,7 +231,7 @@ def legend(
     line: bool = True,
     others: Mapping[str, Artist] | None = None,
 ) -> None:
-    """List the drawn methods beside the axes in a fixed order, and below them the other artists."""
+    """List the drawn methods next to the axes in a fixed order, and below them the other artists."""
     named = set(names)
     shown = [name for name in look if name in named]
     handles: list[Artist] = [
@@ -248,11 +248,11 @@ def legend(
         for name in shown
     ]
     others = others or {}
-    beside(figure, [*handles, *others.values()], [*shown, *others])
+    add_legend(figure, [*handles, *others.values()], [*shown, *others])
 
 
-def beside(figure: Canvas, handles: Sequence[Artist], names: Iterable[str]) -> None:
-    """Put a legend beside the axes, and make the figure high enough."""
+def add_legend(figure: Canvas, handles: Sequence[Artist], names: Iterable[str]) -> None:
+    """Add a legend next to the axes, and make the figure high enough."""
     labels = [plain(name) for name in names]
     figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.18 * "\n".join(labels).count("\n") + 0.18))
     figure.legend(handles, labels, loc="outside right upper")
@@ -266,7 +266,7 @@ def _power(value: float) -> str:
 
 
 def pictured(runs: Iterable[Run], pictures: Container[str]) -> list[Run]:
-    """Return the first run with a picture of each method and setting."""
+    """Return the first run with a picture, for each method and setting."""
     first = (next((run for run in same if run.id in pictures), None) for same in by_setting(runs).values())
     return [run for run in first if run is not None]
 
@@ -277,6 +277,6 @@ def swept_label(parameter: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape a name for matplotlib's mathematics and hidden legend entries, and break a long one."""
+    """Escape a name for matplotlib's mathematics and hidden legend entries, and break a long name."""
     text = "\n".join(textwrap.wrap(text, 34)) if len(text) > 34 else text
     return ("\u200a" if text.startswith("_") else "") + text.replace("$", r"\$")

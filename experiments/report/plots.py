@@ -26,8 +26,8 @@ from experiments.report.plot_style import (
     Drawn,
     Look,
     Scale,
-    beside,
-    dot,
+    add_legend,
+    draw_mean,
     legend,
     looks,
     panels,
@@ -45,7 +45,7 @@ OUTSIDE = "outside any phase"
 
 @dataclass(frozen=True)
 class Figure:
-    """A saved figure: stable name, title, caption, and two files."""
+    """Saved figure: stable name, title, caption, and two files."""
 
     name: str
     title: str
@@ -64,21 +64,14 @@ def draw(
     directions: Mapping[str, FloatArray] | None = None,
     rows: Mapping[str, RowPicture] | None = None,
 ) -> list[Figure]:
-    """Draw every figure that applies to these runs, and return them in reading order.
+    """Draw every figure that applies to these runs, and return the figures in reading order.
 
-    Parameters
-    ----------
-    folder : Path
-        For `NAME.png` and `NAME.svg`; created if there is none.
-    metric : str, optional
-        As `leading_metric` takes it.
-    also : sequence of str
-        Further metrics to draw against each number that is swept and, unless they are costs or promises of a run
-        themselves, against floats and rounds.
-    by_iteration : sequence of str
-        Values of the rounds to draw against the outer iteration, a figure each.
-    directions, rows : mapping, optional
-        By the id of a run, for `eigen_images` and `row_pictures`.
+    - `folder`: output folder for `NAME.png` and `NAME.svg`; created if there is none.
+    - `metric`: as `leading_metric` takes it.
+    - `also`: further metrics to draw against each number that is swept and, unless they are costs or promises of a run
+      themselves, against floats and rounds.
+    - `by_iteration`: values of the rounds to draw against the outer iteration, a figure each.
+    - `directions`, `rows`: by the id of a run, for `eigen_images` and `row_pictures`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
@@ -91,17 +84,17 @@ def draw(
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's matplotlibrc would change the bytes
         mpl.rcParams.update(STYLE)
-        if shown and _says_more_than_the_table([s for s in summaries if s.metrics.get(metric)]):
+        if shown and _adds_to_the_table([s for s in summaries if s.metrics.get(metric)]):
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
-        figures += _if_any(folder, "rows", row_pictures(runs, rows or {}))
+        figures += _saved_if_drawn(folder, "rows", row_pictures(runs, rows or {}))
         for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
             having = _shown(summaries, judged)
             if len(having) > 1 and any(s.floats_up.mean > 0 for s, _ in having):
                 figures.append(_save(folder, f"{judged}_by_floats_up", *_by_cost(having, judged, look, "floats_up")))
             if len({s.rounds.mean for s, _ in having if s.kind == "strategy"}) > 1:
                 figures.append(_save(folder, f"{judged}_by_rounds", *_by_cost(having, judged, look, "rounds")))
-        figures += _if_any(folder, "error_by_round", error_by_round(runs, look))
+        figures += _saved_if_drawn(folder, "error_by_round", error_by_round(runs, look))
         for value in dict.fromkeys([metric, *also]):
             having = _shown(summaries, value)
             for parameter in dict.fromkeys(name for s, _ in having for name in s.point):
@@ -111,8 +104,8 @@ def draw(
         if any(s.seconds.mean > 0 for s in summaries):
             figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
         for value in by_iteration:
-            figures += _if_any(folder, f"{value}_by_iteration", value_by_iteration(runs, value, look))
-        figures += _if_any(folder, "eigen_images", eigen_images(runs, directions or {}))
+            figures += _saved_if_drawn(folder, f"{value}_by_iteration", value_by_iteration(runs, value, look))
+        figures += _saved_if_drawn(folder, "eigen_images", eigen_images(runs, directions or {}))
     return figures
 
 
@@ -132,7 +125,9 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         for y, name in enumerate(best_first):
             for i, m in enumerate(rows[name]):
                 dodge = 0.0 if len(rows[name]) == 1 else 0.5 * (i / (len(rows[name]) - 1) - 0.5)
-                dot(axes, (scale.place(m.mean), y + dodge), look[name], scale.bar(m), across=True, seeds=scale.seeds(m))
+                draw_mean(
+                    axes, (scale.place(m.mean), y + dodge), look[name], scale.bar(m), across=True, seeds=scale.seeds(m)
+                )
         axes.set_yticks(range(len(rows)), [plain(name) for name in best_first])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
@@ -173,7 +168,7 @@ def _by_cost(
             joined |= len(dots) > 1
             for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
                 names_at.setdefault(at, []).append(name)
-                dot(axes, at, its, up.bar(m), seeds=up.seeds(m))
+                draw_mean(axes, at, its, up.bar(m), seeds=up.seeds(m))
         across.apply(axes, axes.xaxis)
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
@@ -215,7 +210,7 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
             x, y = [at for at, _ in curve], [scale.place(m.mean) for _, m in curve]
             axes.plot(x, y, its.line, color=its.colour, lw=1.3)
             for at, (_, m) in zip(zip(x, y, strict=True), curve, strict=True):
-                dot(axes, at, its, scale.bar(m), seeds=scale.seeds(m))
+                draw_mean(axes, at, its, scale.bar(m), seeds=scale.seeds(m))
         for s, m in fixed:
             axes.axhline(scale.place(m.mean), color=look[s.name].colour, linestyle=":", lw=1.2)
         if ticks[0] > 0 and ticks[-1] / ticks[0] >= 20:
@@ -262,13 +257,13 @@ def _by_phase(summaries: list[Summary]) -> Drawn:
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     order = [phase for phase in (*phases, OUTSIDE) if phase in used]
-    beside(figure, [Patch(edgecolor="white", **used[phase]) for phase in order], order)
+    add_legend(figure, [Patch(edgecolor="white", **used[phase]) for phase in order], order)
     swept = " and over the settings of the sweep" if any(s.point for s in summaries) else ""
     caption = f"Mean seconds of a run over seeds{swept}, by phase; the number at a bar's end is its total."
     return "Seconds by phase", caption + (" Grey is time outside any phase." if OUTSIDE in used else ""), figure
 
 
-def _if_any(folder: Path, name: str, drawn: Drawn | None) -> list[Figure]:
+def _saved_if_drawn(folder: Path, name: str, drawn: Drawn | None) -> list[Figure]:
     return [] if drawn is None else [_save(folder, name, *drawn)]
 
 
@@ -285,7 +280,7 @@ def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spr
     return [(s, m) for s in summaries if (m := s.spread(metric)) and math.isfinite(m.mean)]
 
 
-def _says_more_than_the_table(summaries: Sequence[Summary]) -> bool:
+def _adds_to_the_table(summaries: Sequence[Summary]) -> bool:
     """Return whether there are several methods, or settings of one method that no other figure has as axis."""
     swept = any(not _is_number(value) for s in summaries for value in s.point.values())
     return len({s.name for s in summaries}) > 1 or (swept and len(summaries) > 1)

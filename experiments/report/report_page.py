@@ -1,4 +1,4 @@
-"""Tables of an experiment for the console, and report.html as one self-contained file."""
+"""Report of an experiment: tables for the console, and report.html as one self-contained file."""
 
 import base64
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
-from experiments.report.cells import NOTHING, count, seconds, settings, short_names, swept_of, with_spread
+from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.table_formats import Layout, for_terminal
 from experiments.report.templates import render
 from experiments.report.terminal_table import WideTable
 from experiments.results import (
     LEADING,
-    TOOK,
+    RUN_COSTS,
     Failure,
     Run,
     Summary,
@@ -36,7 +36,7 @@ from fedkernel.models import metric_of
 
 
 def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
-    """Return the table of `lay_out` for a terminal, in parts on narrow ones."""
+    """Return the table of `lay_out` for a terminal, in parts on narrow terminals."""
     return for_terminal(lay_out(summaries, metric))
 
 
@@ -59,20 +59,16 @@ def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
 def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]]:
     """Lay out all figures of the summaries with all their digits, for other programs.
 
-    Returns
-    -------
-    headings : list of str
-        ``name``, ``kind``, ``method``, each swept parameter, ``seeds``; of each figure ``_mean`` and ``_std`` over the
-        seeds, and of a metric that some seeds lack ``_seeds``, their number.
-    rows : list of list
-        One per summary; None where a figure does not apply, and for the standard deviation of one seed.
+    - Returns `headings`: ``name``, ``kind``, ``method``, each swept parameter, ``seeds``; of each figure ``_mean`` and
+      ``_std`` over the seeds, and of a metric that some seeds lack ``_seeds``, their number.
+    - Returns `rows`: one per summary; None where a figure does not apply, and for the standard deviation of one seed.
     """
     swept, (leading, others) = swept_of(s.point for s in summaries), metric_names(summaries, None)
     metrics = [*leading, *others]
     spreads = [{name: s.metrics.get(name) for name in metrics} for s in summaries]
-    spreads = [row | {name: getattr(s, name) for name in TOOK} for s, row in zip(summaries, spreads, strict=True)]
+    spreads = [row | {name: getattr(s, name) for name in RUN_COSTS} for s, row in zip(summaries, spreads, strict=True)]
     columns: dict[str, list[object]] = {}
-    for name in (*metrics, *TOOK):
+    for name in (*metrics, *RUN_COSTS):
         figures = [row[name] for row in spreads]
         columns[f"{name}_mean"] = [figure and figure.mean for figure in figures]
         columns[f"{name}_std"] = [figure and figure.std for figure in figures]
@@ -155,12 +151,12 @@ def write_report(
     return path
 
 
-def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
-    """Return the leading metric, if any, and the others.
+def metric_names(summaries: Sequence[Summary], preferred: str | None) -> tuple[list[str], list[str]]:
+    """Return the leading metric, if any, and the other metrics.
 
     The others are in order of comparability across settings, then of frequency; those that cannot lead come last.
     """
-    leading = leading_metric(summaries, wanted)
+    leading = leading_metric(summaries, preferred)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
     ranks = {name: rank for rank, name in enumerate(LEADING)}
     others = sorted(having, key=lambda name: (not metric_of(name).leads, ranks.get(name, len(ranks)), -having[name]))
@@ -171,13 +167,13 @@ def _phases(s: Summary) -> list[tuple[str, str, str]]:
     """List each phase with its seconds and share of the run."""
     whole = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values()))
     return [
-        (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOTHING)
+        (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOT_APPLICABLE)
         for phase, spread in s.phases.items()
     ]
 
 
 def _embedded(svg: Path) -> str:
-    """Return an svg as a data address, which keeps its ids apart from those of other figures."""
+    """Return an svg as a data address, which keeps its ids apart from other figures' ids."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 

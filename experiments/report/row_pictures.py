@@ -1,4 +1,4 @@
-"""Rows along the first two components, a small picture for each method beside the central one."""
+"""Scatter plots of rows along two components, one small panel per method and one for the central solution."""
 
 from collections.abc import Mapping, Sequence
 
@@ -57,21 +57,21 @@ def _line(runs: Sequence[Run], pictures: Mapping[str, RowPicture], above: str) -
     top = pictures[runs[0].id]
     panels = []
     if top.classes is not None and any(pictures[run.id].clusters is not None for run in runs):
-        places = {} if top.clusters is None else places_of(top.classes, top.clusters)
+        places = {} if top.clusters is None else class_colours(top.classes, top.clusters)
         panels.append(Panel(f"{runs[0].name}, by class", top.points, top.classes, "class", above, places))
     for run in runs:
         picture = pictures[run.id]
         kinds, of = picture.classes, "class"
         if picture.clusters is not None:
-            numbers = matched(picture.clusters, picture.clusters if top.clusters is None else top.clusters)
+            numbers = matched_clusters(picture.clusters, picture.clusters if top.clusters is None else top.clusters)
             kinds, of = numbers.astype(str), "cluster"
-        points, head = turned(picture.points, top.points), "" if panels else above
+        points, head = rotated_onto(picture.points, top.points), "" if panels else above
         panels.append(Panel(run.name, points, kinds, of, head))
     return panels
 
 
-def turned(points: FloatArray, onto: FloatArray) -> FloatArray:
-    """Return centred points (n, 2), rotated or reflected to lie nearest to others (n, 2)."""
+def rotated_onto(points: FloatArray, onto: FloatArray) -> FloatArray:
+    """Return centred points (n, 2), rotated or reflected to lie nearest to the points `onto` (n, 2)."""
     centred = points - points.mean(axis=0)
     if points.shape != onto.shape:
         return np.array(centred)
@@ -80,8 +80,8 @@ def turned(points: FloatArray, onto: FloatArray) -> FloatArray:
     return result
 
 
-def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
-    """Renumber clusters (n,) by the best one-to-one match, in shared rows, with others."""
+def matched_clusters(clusters: AnyArray, onto: AnyArray) -> AnyArray:
+    """Renumber clusters (n,) by the best one-to-one match, in shared rows, with the clusters `onto`."""
     if clusters.shape != onto.shape:
         return clusters
     size = int(max(clusters.max(initial=0), onto.max(initial=0))) + 1
@@ -92,8 +92,10 @@ def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
     return renumbered
 
 
-def places_of(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
-    """Return each class's colour: that of its best matching cluster, one to one, in shared rows."""
+def class_colours(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
+    """Return each class's colour number: its best matching cluster, one to one, in shared rows."""
     names = sorted_classes(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
-    return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, clusters), strict=True)}
+    return {
+        names[number]: int(place) for number, place in zip(numbers, matched_clusters(numbers, clusters), strict=True)
+    }

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from experiments.report.plot_style import HUES, MARKERS, beside, plain
+from experiments.report.plot_style import HUES, MARKERS, add_legend, plain
 from fedkernel.data import sorted_classes
 from fedkernel.ground import AnyArray, FloatArray
 
@@ -23,7 +23,7 @@ SIDE = 2.0
 
 @dataclass(frozen=True)
 class Panel:
-    """One scatter plot: points (n, 2), and the group of each as text (n,), if known.
+    """Scatter plot: points (n, 2), and the group of each as text (n,), if known.
 
     `of` names the grouping, `above` is the heading of the row that the panel begins, `places` are the colours of groups
     that are no numbers.
@@ -58,7 +58,7 @@ def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
         for axes in grid[row, len(line) :]:
             axes.set_visible(False)
     if legend:
-        beside(figure, list(legend.values()), legend)
+        add_legend(figure, list(legend.values()), legend)
     return figure
 
 

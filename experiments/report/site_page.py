@@ -1,4 +1,4 @@
-"""A site's own page, which stays there: its rows, clusters, column figures, and totals of its outbox."""
+"""Page for a site's operator, which stays at the site: rows, clusters, column figures, and totals of its outbox."""
 
 import base64
 import io
@@ -10,25 +10,24 @@ import matplotlib as mpl
 import numpy as np
 
 from experiments.report.plot_style import STYLE
-from experiments.report.row_pictures import places_of
+from experiments.report.row_pictures import class_colours
 from experiments.report.scatter_panels import Panel, draw_panels
 from experiments.report.site_results import SiteRun
 from experiments.report.templates import render
-from experiments.results import MOST_ROWS, along_two, chosen_rows
+from experiments.results import MOST_ROWS, rows_to_draw, two_coordinates
 from fedkernel.data import NO_LABEL, contingency
 from fedkernel.ground import AnyArray, InputError, write_atomic
 from fedkernel.models import METRICS, compare_classes
 from fedkernel.site import OUTBOX, departures_of
 
 MOST_COLUMNS = 30
-"""Most columns in a table, the largest first."""
 
 MOST_KINDS = 30
 """Most different texts of a label that is coloured and counted."""
 
 
 class Picture(NamedTuple):
-    """A picture as a data address, with its caption."""
+    """Picture as a data address, with its caption."""
 
     source: str
     caption: str
@@ -39,12 +38,14 @@ def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
 
     Totals are from the folder's ``outbox.jsonl``, if there is one.
     """
-    page = render("site.html.jinja", folder=folder, runs=[_shown(run) for run in runs], left=_left(folder))
+    page = render(
+        "site.html.jinja", folder=folder, runs=[_page_values(run) for run in runs], left=_outbox_totals(folder)
+    )
     return write_atomic(path, lambda file: file.write(page.encode()), mode=0o600)
 
 
-def _shown(run: SiteRun) -> dict[str, Any]:
-    """Return the page's values for a run."""
+def _page_values(run: SiteRun) -> dict[str, Any]:
+    """Return the page template's values for a run."""
     labels, missing = run.labels, list[str]()
     own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
     missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
@@ -60,7 +61,9 @@ def _shown(run: SiteRun) -> dict[str, Any]:
             "There is no picture: the site has not kept two coordinates of its rows; --model FILE gives them"
         )
     bars, columns = [], [run.loadings(), run.importance()]
-    for title, read, values in zip(("Component loadings", "Importance of columns"), _READ, columns, strict=True):
+    for title, read, values in zip(
+        ("Component loadings", "Importance of columns"), _EXPLANATIONS, columns, strict=True
+    ):
         if isinstance(values, str):
             missing.append(values)
         else:
@@ -76,7 +79,7 @@ def _shown(run: SiteRun) -> dict[str, Any]:
     }
 
 
-_READ = (
+_EXPLANATIONS = (
     "Unit directions of the first two components over the columns, the larger first: a row's coordinate grows with "
     "columns of a positive loading. The sign of a component is arbitrary.",
     "What permuting a column changes, mean of five permutations that are always the same: of clusters, the share of "
@@ -91,14 +94,16 @@ def _rows(run: SiteRun, labels: AnyArray | None) -> int:
 
 def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) -> Picture | None:
     Z = run.coordinates
-    points = None if Z is None else along_two(Z, turn=labels is not None)
+    points = None if Z is None else two_coordinates(Z, turn=labels is not None)
     if points is None:
         return None
-    drawn = chosen_rows(len(points))
+    drawn = rows_to_draw(len(points))
     kinds = {} if labels is None else {"cluster": labels.astype(str)}
     kinds |= {name: column for name, column in own.items() if len(column) == len(points)}
     panels = [
-        Panel(f"by {of}", points[drawn], column[drawn], of, places={} if labels is None else places_of(column, labels))
+        Panel(
+            f"by {of}", points[drawn], column[drawn], of, places={} if labels is None else class_colours(column, labels)
+        )
         for of, column in kinds.items()
     ]
     with mpl.rc_context():
@@ -120,7 +125,7 @@ def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
 
 
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
-    """Return the cluster by class counts, and the agreement over rows with a label."""
+    """Return the counts by cluster and class, and the agreement over rows with a label."""
     columns, counts = contingency(labels, kinds, int(labels.max()) + 1)
     rows = [(str(cluster), row) for cluster, row in enumerate(counts.tolist())]
     known = kinds != NO_LABEL
@@ -141,7 +146,7 @@ def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, 
     return len(next(iter(rows.values()), ())), cells[:MOST_COLUMNS], max(0, len(cells) - MOST_COLUMNS)
 
 
-def _left(folder: Path) -> dict[str, Any] | None:
+def _outbox_totals(folder: Path) -> dict[str, Any] | None:
     """Return the totals of a site's outbox by run; None without an outbox."""
     if not (folder / OUTBOX).exists():
         return None

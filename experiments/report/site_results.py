@@ -1,4 +1,4 @@
-"""A site's or a simulation's results of a run: row coordinates, clusters, loadings and column importance."""
+"""Results of a run at a site or in a simulation: row coordinates, clusters, loadings and column importance."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,52 +18,43 @@ from fedkernel.numerics import Linear
 from fedkernel.preparing import from_text
 from fedkernel.site import OUTBOX, departures_of
 
-NOTHING = FittedModel(None)
-"""Stand-in for a missing model."""
+NO_MODEL = FittedModel(None)
 
-KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
+RESULT_ARRAYS = {"labels", "embedding", "eigenvectors", "features", "alpha"}
 """Arrays that identify a file as a site's stored results of a run."""
 
-TIMES, ROWS = 5, 2000
-"""Permutations of each column, and most rows that are permuted."""
+PERMUTATIONS, MOST_PERMUTED_ROWS = 5, 2000
 
-AGREE = 1e-6
+COORDINATE_TOLERANCE = 1e-6
 """Relative tolerance: coordinates that differ by less are the same."""
 
 
 @dataclass(frozen=True)
 class SiteRun:
-    """A run's stored results at a site, with its model and table.
+    """Stored results of a run at a site, with the run's model and the site's table.
 
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-        Stored arrays; of a simulation, one client's after the other's.
-    fitted : FittedModel
-        With model None where the site has none; with the site's own preparation where it stored one.
-    own : dict of str to ndarray of shape (n,)
-        Text about each row: the site's labels, or `NO_LABEL`; in a simulation, the client.
-    table : RawTable or None
-        The site's own columns of these rows, in their order.
-    linear : bool
-        Whether the kernel is known to be linear.
+    - `arrays`: stored arrays; of a simulation, one client's after the other's.
+    - `fitted`: with model None where the site has none; with the site's own preparation where it stored one.
+    - `own`: text about each row: the site's labels, or `NO_LABEL`; in a simulation, the client.
+    - `table`: the site's own columns of these rows, in their order.
+    - `linear`: whether the kernel is known to be linear.
     """
 
     name: str
     arrays: Mapping[str, AnyArray]
-    fitted: FittedModel = NOTHING
+    fitted: FittedModel = NO_MODEL
     own: Mapping[str, AnyArray] = field(default_factory=dict)
     table: RawTable | None = None
     linear: bool = False
 
     @property
     def model(self) -> Any:
-        """The run's model; None where the site has none."""
+        """Model of the run; None if the site has none."""
         return self.fitted.model
 
     @cached_property
     def numbers(self) -> FloatArray | None:
-        """The prepared table (n, d) of the run; None without a table or if it is not numeric."""
+        """Prepared table (n, d) of the run; None without a table or if it is not numeric."""
         return None if self.table is None else self._prepared(self.table)
 
     @property
@@ -81,7 +72,7 @@ class SiteRun:
 
     @property
     def coordinates(self) -> FloatArray | None:
-        """The coordinates (n, s) of the rows, stored or from the model; None without either."""
+        """Coordinates (n, s) of the rows, stored or from the model; None without either."""
         vectors = self.arrays.get("eigenvectors")
         if "embedding" in self.arrays:
             return self.arrays["embedding"]
@@ -89,17 +80,17 @@ class SiteRun:
             return self.model.embedding()
         if vectors is not None:  # of unit length, since the eigenvalues are not here
             return vectors
-        return self._placed(self.numbers)
+        return self._model_coordinates(self.numbers)
 
     @property
     def labels(self) -> AnyArray | None:
-        """The cluster of each row (n,), stored or from the model; None without clusters."""
+        """Cluster of each row (n,), stored or from the model; None without clusters."""
         if "labels" in self.arrays:
             return self.arrays["labels"]
-        Z = self._placed(self.numbers) if isinstance(self.model, KernelKMeans) else None
+        Z = self._model_coordinates(self.numbers) if isinstance(self.model, KernelKMeans) else None
         return None if Z is None else self._clusters(Z)
 
-    def _placed(self, X: FloatArray | None) -> FloatArray | None:
+    def _model_coordinates(self, X: FloatArray | None) -> FloatArray | None:
         """Return the model's coordinates of rows; None if it cannot transform them."""
         if X is None or not isinstance(self.model, KernelKMeans | LandmarkPCA):
             return None
@@ -131,7 +122,7 @@ class SiteRun:
                 return "Component loadings need the rows' coordinates, which the site has not kept"
             centred, about = X - X.mean(axis=0), Z - Z.mean(axis=0)
             W = np.linalg.lstsq(centred, about, rcond=None)[0]
-            if np.abs(centred @ W - about).max() > AGREE * np.abs(about).max():
+            if np.abs(centred @ W - about).max() > COORDINATE_TOLERANCE * np.abs(about).max():
                 return "The coordinates are not linear in the columns of the file, which were prepared before the run"
         lengths = np.linalg.norm(W, axis=0)
         W = W / np.where(lengths > 0, lengths, 1.0)
@@ -150,21 +141,25 @@ class SiteRun:
             )
         if (X := self.numbers) is None or self.table is None:
             return "Importance of columns needs the columns that the run had: --data FILE --id COLUMN"
-        if (Z := self._placed(X)) is None:
+        if (Z := self._model_coordinates(X)) is None:
             return f"The model takes other columns than the {X.shape[1]} of the file"
         stored = self.arrays.get("embedding")
-        if stored is not None and stored.shape == Z.shape and np.abs(stored - Z).max() > AGREE * np.abs(stored).max():
+        if (
+            stored is not None
+            and stored.shape == Z.shape
+            and np.abs(stored - Z).max() > COORDINATE_TOLERANCE * np.abs(stored).max()
+        ):
             return "The model gives these rows other coordinates than the site kept: its columns were prepared before"
         rng = generator("permuted columns")
-        drawn = np.sort(rng.permutation(len(X))[:ROWS])
+        drawn = np.sort(rng.permutation(len(X))[:MOST_PERMUTED_ROWS])
         table, Z = self.table.take(drawn), Z[drawn]
         total = 2 * np.square(Z - Z.mean(axis=0)).sum()
         changes: dict[str, float] = {}
         for name in self.fitted.names or table.names:
             moved = []
-            for _ in range(TIMES):
+            for _ in range(PERMUTATIONS):
                 shuffled = {**table.columns, name: rng.permutation(table.columns[name])}
-                new = self._placed(self._prepared(replace(table, columns=shuffled)))
+                new = self._model_coordinates(self._prepared(replace(table, columns=shuffled)))
                 if new is None:
                     return f"Importance of columns: {name!r} cannot be permuted, since its rows would not be prepared"
                 if isinstance(self.model, KernelKMeans):
@@ -195,13 +190,15 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
             if (folder / "result.json").exists():
                 yield _simulated(folder, chosen, table)
         return
-    linear, received = _linear_runs(out), _received(out)
-    stored = {path.stem: arrays for path in sorted(out.glob("*.npz")) if KEPT & (arrays := _arrays(path)).keys()}
+    linear, received = _linear_runs(out), _received_models(out)
+    stored = {
+        path.stem: arrays for path in sorted(out.glob("*.npz")) if RESULT_ARRAYS & (arrays := _arrays(path)).keys()
+    }
     if not stored and not received and chosen is None:
         raise InputError(f"{out} has nothing of a run: neither what a site keeps (RUN.npz) nor a model (--model)")
     names = list(dict.fromkeys([*stored, *received])) or ["model"]
     for name in names:
-        arrays, fitted = stored.get(name, {}), chosen or NOTHING
+        arrays, fitted = stored.get(name, {}), chosen or NO_MODEL
         if chosen is None and name in received:
             fitted = FittedModel.load(received[name])
         if "preparation" in arrays:
@@ -265,17 +262,17 @@ def _arrays(path: Path) -> dict[str, AnyArray]:
     return arrays
 
 
-OF_ROWS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fromkeys(
-    KEPT - {"labels", "features"}, ("f", 2)
+ROW_ARRAYS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fromkeys(
+    RESULT_ARRAYS - {"labels", "features"}, ("f", 2)
 )
 """Arrays with an entry for each row: their dtype kinds and number of dimensions."""
 
 
 def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
     """Raise ValueError if a run's arrays are inconsistent."""
-    of_rows = {name: array for name, array in arrays.items() if name in OF_ROWS}
+    of_rows = {name: array for name, array in arrays.items() if name in ROW_ARRAYS}
     fit = all(
-        array.dtype.kind in OF_ROWS[name][0] and array.ndim == OF_ROWS[name][1] for name, array in of_rows.items()
+        array.dtype.kind in ROW_ARRAYS[name][0] and array.ndim == ROW_ARRAYS[name][1] for name, array in of_rows.items()
     )
     fit &= len({len(array) for array in of_rows.values() if array.ndim}) <= 1
     if not fit or (arrays.get("labels", np.zeros(1)) < 0).any():
@@ -284,7 +281,7 @@ def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
         from_text(str(arrays["preparation"]))
 
 
-def _received(out: Path) -> dict[str, Path]:
+def _received_models(out: Path) -> dict[str, Path]:
     """Return the models that the site received, by run, the latest of each."""
     paths = sorted((out / "received").glob("*.npz"), key=lambda path: path.stat().st_mtime)
     return {path.name.partition(".model")[0]: path for path in paths}

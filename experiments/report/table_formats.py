@@ -1,4 +1,4 @@
-"""Layout of a table, written for a terminal, as Markdown, LaTeX or, with full figures, CSV."""
+"""Unformatted table, and its forms for a terminal, as Markdown, LaTeX or, with full figures, CSV."""
 
 import csv
 import io
@@ -24,14 +24,9 @@ class Format(StrEnum):
 class Layout:
     """Unformatted table: headings, cells, title and caption.
 
-    Attributes
-    ----------
-    rows : list of list of str
-        A cell for each heading.
-    keys : int
-        Number of columns at the left that name a row: a name, then values of swept parameters.
-    words : int
-        Number of columns at the left with text, the others have numbers.
+    - `rows`: a cell for each heading.
+    - `keys`: number of columns at the left that name a row: a name, then values of swept parameters.
+    - `words`: number of columns at the left with text, the others have numbers.
     """
 
     headings: list[str]

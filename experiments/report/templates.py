@@ -1,4 +1,4 @@
-"""Rendering of pages from templates, and the marks of verdicts."""
+"""Rendering of report pages from templates, with a style and a mark for each verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -6,14 +6,13 @@ from typing import Any
 from experiments.claims import Verdict
 from experiments.report.table_formats import plain_markdown
 
-LOOKS = {
+VERDICT_STYLES = {
     Verdict.HOLDS: ("holds", "✓ "),
     Verdict.NOISE: ("unsure", "≈ "),
     Verdict.FAILS: ("fails", "✗ "),
     Verdict.IDENTITY: ("kind", "= "),
     Verdict.UNTESTABLE: ("kind", ""),
 }
-"""Style and mark of each verdict on a page."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -29,4 +28,4 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["plain_markdown"] = plain_markdown
-    return environment.get_template(template).render(values, looks=LOOKS)
+    return environment.get_template(template).render(values, looks=VERDICT_STYLES)

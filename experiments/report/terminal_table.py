@@ -21,7 +21,7 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 
 
 class WideTable(Table):
-    """Table whose first columns name its rows; if too wide, the others are shown in parts.
+    """Table whose first columns name its rows; if too wide, the other columns are shown in parts.
 
     `keys` is the number of naming columns; all but the first are shown only once if they would leave no room for
     others.
@@ -65,7 +65,7 @@ class WideTable(Table):
 
 
 def _width(console: Console, options: ConsoleOptions, column: Column) -> int:
-    """Return the characters of a column's widest cell or heading, in one line each."""
+    """Return the width in characters of a column's widest cell or heading, in one line each."""
     unlimited = options.update(width=10_000)
     texts = [Measurement.get(console, unlimited, cell).maximum for cell in (column.header, *column.cells)]
     return max(column.min_width or 0, *texts)

@@ -1,4 +1,4 @@
-"""Results of runs: one row per run, and summaries over seeds."""
+"""Results of runs: one row per run in runs.jsonl, and summaries over seeds."""
 
 from typing import TYPE_CHECKING
 
@@ -7,22 +7,22 @@ from fedkernel.ground import lazily
 if TYPE_CHECKING:
     from experiments.results.component_vectors import read_directions, write_directions
     from experiments.results.data_shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
-    from experiments.results.experiment_comparison import Compared, compare_figure, match
+    from experiments.results.experiment_comparison import ComparedFigure, compare_figure, match
     from experiments.results.failures import Failure, read_failures, summary_of, write_failures
     from experiments.results.rows import Run, append_run, read_runs
     from experiments.results.run_findings import findings, recommendations
     from experiments.results.scatter_points import (
         MOST_ROWS,
         RowPicture,
-        along_two,
-        chosen_rows,
         read_row_pictures,
+        rows_to_draw,
+        two_coordinates,
         write_row_picture,
     )
     from experiments.results.summaries import (
         LEADING,
         NOISE,
-        TOOK,
+        RUN_COSTS,
         Spread,
         Summary,
         by_iteration,

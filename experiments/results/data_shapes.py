@@ -37,7 +37,7 @@ def read_dropped(out: Path) -> list[int]:
 
 
 class Columns(NamedTuple):
-    """Column names of the clients' tables, where all have the same, and their number after preparation."""
+    """Column names that all clients' tables have, and the number of columns after preparation."""
 
     names: tuple[str, ...]
     prepared: int

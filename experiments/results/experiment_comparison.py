@@ -1,4 +1,4 @@
-"""Comparison of two experiments: matched runs, and differences beyond noise."""
+"""Comparison of two experiments' results: matched runs, and differences beyond noise."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -32,19 +32,13 @@ def match(a: Iterable[Run], b: Iterable[Run]) -> Matched:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Figure of one method at one setting in the experiments A and B.
+class ComparedFigure:
+    """Figure of one method at one setting in the experiments A and B, with the difference.
 
-    Attributes
-    ----------
-    run : Run
-        The first of A; its name, kind, method and point are those of all.
-    figure : str
-        A metric, or a count of a run.
-    a, b : Spread, optional
-        None where the figure does not apply.
-    difference : Difference, optional
-        Of B and A; None where one of them is.
+    - `run`: the first of A; its name, kind, method and point are those of all.
+    - `figure`: a metric, or a count of a run.
+    - `a`, `b`: None where the figure does not apply.
+    - `difference`: of B and A; None where one of them is.
     """
 
     run: Run
@@ -59,12 +53,12 @@ class Compared:
 
         A figure of one experiment alone does not differ, nor do seconds, which depend on the machine.
         """
-        return self._alike() is None
+        return self._reason_for_equality() is None
 
     @property
     def verdict(self) -> str:
-        """The verdict in words: kind of the difference, and the better experiment."""
-        if (alike := self._alike()) is not None:
+        """Verdict in words: the kind of the difference, and the better experiment."""
+        if (alike := self._reason_for_equality()) is not None:
             return alike
         mean, better = self._difference.mean, metric_of(self.figure).better
         if math.isnan(mean):
@@ -77,7 +71,7 @@ class Compared:
     def _difference(self) -> Difference:
         return self.difference or Difference(math.nan, None, paired=False)
 
-    def _alike(self) -> str | None:
+    def _reason_for_equality(self) -> str | None:
         """Return the reason to treat A and B as equal; None if they differ."""
         if self.a is None or self.b is None:
             return "–" if self.a is self.b else f"only in {'B' if self.a is None else 'A'}"
@@ -94,15 +88,15 @@ class Compared:
         return "within noise" if error is not None and abs(mean) <= NOISE * error else None
 
 
-def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> list[Compared]:
-    """Compare a figure wherever either experiment has it; `both` is from `match`."""
+def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> list[ComparedFigure]:
+    """Compare a figure wherever at least one experiment has it; `both` is from `match`."""
     compared = []
     for runs_a, runs_b in both:
         a, b = _by_seed(runs_a, figure), _by_seed(runs_b, figure)
         if not a and not b:
             continue
         spread_a, spread_b = (Spread.of([*side.values()]) if side else None for side in (a, b))
-        compared.append(Compared(runs_a[0], figure, spread_a, spread_b, difference(a, b) if a and b else None))
+        compared.append(ComparedFigure(runs_a[0], figure, spread_a, spread_b, difference(a, b) if a and b else None))
     return compared
 
 

@@ -12,28 +12,19 @@ from experiments.results.rows import parse_line
 from fedkernel.ground import and_more, one_line, write_atomic
 from fedkernel.run import NOT_RUN, FailedRun
 
-LONGEST = 1000
-"""Most characters of a stored cause."""
+MOST_CAUSE_CHARACTERS = 1000
 
-NAMED = 3
-"""Most causes that a summary names."""
+MOST_CAUSES = 3
 
 
 class Failure(pydantic.BaseModel):
-    """A failed run: a line of failures.jsonl.
+    """Row of failures.jsonl: a failed run and the cause.
 
-    Attributes
-    ----------
-    id, name, point, seed
-        As in `Run`.
-    kind : str
-        Name of the error's class, or ``NotRun``.
-    cause : str
-        One sentence.
-    when : str
-        End of the last try, in UTC.
-    tried : int
-        Number of tries.
+    - `id`, `name`, `point`, `seed`: as in `Run`.
+    - `kind`: name of the error's class, or ``NotRun``.
+    - `cause`: one sentence.
+    - `when`: end of the last try, in UTC.
+    - `tried`: number of tries.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -52,19 +43,19 @@ class Failure(pydantic.BaseModel):
         """Return the row of a run that has just failed, perhaps again."""
         tried = (0 if before is None else before.tried) + (failed.kind != NOT_RUN)
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        cause = one_line(failed.text)[:LONGEST]
+        cause = one_line(failed.text)[:MOST_CAUSE_CHARACTERS]
         return cls(
             id=failed.run, name=name, point=point, seed=seed, kind=failed.kind, cause=cause, when=when, tried=tried
         )
 
     @property
     def tries(self) -> str:
-        """The number of tries in words."""
+        """Number of tries in words."""
         return {0: "not tried", 1: "tried once", 2: "tried twice"}.get(self.tried, f"tried {self.tried} times")
 
 
 def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
-    """Read the failed runs, without those in `finished`.
+    """Read the failed runs from failures.jsonl, without those in `finished`.
 
     Raises InputError for an invalid line; names file and line number.
     """
@@ -81,7 +72,7 @@ def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
 
 
 def write_failures(path: Path, failures: Sequence[Failure]) -> None:
-    """Write the failed runs; without any, delete the file."""
+    """Write the failed runs to failures.jsonl; without any, delete the file."""
     if not failures:
         path.unlink(missing_ok=True)
         return
@@ -95,9 +86,9 @@ def summary_of(failures: Sequence[Failure], total: int) -> str:
         return f"run {failures[0].id} has failed: {failures[0].cause}"
     counts = Counter(failure.cause for failure in failures)
     causes = []
-    for cause, count in counts.most_common(NAMED):
+    for cause, count in counts.most_common(MOST_CAUSES):
         first = next(failure.id for failure in failures if failure.cause == cause)
         causes.append(f"run {first}{and_more(count - 1)}: {cause}")
-    others = len(failures) - sum(count for _, count in counts.most_common(NAMED))
+    others = len(failures) - sum(count for _, count in counts.most_common(MOST_CAUSES))
     have = "has" if len(failures) == 1 else "have"
     return f"{len(failures)} of {total} runs {have} failed: {'; '.join(causes)}{and_more(others)}"

@@ -18,7 +18,7 @@ ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings
 
 
 class Round(pydantic.BaseModel):
-    """One communication round of a run.
+    """Row of a run's history: one communication round.
 
     `seconds` are wall clock, `slowest_seconds` the slowest client's computing. `clients` is the number of replies;
     `floats_*` and `bytes_*` are sums over the clients, up is towards the coordinator. The value `t` in `values` is the
@@ -41,7 +41,7 @@ class Round(pydantic.BaseModel):
 
 
 class Run(pydantic.BaseModel):
-    """A finished run of a strategy or a baseline: a line of runs.jsonl.
+    """Row of runs.jsonl: a finished run of a strategy or a baseline.
 
     `name` is the user's name of the method with its parameters, `point` the swept values by dotted path, `group` the
     methods that figures draw together, `phases` the seconds of each phase, `model` the saved model's path in the output
@@ -125,7 +125,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def parse_line(kind: type[Row], line: bytes, where: str) -> Row:
-    """Parse a line of JSON as a row; InputError names `where` if it is invalid."""
+    """Parse a line of JSON as a row; InputError, which begins with `where`, if it is invalid."""
     try:
         return kind.model_validate(json.loads(line))
     except pydantic.ValidationError as error:

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from experiments.results.rows import Run
 from experiments.results.summaries import setting, summarise
 
-RULE = "silhouette"
+RECOMMENDATION_METRIC = "silhouette"
 """Metric for recommendations: comparable across widths and numbers of clusters, unlike an objective."""
 
 
 def recommendations(runs: Iterable[Run]) -> list[str]:
-    """Return for each strategy with several settings a sentence on the largest mean silhouette.
+    """Return a sentence on the best setting by mean silhouette, for each strategy with several settings.
 
     Means are over seeds. Strategies without a silhouette, as all are without ``evaluate = true``, are left out.
     """
     by_name: dict[str, list[tuple[float, str]]] = {}
     for summary in summarise(run for run in runs if run.kind == "strategy" and run.point):
-        if (spread := summary.metrics.get(RULE)) is not None:
+        if (spread := summary.metrics.get(RECOMMENDATION_METRIC)) is not None:
             by_name.setdefault(summary.name, []).append((spread.mean, setting(summary.point)))
     sentences = []
     for name, settings in by_name.items():
@@ -35,7 +35,6 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
 
 
 MOST_FINDINGS = 12
-"""Most sentences in a report."""
 
 NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
 
@@ -53,15 +52,15 @@ def findings(runs: Sequence[Run]) -> list[str]:
                 words = NUMBER.sub("", sentence)
                 alike.setdefault((words, times[run.id, words]), []).append((run.id, sentence))
                 times[run.id, words] += 1
-    sentences = [_as_one(run_sentences) for run_sentences in alike.values()]
+    sentences = [_merged_sentence(run_sentences) for run_sentences in alike.values()]
     rest = len(sentences) - MOST_FINDINGS
     return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
 
 
-def _as_one(run_sentences: Sequence[tuple[str, str]]) -> str:
+def _merged_sentence(run_sentences: Sequence[tuple[str, str]]) -> str:
     """Return the first run's sentence, with the number of other runs that have it."""
     (run, sentence), *others = run_sentences
     if not others:
         return f"{run}: {sentence}"
-    own = ", with numbers of their own" if any(other != sentence for _, other in others) else ""
-    return f"{run} and {len(others)} more{own}: {sentence}"
+    own = " with other values" if any(other != sentence for _, other in others) else ""
+    return f"{run} and {len(others)} more runs{own}: {sentence}"

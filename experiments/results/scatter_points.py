@@ -1,4 +1,4 @@
-"""Two coordinates, classes and clusters of a run's rows, stored beside its model for the report."""
+"""Two coordinates, classes and clusters of a run's rows, stored with its model for the report."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,17 +16,12 @@ MOST_ROWS = 2000
 
 @dataclass(frozen=True)
 class RowPicture:
-    """Coordinates and groups of some rows, the same rows for all methods of a seed.
+    """Coordinates, classes and clusters of the drawn rows, which are the same for all methods of a seed.
 
-    Attributes
-    ----------
-    points : ndarray of shape (n, 2)
-    classes : ndarray of shape (n,), or None
-        Texts, from the data.
-    clusters : ndarray of shape (n,), or None
-        Whole numbers, from the method.
-    sizes : ndarray of shape (k,), or None
-        Number of all rows in each cluster.
+    - `points`: coordinates, (n, 2).
+    - `classes`: texts (n,), from the data.
+    - `clusters`: whole numbers (n,), from the method.
+    - `sizes`: number of all rows in each cluster.
     """
 
     points: FloatArray
@@ -36,13 +31,13 @@ class RowPicture:
 
 
 def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
-    """Write a run's picture."""
+    """Write a run's row picture into its results folder."""
     arrays = {name: array for name, array in vars(picture).items() if array is not None}
     write_atomic(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:
-    """Return the stored pictures by the run's id."""
+    """Return the stored row pictures by run id."""
     pictures = {}
     for run in runs:
         if (path := _path(out, run.id)).exists():
@@ -51,14 +46,14 @@ def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture
     return pictures
 
 
-def chosen_rows(rows: int) -> npt.NDArray[np.intp]:
+def rows_to_draw(rows: int) -> npt.NDArray[np.intp]:
     """Return the positions of the rows to draw, in order."""
     if rows <= MOST_ROWS:
         return np.arange(rows)
     return np.sort(generator("drawn rows", rows).choice(rows, MOST_ROWS, replace=False))
 
 
-def along_two(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
+def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
     """Return two coordinates of rows, (n, 2), from `coordinates` (n, s); None if there are fewer.
 
     With `turn` they are the first two principal components of the coordinates, for those from clusters, which have no

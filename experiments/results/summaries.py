@@ -13,7 +13,7 @@ from fedkernel.models import MAIN_METRIC, metric_of
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Sort by sweep point and seed, each in order of first appearance, strategies before baselines.
+    """Sort runs by sweep point and seed, each in order of first appearance, strategies before baselines.
 
     This is the configuration's order; in the file all strategies come first, since they run first.
     """
@@ -25,7 +25,7 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), extremes.
+    """Figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), extremes.
 
     `values` are the seeds', in their order; empty if one is not finite.
     """
@@ -55,14 +55,9 @@ NOISE = 2.0
 class Difference:
     """Difference of two means over seeds, with its standard error.
 
-    Attributes
-    ----------
-    mean : float
-        NaN where a value is not finite.
-    error : float, optional
-        0 if all seeds agree; None with a single seed on a side, which gives no estimate of noise.
-    paired : bool
-        Whether the difference is taken seed by seed.
+    - `mean`: NaN where a value is not finite.
+    - `error`: 0 if all seeds agree; None with a single seed on a side, which gives no estimate of noise.
+    - `paired`: whether the difference is taken seed by seed.
     """
 
     mean: float
@@ -93,7 +88,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return spread.mean, spread.std / math.sqrt(spread.n)
 
 
-TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
+RUN_COSTS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
 """Figures that every run has."""
 
 
@@ -149,14 +144,14 @@ LEADING = (MAIN_METRIC, "silhouette", "nmi", "ari", "stability")
 """Default leading metrics, in order; unlike an objective they compare across settings."""
 
 
-def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
-    """Return the metric for tables and figures: `wanted`, else the first of `LEADING`, else any that leads.
+def leading_metric(summaries: Iterable[Summary], preferred: str | None = None) -> str | None:
+    """Return the metric for tables and figures: `preferred`, else the first of `LEADING`, else any that leads.
 
     A metric that does not lead is only taken if wanted: traffic has its own columns.
     """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
-    return next((name for name in (wanted, *LEADING) if name in names), next(others, None))
+    return next((name for name in (preferred, *LEADING) if name in names), next(others, None))
 
 
 def measured(run: Run, figure: str) -> float | None:
@@ -200,7 +195,7 @@ def _summary(runs: list[Run]) -> Summary:
         group=first.group,
         seeds=len(runs),
         metrics={name: Spread.of(values) if values else None for name, values in metrics.items()},
-        **{name: Spread.of([getattr(run, name) for run in runs]) for name in TOOK},
+        **{name: Spread.of([getattr(run, name) for run in runs]) for name in RUN_COSTS},
         # a phase that a run did not enter took it no time
         phases={phase: Spread.of([run.phases.get(phase, 0.0) for run in runs]) for phase in phases},
     )

@@ -1,13 +1,13 @@
-"""Execution of experiments: the planned runs, their execution, and the output folder."""
+"""Execution of experiments: planning, runs, claims, and the output folder."""
 
 from typing import TYPE_CHECKING
 
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.running.execution import Outcome, conclude, environment, judged, run_experiment, unfinished
+    from experiments.running.execution import Outcome, conclude, environment, outcome_of, run_experiment, unfinished
     from experiments.running.folder import read_folder
     from experiments.running.parallel_experiments import experiments_in, run_all
-    from experiments.running.planning import SHOWN, Planned, plan, study_of
+    from experiments.running.planning import PRESENTATION_SECTIONS, Planned, plan, study_of
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -26,9 +26,9 @@ from experiments.results import (
     write_row_picture,
     write_shapes,
 )
-from experiments.running.column_info import knowing_its_columns
+from experiments.running.column_info import with_column_info
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
-from experiments.running.planning import Planned, due, plan, study_of
+from experiments.running.planning import Planned, plan, run_ids, study_of
 from experiments.running.scatter_projection import is_pictured, row_picture
 from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
@@ -50,10 +50,10 @@ from fedkernel.wire import Job, Study
 
 log = logging.getLogger(__name__)
 
-SAME = 3
+MOST_EQUAL_FAILURES = 3
 """Failed runs of one cause, with no finished run, after which the experiment stops."""
 
-AT_SITES = ("superlink",)
+SITE_ENGINES = ("superlink",)
 """Engines whose nodes may hold their own data, besides `fedkernel serve`."""
 
 Progress = Callable[[str, int, int], None]
@@ -61,7 +61,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """Runs in the configuration's order, claims, ids of runs not begun or interrupted, and failures."""
+    """Outcome of an experiment: finished runs in order, claims, ids of missing runs, and failures."""
 
     rows: list[Run]
     claims: list[Claim]
@@ -83,23 +83,18 @@ def run_experiment(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Outcome:
-    """Run all unfinished runs, write rows, models and the report, and return all rows and claims.
+    """Run all unfinished runs of an experiment, write results and report, and return the outcome.
 
     A failed run is recorded with its cause, and the next one begins. Raises InputError for anything wrong with the
     configuration, its data or the folder, and where all runs fail for such a reason; ProtocolError if all runs fail for
     other reasons; EngineError if the engine cannot go on.
 
-    Parameters
-    ----------
-    out : Path
-        Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
-        ``results/<id>/``, ``plots/``, ``report.html``.
-    restart : bool
-        Delete the experiment that the folder holds; other files in it stay.
-    engine : callable, optional
-        Runs a job, in place of the configuration's engine with its default options.
+    - `out`: output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
+      ``results/<id>/``, ``plots/``, ``report.html``.
+    - `restart`: delete the experiment that the folder holds; other files in it stay.
+    - `engine`: runs a job, in place of the configuration's engine with its default options.
     """
-    if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
+    if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in SITE_ENGINES:
         source = experiment.source
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
     import sklearn.cluster  # noqa: F401, PLC0415 - here, and not within the seconds that the first run is said to take
@@ -115,14 +110,14 @@ def run_experiment(
     failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
     todo, failed = [run for run in planned if run.id not in done], list[Planned]()
     try:
-        for run, row_or_failure in _carry_out(experiment, todo, study, out, engine):
+        for run, row_or_failure in _ended_runs(experiment, todo, study, out, engine):
             if isinstance(row_or_failure, FailedRun):
                 failed.append(run)
                 before = failures.pop(run.id, None)
                 failures[run.id] = Failure.of(row_or_failure, run.method.name, run.point.values, run.seed, before)
                 write_failures(out / FAILURES, list(failures.values()))
                 log.info("run %s has failed: %s", run.id, row_or_failure.text, exc_info=row_or_failure.error)
-                if _is_hopeless(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
+                if _always_fails(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
                     break
                 continue
             append_run(out / RUNS, row_or_failure)
@@ -144,19 +139,19 @@ def run_experiment(
     return conclude(experiment, rows, out)
 
 
-def _is_hopeless(
+def _always_fails(
     failed: Sequence[Planned], failures: Sequence[Failure], todo: Sequence[Planned], some_finished: bool
 ) -> bool:
-    """Return whether the first runs all failed of one cause, at different settings if there are any."""
-    if some_finished or len(failed) < SAME or len({failure.cause for failure in failures}) > 1:
+    """Return whether the first runs all failed for the same cause, at different settings if there are any."""
+    if some_finished or len(failed) < MOST_EQUAL_FAILURES or len({failure.cause for failure in failures}) > 1:
         return False
     tried, all_ = ({(run.method.name, run.point.suffix) for run in runs} for runs in (failed, todo))
-    return len(tried) >= min(SAME, len(all_))
+    return len(tried) >= min(MOST_EQUAL_FAILURES, len(all_))
 
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     """Check the claims against the finished runs, and write the report."""
-    outcome = judged(experiment, runs, out)
+    outcome = outcome_of(experiment, runs, out)
     write_report(
         out,
         experiment,
@@ -169,10 +164,10 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     return outcome
 
 
-def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
-    """Check the claims against the finished runs; failures are read from the output folder."""
+def outcome_of(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
+    """Return the outcome of the finished runs, claims checked; failures are read from the output folder."""
     rows, failed = in_order(runs), failures_in(out, experiment, runs)
-    claims = check_claims(experiment.claim, rows, experiment.due, failed)
+    claims = check_claims(experiment.claim, rows, experiment.settings_and_seeds, failed)
     without = {failure.id for failure in failed}
     return Outcome(rows, claims, [id_ for id_ in unfinished(experiment, runs) if id_ not in without], failed)
 
@@ -180,13 +175,13 @@ def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
     """Return the ids of the runs without a row: failed, or not begun."""
     finished = {run.id for run in runs}
-    return [id_ for id_ in due(experiment) if id_ not in finished]
+    return [id_ for id_ in run_ids(experiment) if id_ not in finished]
 
 
-def _carry_out(
+def _ended_runs(
     experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
 ) -> Iterator[tuple[Planned, Run | FailedRun]]:
-    """Yield each run's row, or its failure, as it ends: strategies through the engine, baselines here."""
+    """Yield each run's row or failure as the run ends: strategies through the engine, baselines here."""
     references = References()
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
@@ -210,16 +205,16 @@ def _carry_out(
             for ended in (engine or ENGINES[experiment.engine])(job):
                 run = by_id[ended.run if isinstance(ended, FailedRun) else ended]
                 waiting.remove(run.id)
-                yield run, ended if isinstance(ended, FailedRun) else _row_or_why(run, references, out)
+                yield run, ended if isinstance(ended, FailedRun) else _row_or_failure(run, references, out)
                 where = f"run {waiting[0]}: " if waiting else ""
         except (InputError, ProtocolError) as error:
             raise error.reworded(f"{where}{error}") from error
     for run in todo:
         if run.baseline is not None:
-            yield run, _row_or_why(run, references, out)
+            yield run, _row_or_failure(run, references, out)
 
 
-def _row_or_why(run: Planned, references: "References", out: Path) -> Run | FailedRun:
+def _row_or_failure(run: Planned, references: "References", out: Path) -> Run | FailedRun:
     """Return the row of a baseline or of a strategy's stored result, or the failure."""
     try:
         if run.baseline is not None:
@@ -231,20 +226,20 @@ def _row_or_why(run: Planned, references: "References", out: Path) -> Run | Fail
 
 
 class Reference(NamedTuple):
-    """An exact answer and its duration, with the thread count of a client."""
+    """Central answer of a method, and the duration of computing it with a client's thread count."""
 
     model: Model
     duration: Duration
 
 
 class References:
-    """Cache of exact answers by data and method, for all runs that are compared with them."""
+    """Cache of central answers by data and method, for all runs that are compared with them."""
 
     def __init__(self) -> None:
         self._known: dict[str, Reference] = {}
 
     def of(self, run: Planned) -> Reference | None:
-        """Return the central answer of a run's method; None without one, or where none is wanted."""
+        """Return the central answer for a run; None if its method has none or the report wants none."""
         experiment, strategy = run.point.experiment, run.strategy
         if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
@@ -262,9 +257,9 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(run), run.shards
-    if (known := knowing_its_columns(result, run)) is not result:
+    if (known := with_column_info(result, run)) is not result:
         known.fitted.save(out / "results" / run.id / "model.npz")
-    _keep_pictures(run, [result.model], result.outputs, out)
+    _store_pictures(run, [result.model], result.outputs, out)
     stability, unmeasured = _stability(run, result.model, out)
     metrics |= stability
     if shards:  # else the sites hold the data
@@ -281,29 +276,29 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     for row in result.history:
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
-        **_common(run),
-        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel(history)}),
+        **_common_fields(run),
+        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel_seconds(history)}),
         **result.ledger.totals(),
         seconds=result.seconds,
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
-        findings=[*result.findings, *unmeasured, *_unlabelled(run)],
+        findings=[*result.findings, *unmeasured, *_label_findings(run)],
     )
 
 
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
-    """Return the agreement of a run's clusters with those of the first seed, on all rows.
+    """Return the agreement of a run's clusters with the first seed's, on all rows, and sentences if it is missing.
 
     Sites that hold their own data compare themselves (`strategies.stability`). The first seed's own run has none; if
     its result is missing, the second value is a sentence about it.
     """
-    experiment, first = run.point.experiment, out / "results" / run.first / "model.npz"
+    experiment, first = run.point.experiment, out / "results" / run.first_seed_id / "model.npz"
     here = experiment.evaluate and bool(run.shards)
     if not here or not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0]:
         return {}, []
     if not first.exists():
-        return {}, [f"stability is not measured: run {run.first}, with the first seed, has no result"]
+        return {}, [f"stability is not measured: run {run.first_seed_id}, with the first seed, has no result"]
     rows, other = stack_rows(list(run.shards)), load_model(first)
     if not isinstance(other, KernelKMeans):
         return {}, []
@@ -311,7 +306,7 @@ def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float],
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
-    """Write the estimates' errors into the last history row of each iteration, or else into each round's."""
+    """Add errors of the estimates to the last history row of each iteration, or else to each round's row."""
     rows = {row["values"]["t"]: row for row in history if "t" in row.get("values", {})}
     steps = list(rows.values()) or [row for row in history if row["round"] > 0]
     for name, values in errors.items():
@@ -330,8 +325,8 @@ def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return means | ({"lanczos_iterations": len(steps) / iterations} if steps else {})
 
 
-def _parallel(history: Sequence[Mapping[str, Any]]) -> float:
-    """Return the clients' computing seconds on separate machines: the sum over rounds of the slowest client's."""
+def _parallel_seconds(history: Sequence[Mapping[str, Any]]) -> float:
+    """Return the clients' computing seconds on separate machines: the slowest client's, summed over rounds."""
     return float(sum(row.get("slowest_seconds", 0.0) for row in history))
 
 
@@ -343,26 +338,33 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
     own = [compute_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
     metrics = done.metrics | mean_over_clients(own)
-    _keep_pictures(run, done.models, {}, out)
+    _store_pictures(run, done.models, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     save_model(done.model, out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     seconds = sum(duration.clock for duration in durations)
-    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path, findings=_unlabelled(run))
+    return Run(
+        **_common_fields(run),
+        metrics=dict(metrics),
+        **traffic,
+        seconds=seconds,
+        model=path,
+        findings=_label_findings(run),
+    )
 
 
-def _unlabelled(run: Planned) -> list[str]:
-    """Return the warning that some rows have no label; metrics that compare with labels leave them out."""
+def _label_findings(run: Planned) -> list[str]:
+    """Return the warning that some rows have no label; metrics that compare with labels leave these out."""
     known = has_label([] if run.all_classes is None else run.all_classes)
     if known.all():
         return []
     lacking = len(known) - int(known.sum())
-    return [f"{lacking:,} of {len(known):,} rows have no label: what compares with labels leaves them out"]
+    return [f"{lacking:,} of {len(known):,} rows have no label; metrics that compare with labels leave them out"]
 
 
-def _keep_pictures(
+def _store_pictures(
     run: Planned, models: Sequence[Model], outputs: Mapping[int, Mapping[str, AnyArray]], out: Path
 ) -> None:
     """Store the report's pictures: component directions where columns are pixels, and row coordinates."""
@@ -373,7 +375,7 @@ def _keep_pictures(
         write_row_picture(out, run.id, picture)
 
 
-def _common(run: Planned) -> dict[str, Any]:
+def _common_fields(run: Planned) -> dict[str, Any]:
     experiment, kind = run.point.experiment, "strategy" if run.baseline is None else "baseline"
     return {
         "id": run.id,
@@ -390,6 +392,6 @@ def _common(run: Planned) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Return the versions of packages and the number of processors."""
+    """Return the versions of Python and packages, and the number of processors."""
     packages = {name: version(name) for name in ("fedkernel", "flwr", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **packages, "processors": str(os.cpu_count())}

@@ -1,4 +1,4 @@
-"""The clients' tables from files of ``[data]``: read as sites read them, names checked, rows aligned by ids.
+"""Tables of the clients from files of ``[data]``: read as sites read them, names checked, rows aligned by ids.
 
 `files_of` settles the options of each file, as its client uses them; `raw_tables` are the files' contents, and
 `tables_of` the numbers for the clients.
@@ -31,7 +31,7 @@ from fedkernel.run import common_rows
 from fedkernel.site import find_rows
 from fedkernel.wire import hash_ids
 
-CHOICES = ("columns", "label", "drop")
+COLUMN_OPTIONS = ("columns", "label", "drop")
 """Options that name columns; with columns divided, each file needs only some of the named ones."""
 
 
@@ -45,7 +45,7 @@ def files_of(data: Shards, divided: Division) -> list[SiteFile]:
 
 
 def check_files(data: Shards) -> None:
-    """Raise InputError if one of the files is not there."""
+    """Raise InputError if one of the files does not exist."""
     if missing := [path for path in data.shards if not Path(path).is_file()]:
         raise InputError(f"there is no file {missing[0]}{and_more(len(missing) - 1)}")
 
@@ -55,22 +55,17 @@ def raw_tables(
 ) -> list[RawTable]:
     """Return the files' contents with rows aligned, before `Prepare`.
 
-    Parameters
-    ----------
-    divided : {"vertical", "horizontal"}
-        With columns divided, rows with ids are those of a run between sites, in its order.
-    run : str
-        Id of the run; with the seed it decides that order.
-    prepare : Prepare, optional
-        Without the rows that it drops.
+    - `divided`: with columns divided, rows with ids are those of a run between sites, in its order.
+    - `run`: id of the run; with the seed it decides that order.
+    - `prepare`: without the rows that it drops.
     """
-    raws = [_used(file, prepare) for file in files_of(data, divided)]
+    raws = [_usable_rows(file, prepare) for file in files_of(data, divided)]
     places = _positions(data, divided, run, seed, [raw.ids for raw in raws])
     return [raw if positions is None else raw.take(positions) for raw, positions in zip(raws, places, strict=True)]
 
 
 def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> list[Rows]:
-    """Return the clients' numbers, CSR where a file is sparse; otherwise as `raw_tables`.
+    """Return the clients' numeric tables, CSR where a file is sparse, with rows aligned as by `raw_tables`.
 
     Raises InputError for an empty or text cell: the sentence names file, row and column.
     """
@@ -85,7 +80,7 @@ def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> 
 def labels_of(
     data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[AnyArray] | None:
-    """Return the labels of each client's rows, or with columns divided those of all rows; None without.
+    """Return the labels of each client's rows, or with columns divided of all rows; None without labels.
 
     With several label columns, the first counts. The class of a row without a label is None; of files without any label
     there are none. Raises InputError if, with rows divided, only some have a label column.
@@ -105,7 +100,7 @@ def labels_of(
 
 
 def are_aligned(data: Shards, divided: Division) -> bool:
-    """Return whether rows have ids, so that each run has them in an order of its own."""
+    """Return whether rows are aligned by ids, so that each run has them in its own order."""
     return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
 
 
@@ -122,7 +117,7 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
     files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # arrays bring their ids
     headers = [_header(file) for file in files]
     if divided == "vertical":
-        return tuple(_with_own(files, headers))
+        return tuple(_with_own_columns(files, headers))
     chosen = [
         tuple(file.choose(Path(file.path), header)) if header else ()
         for file, header in zip(files, headers, strict=True)
@@ -140,31 +135,31 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
         if lacking := [name for name in first if name not in names]:
             raise InputError(f"data: {who} has no column {lacking[0]!r}{and_more(len(lacking) - 1)}, which {other} has")
         surplus = [name for name in names if name not in first]
-        raise InputError(f"data: {who} has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} has not")
+        raise InputError(f"data: {who} has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} lacks")
     in_order = [
         file if names == first else replace(file, columns=first) for file, names in zip(files[1:], others, strict=True)
     ]
     return (files[0], *in_order)
 
 
-def _with_own(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
+def _with_own_columns(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
     """Return the files, each with only its own columns in its options; a file without a header keeps all."""
     everywhere = dict.fromkeys(name for header in headers for name in header)
     own: list[SiteFile] = []
     for file, header in zip(files, headers, strict=True):
         changes: dict[str, Any] = {}
-        for field in (field for field in fields(SiteFile) if field.name in CHOICES):
+        for field in (field for field in fields(SiteFile) if field.name in COLUMN_OPTIONS):
             option, value = field.name, getattr(file, field.name)
             names = () if value is None else (value,) if isinstance(value, str) else tuple(value)
             if lacking := [name for name in names if header and name not in everywhere]:
                 raise InputError(
-                    f"data.{option} names {lacking[0]!r}, which no file has; there are: {listed([*everywhere])}"
+                    f"data.{option} names {lacking[0]!r}, which no file has; the files have {listed([*everywhere])}"
                 )
             mine = tuple(name for name in names if name in header)
             if header and len(mine) < len(names):
                 changes[option] = mine or field.default
         if "columns" in changes and changes["columns"] is None:
-            raise InputError(f"data.columns names none of {Path(file.path).name}; allowed: columns of each file")
+            raise InputError(f"data.columns names no column of {Path(file.path).name}; allowed: some of each file")
         own.append(replace(file, **changes))
     return own
 
@@ -174,8 +169,10 @@ def _is_arrays(file: SiteFile) -> bool:
 
 
 def _header(file: SiteFile) -> tuple[str, ...]:
-    """Return the names of all columns of a file; empty where it has no names."""
-    unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in ("id", *CHOICES)}
+    """Return the names of all columns of a file; empty if it has no names."""
+    unsaid: dict[str, Any] = {
+        field.name: field.default for field in fields(SiteFile) if field.name in ("id", *COLUMN_OPTIONS)
+    }
     bare = replace(file, **unsaid)
     if _is_arrays(file):
         return bare.read().columns
@@ -191,7 +188,7 @@ def _read(file: SiteFile, version: Version) -> RawTable:
     return read_raw(file)
 
 
-def _used(file: SiteFile, prepare: Prepare | None) -> RawTable:
+def _usable_rows(file: SiteFile, prepare: Prepare | None) -> RawTable:
     raw = _raw(file)
     return raw if prepare is None or (whole := prepare.usable_rows(raw)).all() else raw.take(whole)
 

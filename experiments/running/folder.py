@@ -1,4 +1,4 @@
-"""Output folder of an experiment: created, recognised, emptied, and never another experiment's."""
+"""Output folder of an experiment: created, recognised, emptied, and never mixed with a different experiment's."""
 
 import hashlib
 import json
@@ -9,13 +9,13 @@ from typing import Any
 
 from experiments.config import Experiment, Shards
 from experiments.results import Failure, Run, read_failures, read_runs
-from experiments.running.planning import due, meanings
+from experiments.running.planning import run_fingerprints, run_ids
 from fedkernel.ground import InputError, and_more, ensure_writable_folder, listed, write_atomic
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
 
-OURS = ("config.json", "config.toml", "data.json", "files.json", RUNS, FAILURES, "results", "plots", "report.html")
-"""Names of an experiment's files in its output folder."""
+CONFIGURATION_FILES = ("config.json", "config.toml", "data.json", "files.json")
+EXPERIMENT_FILES = (*CONFIGURATION_FILES, RUNS, FAILURES, "results", "plots", "report.html")
 
 
 def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
@@ -31,14 +31,14 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         if out.exists() and any(out.iterdir()):
             raise InputError(f"{out} is not empty and holds no experiment; choose another folder (--out)")
     elif restart:
-        for name in OURS:
+        for name in EXPERIMENT_FILES:
             _remove(out / name)
     elif (before := recorded.read_text(encoding="utf-8")) != config:
-        if others := _others(json.loads(before), experiment, read_runs(out / RUNS)):
-            finished = f"{len(others)} finished runs, such as {others[0]}, are not among these or not the same"
+        if others := _changed_runs(json.loads(before), experiment, read_runs(out / RUNS)):
+            finished = f"{len(others)} finished runs, such as {others[0]}, are missing from this one or not the same"
             raise InputError(
                 f"{out} holds an experiment with another configuration, of which {finished}; "
-                "choose another folder (--out), or --restart to throw it away"
+                "choose another folder (--out), or --restart to delete it"
             )
         # they show the former configuration, and are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
@@ -64,20 +64,20 @@ def _file_hashes(experiment: Experiment) -> dict[str, str]:
 
 
 def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[Run]) -> None:
-    """Raise InputError if the files are not those that the finished runs read."""
+    """Raise InputError if files have changed since finished runs read them."""
     if not finished or not recorded.exists() or (before := json.loads(recorded.read_text())) == [*hashes.values()]:
         return
     changed = [path for path, now in hashes.items() if now not in before] or ["the files' number or order"]
     raise InputError(
         f"{listed(changed)}: changed since runs in {recorded.parent} finished; choose another folder (--out), or "
-        "--restart to throw them away"
+        "--restart to delete them"
     )
 
 
 def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:
     """Return an experiment's failed runs that have not finished since, in its order."""
     failed = {failure.id: failure for failure in read_failures(out / FAILURES, (run.id for run in finished))}
-    return [failed[id_] for id_ in due(experiment) if id_ in failed]
+    return [failed[id_] for id_ in run_ids(experiment) if id_ in failed]
 
 
 def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
@@ -97,22 +97,22 @@ def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
 
 
 def _as_json(table: Mapping[str, Any]) -> str:
-    """Return a configuration's JSON text, in the table's own order, since a case's first value stands for it."""
+    """Return a configuration's JSON text, in the table's own order, since a case's first value names it."""
     return json.dumps(table, indent=1, default=str) + "\n"
 
 
-def _others(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
+def _changed_runs(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
     """Return the ids of finished runs that an experiment lacks or defines differently."""
     try:
-        were = meanings(Experiment.from_table(before, "config.json"))
+        were = run_fingerprints(Experiment.from_table(before, "config.json"))
     except InputError:  # the configuration of another version
         were = {}
-    are = meanings(experiment)
+    are = run_fingerprints(experiment)
     return [run.id for run in runs if run.id not in are or were.get(run.id) != are[run.id]]
 
 
 def _is_config(path: Path) -> bool:
-    """Return whether a config.json is that of an experiment, whose folder may be emptied."""
+    """Return whether a config.json describes an experiment, so that its folder may be emptied."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

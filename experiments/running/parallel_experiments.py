@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 
 from experiments.config import Experiment
 from experiments.running.execution import run_experiment
-from experiments.running.planning import due
+from experiments.running.planning import run_ids
 from fedkernel.ground import FedkernelError, InputError
 
-SHARE = 0.8
-"""Fraction of the machine's memory for all experiments together."""
+MEMORY_SHARE = 0.8
 
 GB = 1e9
 
-LOST = "a process was ended from outside, perhaps for want of memory; the same command goes on"
+LOST_PROCESS = "a process was killed, perhaps for lack of memory; the same command resumes the work"
 
 
-class Ended(NamedTuple):
-    """An experiment that finished or failed, and its seconds."""
+class FinishedExperiment(NamedTuple):
+    """Experiment that finished or failed, with its seconds."""
 
     experiment: Experiment
     seconds: float
@@ -40,7 +39,7 @@ class Progress(NamedTuple):
 
 
 def experiments_in(folder: Path) -> list[Path]:
-    """Return the configuration files of a folder, by name."""
+    """Return the configuration files of a folder, sorted by name."""
     if not (files := sorted(folder.glob("*.toml"))):
         raise InputError(f"{folder} holds no configuration files (*.toml)")
     return files
@@ -53,55 +52,54 @@ def run_all(
     jobs: int | None = None,
     restart: bool = False,
     progress: Callable[[Progress], None] | None = None,
-) -> Iterator[Ended]:
+) -> Iterator[FinishedExperiment]:
     """Run each experiment in ``out/NAME``, skipping finished runs, and yield each as it ends.
 
     An exception ends its experiment alone; failed runs count as an error of their experiment.
 
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-        With names that differ.
-    jobs : int, optional
-        Most experiments at a time, by default the number of processors; fewer where their memory (``paper.memory``)
-        exceeds the machine's.
-    restart : bool
-        As for `run_experiment`.
-    progress : callable, optional
-        Called about every second.
+    - `experiments`: with names that differ.
+    - `jobs`: most experiments at a time, by default the number of processors; fewer where their memory
+      (``paper.memory``) exceeds the machine's.
+    - `restart`: as for `run_experiment`.
+    - `progress`: called about every second.
     """
     jobs = jobs or os.cpu_count() or 1
-    runs = {experiment.name: len(due(experiment)) for experiment in experiments}
+    runs = {experiment.name: len(run_ids(experiment)) for experiment in experiments}
     if len(runs) < len(experiments):
-        raise InputError("two of the experiments have the same name, which is that of their folder")
-    memory = SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
+        raise InputError("two experiments have the same name, and so the same folder")
+    memory = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
     waiting, running = list(experiments), dict[Future[str | None], tuple[Experiment, float]]()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_leave_interrupts) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts) as pool:
         try:
             while waiting or running:
-                for experiment in fitting(waiting, [its for its, _ in running.values()], jobs, memory):
+                for experiment in startable(waiting, [its for its, _ in running.values()], jobs, memory):
                     table = (experiment.table, experiment.source, experiment.text)
-                    future = pool.submit(_carry_out, table, out / experiment.name, restart)
+                    future = pool.submit(_run_in_pool, table, out / experiment.name, restart)
                     running[future] = experiment, time.perf_counter()
                     waiting.remove(experiment)
                 for future in wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done:
                     experiment, began = running.pop(future)
-                    yield Ended(experiment, time.perf_counter() - began, _error(future))
+                    yield FinishedExperiment(experiment, time.perf_counter() - began, _error(future))
                 if progress is not None:
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
                     progress(Progress([its.name for its, _ in running.values()], done, sum(runs.values())))
         except BrokenProcessPool:  # with a process lost a pool begins no other
             interrupted = [experiment for experiment, _ in running.values()]
-            yield from (Ended(experiment, 0.0, LOST) for experiment in interrupted)
-            yield from (Ended(experiment, 0.0, "not begun: another's process was ended") for experiment in waiting)
+            yield from (FinishedExperiment(experiment, 0.0, LOST_PROCESS) for experiment in interrupted)
+            yield from (
+                FinishedExperiment(experiment, 0.0, "not begun: the process of another experiment was killed")
+                for experiment in waiting
+            )
         except BaseException:  # interrupted, also from outside: finished runs are on disk
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
 
 
-def fitting(waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: int, memory: float) -> list[Experiment]:
-    """Return the waiting experiments that can start now, in order; one always can alone (memory in GB)."""
+def startable(
+    waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: int, memory: float
+) -> list[Experiment]:
+    """Return the waiting experiments that can start now, in order; a single one always can (memory in GB)."""
     begun = list(running)
     for experiment in waiting:
         if not begun or (len(begun) < jobs and sum(map(_memory, [*begun, experiment])) <= memory):
@@ -109,7 +107,7 @@ def fitting(waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: 
     return begun[len(running) :]
 
 
-def _carry_out(table: tuple[Mapping[str, Any], str, str], out: Path, restart: bool) -> str | None:
+def _run_in_pool(table: tuple[Mapping[str, Any], str, str], out: Path, restart: bool) -> str | None:
     """Run an experiment in a process of the pool; return its error, if any."""
     try:
         return run_experiment(Experiment.from_table(*table), out, restart=restart).summary or None
@@ -121,7 +119,7 @@ def _error(future: Future[str | None]) -> str | None:
     try:
         return future.result()
     except BrokenProcessPool:
-        return LOST
+        return LOST_PROCESS
     except Exception as error:
         return f"{type(error).__name__}: {error} (this is a defect; run it by itself with --debug)"
 
@@ -138,6 +136,6 @@ def _finished(folder: Path) -> int:
         return 0
 
 
-def _leave_interrupts() -> None:
-    """Ignore Ctrl-C in this process; the pool's owner handles it and ends this one."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C in this process; the pool's owner handles it and ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The runs of a configuration, each settled and checked before any of them begins."""
+"""Expansion of a configuration into its list of runs, each checked before the first begins."""
 
 import copy
 import hashlib
@@ -14,7 +14,7 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.file_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
-from experiments.running.pooled_widths import Widths
+from experiments.running.pooled_widths import WidthCache
 from experiments.running.raw_shards import prepared_shards, raw_shards
 from fedkernel.data import DataSpec, Partition
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, checked_address, load_class
@@ -37,17 +37,17 @@ class Point:
 
     @property
     def where(self) -> str:
-        """The swept values as text, for errors."""
+        """Swept values as text, for error messages."""
         return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
 
     @property
     def suffix(self) -> str:
-        """Part of a run's id."""
+        """Part of a run's id with the swept values."""
         return "".join(f"__{_slug(key)}={_slug(str(value))}" for key, value in self.values.items())
 
 
 def points(experiment: Experiment) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; itself without a sweep."""
+    """Yield the experiment at every combination of swept values; the experiment itself without a sweep."""
     where = f"{experiment.source}: sweep"
     for point in experiment.settings:
         swept = copy.deepcopy(experiment.table)
@@ -65,24 +65,24 @@ def run_id(method: Method, point: Point, seed: int) -> str:
     return f"{beginning}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
-MANY = ("strategy", "baseline", "seeds", "sweep", "case")
+RUN_SET_SECTIONS = ("strategy", "baseline", "seeds", "sweep", "case")
 """Sections that decide the set of runs, and not the content of each."""
 
-SHOWN = ("title", "claim", "report", "paper", "quick")
+PRESENTATION_SECTIONS = ("title", "claim", "report", "paper", "quick")
 """Sections that decide no run."""
 
 
-def due(experiment: Experiment) -> list[str]:
+def run_ids(experiment: Experiment) -> list[str]:
     """Return the ids of all runs of an experiment, in order, without reading its data."""
-    return list(meanings(experiment))
+    return list(run_fingerprints(experiment))
 
 
-def meanings(experiment: Experiment) -> dict[str, str]:
-    """Return the text of all that decides each run, by the run's id, in order."""
+def run_fingerprints(experiment: Experiment) -> dict[str, str]:
+    """Return a text of everything that decides a run's result, by the run's id, in order."""
     texts: dict[str, str] = {}
     for point in points(experiment):
         its = point.experiment
-        shared = {key: value for key, value in its.table.items() if key not in MANY + SHOWN}
+        shared = {key: value for key, value in its.table.items() if key not in RUN_SET_SECTIONS + PRESENTATION_SECTIONS}
         shared |= {"reference": its.report.reference}
         for seed in its.seeds:
             for method in (*its.strategy, *its.baseline):
@@ -93,18 +93,12 @@ def meanings(experiment: Experiment) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Planned:
-    """One run to execute, settled and checked.
+    """Planned run, with settled parameters, checked before it begins.
 
-    Attributes
-    ----------
-    parameters : dict
-        Those of the method, kernel widths by rule settled unless sites hold the data.
-    strategy : KernelStrategy
-        For a baseline, the strategy that has it as its central counterpart.
-    baseline : Baseline, optional
-        None: the run is the strategy's.
-    shapes : tuple of (int, int)
-        Of the clients' tables; none where sites hold their own.
+    - `parameters`: those of the method, kernel widths by rule settled unless sites hold the data.
+    - `strategy`: for a baseline, the strategy that has it as its central counterpart.
+    - `baseline`: none: the run is the strategy's.
+    - `shapes`: of the clients' tables; none where sites hold their own.
     """
 
     id: str
@@ -118,12 +112,12 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """The clients' tables, loaded on access since a sweep's exceed memory; empty where sites hold their own."""
+        """Tables of the clients, loaded on access since a sweep's exceed memory; empty where sites hold their own."""
         return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
 
     @property
     def tables(self) -> Sequence[Any]:
-        """The clients' tables before the run, which may prepare them."""
+        """Tables of the clients before the run, which may prepare them."""
         experiment = self.point.experiment
         if (prepare := experiment.prepare) is None:
             return self.shards
@@ -131,7 +125,7 @@ class Planned:
 
     @property
     def dropped(self) -> list[int]:
-        """The number of rows of each client's file left out for an empty cell, with rows divided."""
+        """Number of rows of each client's file left out for an empty cell, with rows divided."""
         data, prepare = self.point.experiment.data, self.point.experiment.prepare
         drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
         if not drops or not isinstance(data, Shards):
@@ -140,24 +134,24 @@ class Planned:
 
     @property
     def order(self) -> str:
-        """A key for the order of the rows: the run's id if they are aligned by ids, else ""."""
+        """Key for the order of the rows: the run's id if rows are aligned by ids, else ""."""
         data = self.point.experiment.data
         return self.id if isinstance(data, Shards) and are_aligned(data, self.strategy.partition) else ""
 
     @property
     def classes(self) -> Classes:
-        """The labels of each client's rows, if rows are divided; float labels are measurements, and no classes."""
+        """Labels of each client's rows, if rows are divided; float labels are measurements, and no classes."""
         labels = None if self._partition is None else self._partition.labels
-        if self._in_files is not None and self.strategy.partition == "horizontal":
-            labels = tuple(self._in_files)
+        if self._file_labels is not None and self.strategy.partition == "horizontal":
+            labels = tuple(self._file_labels)
         return None if labels is None or labels[0].dtype.kind == "f" else labels
 
     @property
     def all_classes(self) -> AnyArray | None:
-        """The labels of all rows, if any; where rows are divided, one client's after the other's."""
+        """Labels of all rows, if any; where rows are divided, client after client."""
         labels = None if self._partition is None else self._partition.all_labels
-        if self._in_files is not None:
-            labels = np.concatenate(self._in_files)
+        if self._file_labels is not None:
+            labels = np.concatenate(self._file_labels)
         return None if labels is None or labels.dtype.kind == "f" else labels
 
     def directions(self, models: Sequence[KernelPCA]) -> FloatArray | None:
@@ -175,8 +169,8 @@ class Planned:
         return over_columns.reshape(-1, side, side)
 
     @property
-    def _in_files(self) -> list[AnyArray] | None:
-        """The labels in the clients' own files, from `labels_of`."""
+    def _file_labels(self) -> list[AnyArray] | None:
+        """Labels in the clients' own files, from `labels_of`."""
         data = self.point.experiment.data
         if not isinstance(data, Shards):
             return None
@@ -190,18 +184,22 @@ class Planned:
         return simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, self.seed)
 
     @property
-    def first(self) -> str:
-        """The id of the same method's run at the same settings with the first seed, for comparing clusters."""
+    def first_seed_id(self) -> str:
+        """Id of the same method's run at the same settings with the first seed, for comparing clusters."""
         return run_id(self.method, self.point, self.point.experiment.seeds[0])
 
     @property
-    def _compared(self) -> str | None:
-        """The id of the run to compare clusters with at the sites; None without clusters, or for that run."""
-        return self.first if self.first != self.id and self.strategy.comparison_plan(self.first) else None
+    def _comparison_run(self) -> str | None:
+        """Id of the run to compare clusters with at the sites; None without clusters, or for that run itself."""
+        return (
+            self.first_seed_id
+            if self.first_seed_id != self.id and self.strategy.comparison_plan(self.first_seed_id)
+            else None
+        )
 
     @property
     def spec(self) -> RunSpec:
-        """The run as an entry of a job."""
+        """Run as an entry of a job for an engine."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {
@@ -216,7 +214,7 @@ class Planned:
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites
             evaluate, joint = experiment.evaluate, experiment.data.joint_seed
-            compare = self._compared if evaluate else None
+            compare = self._comparison_run if evaluate else None
             steps = self.strategy.plan_of_run(
                 len(sites), self.seed, experiment.prepare, evaluate=evaluate, compare=compare
             )
@@ -227,7 +225,7 @@ class Planned:
 
 
 def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None:
-    """Return the study of an experiment's runs, if sites that hold their own data are to approve one."""
+    """Return the study of an experiment's runs, for approval by sites that hold their own data; else None."""
     if not isinstance(experiment.data, Sites):
         return None
     return Study(name=experiment.name, runs=[run.spec for run in planned if run.baseline is None])
@@ -239,16 +237,16 @@ def plan(experiment: Experiment) -> list[Planned]:
     Raises InputError for anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
-    widths, source = Widths(), experiment.source
+    widths, source = WidthCache(), experiment.source
     for point in points(experiment):
         for seed in point.experiment.seeds:
             where = f"{source}{point.where}"
             try:
-                _check_there(point.experiment, seed)  # errors of the data name no method
+                _check_data_exists(point.experiment, seed)  # errors of the data name no method
                 for kind in ("strategy", "baseline"):
                     for method in getattr(point.experiment, kind):
                         where = f"{source}{point.where}: {kind} {method.name!r}"
-                        planned.append(_settled(kind, method, point, seed, widths=widths))
+                        planned.append(_planned_run(kind, method, point, seed, widths=widths))
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
     try:
@@ -265,7 +263,7 @@ def plan(experiment: Experiment) -> list[Planned]:
     return planned
 
 
-def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widths) -> Planned:
+def _planned_run(kind: str, method: Method, point: Point, seed: int, *, widths: WidthCache) -> Planned:
     """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
@@ -276,7 +274,7 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
     shards = _shards(experiment, seed, pair.partition, id_)
     _check_data(method, pair, experiment, shards)
     data = repr((experiment.data, experiment.partition, experiment.clients, experiment.prepare, seed))
-    parameters = widths.resolved(method.parameters, shards, pair.partition, data)
+    parameters = widths.with_numbers(method.parameters, shards, pair.partition, data)
     baseline = Baseline(method.method, parameters) if kind == "baseline" else None
     strategy = strategy_of(method.method, parameters, "method") if baseline is None else baseline.strategy
     if shards:
@@ -289,7 +287,7 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
     return planned
 
 
-def _check_there(experiment: Experiment, seed: int) -> None:
+def _check_data_exists(experiment: Experiment, seed: int) -> None:
     if isinstance(experiment.data, DataSpec):
         simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed)
     elif isinstance(experiment.data, Shards):
@@ -299,7 +297,7 @@ def _check_there(experiment: Experiment, seed: int) -> None:
 def _check_data(
     method: Method, pair: type[KernelStrategy[Any]], experiment: Experiment, shards: Sequence[Rows]
 ) -> None:
-    """Refuse data divided the wrong way, and sparse rows for a client of dense ones."""
+    """Raise InputError for data divided the wrong way, and for sparse rows of a client of dense ones."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
         kind = experiment.partition.kind
         raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
@@ -307,7 +305,7 @@ def _check_data(
     if experiment.report.images and (pair.partition != "vertical" or math.isqrt(columns) ** 2 < columns):
         here = f"there are {columns}" if pair.partition == "vertical" else "rows are"
         raise InputError(
-            f"report.images = true is for columns that are divided and the pixels of square images; here {here}"
+            f"report.images = true needs divided columns that are the pixels of square images; here {here}"
         )
     sparse = [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]
     if sparse and pair.client.table is KernelClient.table:
@@ -318,7 +316,7 @@ def _check_data(
 
 
 def _shards(experiment: Experiment, seed: int, divided: Division, run: str) -> list[Rows]:
-    """Return the clients' tables, prepared and aligned as in the run of this id."""
+    """Return the clients' tables, prepared and aligned as in the run with this id."""
     if isinstance(experiment.data, Sites):
         return []
     if experiment.prepare is not None:

@@ -1,4 +1,4 @@
-"""Two coordinates of each row for the report's pictures, for runs with all rows here."""
+"""Two-dimensional row coordinates for the report's pictures, for runs whose tables are all on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RowPicture, along_two, chosen_rows
+from experiments.results import RowPicture, rows_to_draw, two_coordinates
 from experiments.running.planning import Planned
 from fedkernel.data import NO_LABEL, has_label
 from fedkernel.ground import AnyArray, stack_rows
@@ -21,7 +21,7 @@ def is_pictured(run: Planned) -> bool:
 
 
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
-    """Return a model's row coordinates for the report; None if there are fewer than two.
+    """Return a model's row coordinates for the report; None if the model has fewer than two.
 
     An isolated baseline's `model` is client 0's, here with the rows of all clients; `outputs` are the simulated sites'.
     """
@@ -30,17 +30,17 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
     if isinstance(model, KernelPCA):
         coordinates = model.embedding()
         rows = len(coordinates)
-        drawn = chosen_rows(rows)
+        drawn = rows_to_draw(rows)
         coordinates = coordinates[drawn]
     elif isinstance(model, KernelKMeans | LandmarkPCA):
         rows = sum(shard.shape[0] for shard in run.shards)
-        drawn = chosen_rows(rows)
+        drawn = rows_to_draw(rows)
         coordinates = model.transform(stack_rows(list(run.shards))[drawn])
         if isinstance(model, KernelKMeans):
             labels = np.concatenate([model.predict(shard) for shard in run.shards])
     else:
         return None
-    if (points := along_two(coordinates, turn=isinstance(model, KernelKMeans))) is None:
+    if (points := two_coordinates(coordinates, turn=isinstance(model, KernelKMeans))) is None:
         return None
     site_labels = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
     if sum(map(len, site_labels)) == rows:

@@ -77,7 +77,7 @@ def test_what_stands_beside_a_rehearsal_is_refused(tmp_path, monkeypatch):
     command = ["join", "127.0.0.1:1", "--name", "a", "--out", "kept", "--insecure"]
     for more, sentence in (
         ([], "--data FILE or --rehearse SCHEMA is needed, but neither is given"),
-        (["--rehearse", "schema.toml", "--data", "a.csv"], "--rehearse stands in place of --data, --id and --label"),
+        (["--rehearse", "schema.toml", "--data", "a.csv"], "--rehearse replaces --data, --id and --label"),
     ):
         done = CliRunner().invoke(app, command + more)
         assert done.exit_code == 2

@@ -85,7 +85,7 @@ def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_p
     done = CliRunner().invoke(app, ["join", "127.0.0.1:1", "--name", "b", "--data", str(paths["b"]), *common[:-1],
                                     str(tmp_path / "b"), "--encoding", "latin-1"])  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "is read with delimiter = ';' and decimal = ',', as it looks" in done.output
+    assert "is read with delimiter = ';' and decimal = ',', guessed from the file" in done.output
     for table, site in zip(tables, "ab", strict=True):
         assert table.columns == COLUMNS
         np.testing.assert_array_equal(table.X, truth().of(site).X)

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advice_output import disclosures, divided_of
+from experiments.commands.advice_output import disclosures, infer_division
 from experiments.commands.advice_rules import advise, rules
 from experiments.commands.advise_candidates import CANDIDATES, Situation
-from experiments.commands.advise_tables import Part, part_of
+from experiments.commands.advise_tables import SiteTable, read_site_table
 from experiments.commands.forecast_table import lines_of
 from experiments.config import read_config
 from experiments.results import read_runs
@@ -47,10 +47,10 @@ def command(*arguments, code=0):
         (situation(ROWS), "ADMM, features"),
         (situation(ROWS, share_rows=True), "disKPCA"),
         (situation(ROWS, goal="clusters"), "FK k-means"),
-        (situation(ROWS, goal="clusters", wait=800.0), "RFK k-means"),
-        (situation(COLUMNS, peers=True), "peers, exact merge"),
-        (situation(ROWS, peers=True, share_rows=True), "ADMM, rows"),
-        (situation(ROWS, peers=True), "ADMM, features"),
+        (situation(ROWS, goal="clusters", round_overhead=800.0), "RFK k-means"),
+        (situation(COLUMNS, no_trusted_coordinator=True), "peers, exact merge"),
+        (situation(ROWS, no_trusted_coordinator=True, share_rows=True), "ADMM, rows"),
+        (situation(ROWS, no_trusted_coordinator=True), "ADMM, features"),
     ],
 )
 def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
@@ -103,17 +103,17 @@ def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkey
     monkeypatch.chdir(sites)
     text = command("a.csv", "b.csv", "--id", "patient", "--toml", "../study.toml")
     assert "No column is in two files: columns are divided." in text
-    assert part_of("a.csv", "patient")[:3] == (30, 2, ("u", "v"))
+    assert read_site_table("a.csv", "patient")[:3] == (30, 2, ("u", "v"))
     run = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.toml"), "--set", "report.plots=false"])
     assert run.exit_code == 0, run.output
     (row,) = read_runs(next((sites / "runs").rglob("runs.jsonl")))
     assert row.floats_up == 28 * (2 + 4) + (2 + 4)
     assert "not FK k-means: is for divided rows, but columns are divided" in text
     with pytest.raises(InputError, match="some columns are in several files, such as 'patient', and some are not"):
-        divided_of([part_of("a.csv"), part_of("b.csv")], None)
-    same = [Part(20, 2, ("u", "v")), Part(30, 2, ("v", "u"))]
-    assert divided_of(same, None)[0] == "horizontal"
-    assert divided_of(same, "vertical")[0] == "vertical"
+        infer_division([read_site_table("a.csv"), read_site_table("b.csv")], None)
+    same = [SiteTable(20, 2, ("u", "v")), SiteTable(30, 2, ("v", "u"))]
+    assert infer_division(same, None)[0] == "horizontal"
+    assert infer_division(same, "vertical")[0] == "vertical"
 
 
 def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_path, monkeypatch):
@@ -132,8 +132,8 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
         table.to_csv(tmp_path / f"{site}.csv", index=False)
     monkeypatch.chdir(tmp_path)
     text = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "study.toml", "--drop", "v", "--label", "outcome")
-    left_out = re.findall(r"column '([a-z]+)' is left out, being ([^:]+): --drop '\1'\n", text)
-    assert left_out == [
+    unusable_columns = re.findall(r"column '([a-z]+)' is left out, being ([^:]+): --drop '\1'\n", text)
+    assert unusable_columns == [
         ("seen", "dates"),
         ("note", "text that differs from row to row, as ids do (--id, if they are such)"),
         ("void", "without a value"),
@@ -156,7 +156,7 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["60x5"], "the tables' sizes do not tell whether rows or columns are divided"),
+        (["60x5"], "the tables' sizes do not show whether rows or columns are divided"),
         (["60x5", "50x5", "--sites", "3"], "--sites 3, but 2 tables; allowed: one table, or as many as sites"),
         (["60x5", "50x5", "--goal", "clusters", "--partition", "peers"], "no pair finds clusters of such tables"),
         (["nobody.csv"], "there is no file nobody.csv"),

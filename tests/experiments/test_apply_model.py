@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands.received_models import Receiving
+from experiments.commands.received_models import ReceivedModels
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import NO_LABEL, DataSpec, Preparation, Prepare, RawTable, SiteFile, contingency, load
 from fedkernel.ground import InputError, rows_as_csv
@@ -161,10 +161,8 @@ def test_predict_and_transform_from_the_shell(tmp_path, clusters):
         assert [str(cluster), *map(str, counts)] in [line.split() for line in done.stderr.splitlines()]
 
     before = out.read_bytes()
-    assert (
-        "is there already; allowed: a new name, or --overwrite"
-        in told("transform", folder, file, "--out", out, code=2).stderr
-    )
+    refused = told("transform", folder, file, "--out", out, code=2).stderr
+    assert "exists already; allowed: a new name, or --overwrite" in refused
     assert out.read_bytes() == before
     told("transform", folder / "model.npz", file, "--out", out, "--overwrite", "--id", "patient")
     coordinates = [list(map(float, line.split(",")[1:])) for line in out.read_text().splitlines()[1:]]
@@ -235,7 +233,7 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
     pd.DataFrame(X[:4], columns=NAMES).assign(patient=list("abcd")).to_csv(tmp_path / "new.csv", index=False)
     new = SiteFile(tmp_path / "new.csv", id="patient")
     short = FittedModel(KernelPCA(np.array([1.0]), np.full((3, 1), 3**-0.5), Linear())).save(tmp_path / "short.npz")
-    Receiving(tmp_path, texts.append).take("trial.model.npz", short.read_bytes(), new, ["trial"])
+    ReceivedModels(tmp_path, texts.append).store("trial.model.npz", short.read_bytes(), new, ["trial"])
     assert "cannot be applied here: it has coordinates of 3 rows, but run 'trial' worked on 4" in texts[-1]
     assert not (tmp_path / "trial.csv").exists()
 
@@ -244,14 +242,14 @@ def test_files_land_only_where_they_are_asked_for_and_within_a_quota(tmp_path):
     (tmp_path / "received").mkdir()
     (tmp_path / "received" / "earlier.model.npz").write_bytes(bytes(200))
     for name, options, why in (
-        ("trial.model.npz", {"wanted": False}, "allowed: models, with --take-models"),
+        ("trial.model.npz", {"accept_models": False}, "allowed: models, with --take-models"),
         ("trial.npz", {}, "allowed: models (NAME.model.npz)"),
         ("trial.model.npz", {"quota": 8191}, "received has 4,096; allowed: 8,191 in all (--models-quota)"),
         ("trial.model.npz", {"quota": 0}, "received has 4,096; allowed: 0 in all (--models-quota)"),
     ):
         texts = list[str]()
-        Receiving(tmp_path, texts.append, **options).take(name, bytes(100))
-        assert texts[0].startswith(f"the server sent {name}, 100 bytes, which is not taken")
+        ReceivedModels(tmp_path, texts.append, **options).store(name, bytes(100))
+        assert texts[0].startswith(f"the server sent {name}, 100 bytes, which is not accepted")
         assert texts[0].endswith(why)
         assert len(texts) == len(list((tmp_path / "received").iterdir())) == 1
     for of in ("../elsewhere", "/etc/x", ""):  # nor is a run's id a path
@@ -269,7 +267,8 @@ def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
     fitted.save(tmp_path / "labels.npz")
 
     def sent(name, kind, runs=()):
-        Receiving(tmp_path, texts.append).take(f"{name}.model.npz", (tmp_path / f"{kind}.npz").read_bytes(), new, runs)
+        content = (tmp_path / f"{kind}.npz").read_bytes()
+        ReceivedModels(tmp_path, texts.append).store(f"{name}.model.npz", content, new, runs)
         return texts[-1].removeprefix(f"wrote {tmp_path}/")
 
     assert sent("trial", "coordinates", ["trial"]) == "trial.csv"

@@ -60,7 +60,7 @@ def test_a_judgement_has_its_numbers_apart():
         where="at partition.clients = 5",
     )
     assert judged([], check="value", metric="error", of="A", at_least=1) == Claim(
-        "It is so.", UNTESTABLE, "nothing is run", at_least=1
+        "It is so.", UNTESTABLE, "no run is planned", at_least=1
     )
 
 
@@ -335,7 +335,7 @@ def test_what_no_run_tells_cannot_be_checked(check):
     verdict = judged(silent, check=check, **CLAIMS[check])
     assert verdict.verdict is UNTESTABLE
     assert re.search(
-        r"'A' has no error with seed 0|no round of 'B' tells recover_error and its iteration t", verdict.numbers
+        r"'A' has no error with seed 0|no round of 'B' has recover_error and an iteration t", verdict.numbers
     )
 
 

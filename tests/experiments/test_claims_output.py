@@ -47,7 +47,7 @@ def test_claims_are_told_below_the_table_and_on_the_page_and_wait_for_all_runs(t
     lines = [
         "holds               One round is [red] enough: 1 against at most 1 (2 seeds)",
         "does not hold       Twice the floats: 1.01 against at least 2 (2 seeds)",
-        "not testable here   It falls: no round of 'one round' tells recover_error and its iteration t",
+        "not testable here   It falls: no round of 'one round' has recover_error and an iteration t",
     ]
     assert "distance" in ran.stdout.splitlines()[1]
     assert ran.stdout.splitlines()[-4:-1] == lines

@@ -191,7 +191,7 @@ def test_several_methods_make_a_curve_too():
     verdict = judged(runs, check="ratio", of="A1", **claim)
     assert (verdict.verdict, verdict.numbers) == (
         Verdict.UNTESTABLE,
-        "at no floats_up both: 'A1' has 2 to 2, 'B1', 'B3', 'B2' has 50 to 1600",
+        "no common range of floats_up: 'A1' has 2 to 2, 'B1', 'B3', 'B2' has 50 to 1600",
     )
 
 
@@ -217,7 +217,7 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
     due = [({POINTS: point}, seed) for point in (1,) for seed in (0, 1)]
     verdict = judged(apart, due, **claim)
     assert verdict.verdict is Verdict.UNTESTABLE
-    assert verdict.numbers == "at no floats_up both: 'A' has 2 to 2, 'B' has 50 to 100"
+    assert verdict.numbers == "no common range of floats_up: 'A' has 2 to 2, 'B' has 50 to 100"
     zero = [run.model_copy(update={"metrics": {"error": 0.0}}) if run.name == "B" else run for run in at_costs(0.5)]
     assert judged(zero, **claim).numbers.startswith("at equal floats_up no finite number against")
 
@@ -225,7 +225,7 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
 def test_an_iteration_that_a_run_does_not_come_to_decides_nothing():
     claim = CHECKS["at an iteration"][0] | {"check": "ratio", "iteration": 6}
     verdict = judged(passing(0.5), **claim)
-    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' tells recover_error at t = 6")
+    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' has recover_error at t = 6")
 
 
 def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes():

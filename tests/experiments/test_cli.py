@@ -201,7 +201,7 @@ def test_report_prints_the_same_table_and_writes_the_same_page():
 
 
 GONE = "error: run DKPCA-of-red-iris__seed=1: client 1 is gone; 1 of 4 runs are finished: fedkernel report runs/tiny"
-INTERRUPTED = "interrupted; the same command (without --restart) goes on where it stopped"
+INTERRUPTED = "interrupted; the same command (without --restart) resumes the work"
 
 
 @pytest.mark.parametrize(

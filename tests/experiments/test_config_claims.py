@@ -60,10 +60,10 @@ within = 0.01
 
 
 def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path):
-    assert experiment(tmp_path).due == [({}, 0), ({}, 1)]
+    assert experiment(tmp_path).settings_and_seeds == [({}, 0), ({}, 1)]
     swept = experiment(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.a.n_components=[1, 2]", "seeds=[5]")
     points = [(2, 1), (2, 2), (4, 1), (4, 2)]
-    assert swept.due == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
+    assert swept.settings_and_seeds == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
 
 
 RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
@@ -74,7 +74,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
     [
         ("report.metric=nmm", "report.metric: 'nmm' is not known (allowed: error, distance, "),
         ("report.also=['nmi', 'nmm']", "report.also.1: 'nmm' is not known (allowed: error, distance, "),
-        ("report.by_iteration=['t', 't']", "report.by_iteration: 't' stands twice, but the values must differ"),
+        ("report.by_iteration=['t', 't']", "report.by_iteration: 't' is listed twice, but the values must differ"),
         ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
         ('claim=[{text = "x"}]', "check is required in the 1st claim"),
         (
@@ -111,7 +111,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (
             claim("ratio", f'{RATIO}, at = "floats_up"'),
-            "claim.0: at and along (or several methods in to) go together: ",
+            "claim.0: at, what is equal, needs along (or several methods in to)",
         ),
         (claim("ratio", f'{RATIO}, at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
         (
@@ -120,8 +120,8 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
         (claim("ratio", f"{RATIO}, iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
-        (claim("ratio", RATIO.replace('"c"', '["c"]')), "claim.0: at and along (or several methods in to) go"),
-        (claim("ratio", RATIO.replace('"a"', '["a"]')), "claim.0: at and along (or several methods in to) go"),
+        (claim("ratio", RATIO.replace('"c"', '["c"]')), "claim.0: at, what is equal, needs along (or several"),
+        (claim("ratio", RATIO.replace('"a"', '["a"]')), "claim.0: at, what is equal, needs along (or several"),
         (
             claim("ratio", RATIO.replace('"c"', '["c", "d"]') + ', at = "floats_up"'),
             "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",

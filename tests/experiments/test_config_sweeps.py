@@ -104,10 +104,10 @@ def test_a_case_may_give_a_whole_table(tmp_path):
         (('case.data={"data.name"="wine"}',), "case: its table must be written with double brackets, [[case]]"),
         ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
         (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
-        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' stands twice"),
+        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' is listed twice"),
         (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, prepare, strategy,"),
         (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, prepare, strategy,"),
-        (("case=[{data={name='wine'}}]",), 'a dotted path must stand in quotes, such as "partition.clients" (found'),
+        (("case=[{data={name='wine'}}]",), 'a dotted path must be in quotes, such as "partition.clients" (found'),
     ],
 )
 def test_cases_that_cannot_be_are_refused(tmp_path, overrides, says):

@@ -193,7 +193,7 @@ def test_of_different_experiments_what_they_have_in_common_is_compared(folders, 
     over = "over 3 seeds of A and 2 of B; B − A ± 2 standard errors, of means over different seeds"
     assert over in " ".join(done.stdout.split())
     assert done.stdout.splitlines()[-4:] == [
-        "different experiments, tiny and other: what they have in common is compared",
+        "different experiments, tiny and other: only common methods and settings are compared",
         "configuration, A → B: seeds [0, 1, 2] → [1, 5]",
         "only in A: few",
         "only in B: new",

@@ -67,7 +67,7 @@ def test_only_columns_that_are_divided_and_fill_a_square_are_pixels(tmp_path):
         "strategy": [],
         "baseline": [{"name": "central", "method": "central batch PCA", "n_components": 2}],
     }
-    with pytest.raises(InputError, match=r"report\.images = true is for columns that are divided .*; here rows are$"):
+    with pytest.raises(InputError, match=r"report\.images = true needs divided columns .*; here rows are$"):
         run_experiment(an_experiment(**horizontal), tmp_path)
 
 

@@ -62,5 +62,5 @@ def test_nothing_is_written_over(tmp_path):
     (tmp_path / "mine.toml").write_text("")
     done = CliRunner().invoke(cli.app, ["new", "Mine", "--out", str(tmp_path)])
     assert done.exit_code == console.BAD_INPUT
-    assert f"{tmp_path / 'mine.toml'} is there already" in done.stderr
+    assert f"{tmp_path / 'mine.toml'} exists already" in done.stderr
     assert len(list(tmp_path.iterdir())) == 1

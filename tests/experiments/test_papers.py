@@ -41,7 +41,7 @@ def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims
     rows, claims, missing, failed = run_experiment(experiment, tmp_path / "out")
     methods = [*experiment.strategy, *experiment.baseline]
     assert not [*missing, *failed]
-    assert len(rows) == len(experiment.due) * len(methods)
+    assert len(rows) == len(experiment.settings_and_seeds) * len(methods)
     assert any(row.metrics.get(experiment.report.metric) is not None for row in rows)
     assert set(experiment.paper.plots) <= {plot.stem for plot in (tmp_path / "out" / "plots").glob("*.png")}
     settings = {(key, repr(value)) for setting in experiment.settings for key, value in setting.items()}
@@ -74,7 +74,7 @@ def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table
             assert claim["numbers"].endswith(check.why)
             assert check.why or claim["verdict"] != Verdict.FAILS
         assert (each["missing"], each["error"]) == (0, None)
-        assert each["runs"] == len(experiment.due) * (len(experiment.strategy) + len(experiment.baseline))
+        assert each["runs"] == len(experiment.settings_and_seeds) * len(experiment.strategy + experiment.baseline)
         assert all((kept / "figures" / figure).exists() for figure in each["figures"])
     for name, page in pages(results).items():
         assert (kept / name).read_text(encoding="utf-8") == page

@@ -13,8 +13,8 @@ from experiments.cli import app
 from experiments.config import Experiment, read_config
 from experiments.report import Entry, overview, write_index
 from experiments.results import read_runs
-from experiments.running import judged, run_all, run_experiment
-from experiments.running.parallel_experiments import LOST, fitting
+from experiments.running import outcome_of, run_all, run_experiment
+from experiments.running.parallel_experiments import LOST_PROCESS, startable
 
 FIRST = """
 name = "first"
@@ -87,7 +87,7 @@ def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_
     (folder / "second.toml").write_text(text, encoding="utf-8")
     first, second = (read_config(folder / f"{name}.toml", ["report.plots=false"]) for name in ("first", "second"))
     ended = {its.experiment.name: its.error for its in run_all([second, first], folder / "out", jobs=1)}
-    assert ended == {"second": LOST, "first": "not begun: another's process was ended"}
+    assert ended == {"second": LOST_PROCESS, "first": "not begun: the process of another experiment was killed"}
     assert [its.error for its in run_all([first], folder / "out", jobs=1)] == [None]
     # where no page has been written, one is made of what is there
     report = CliRunner().invoke(app, ["report", str(folder / "out"), "--format", "csv"])
@@ -101,7 +101,7 @@ def test_a_folder_is_run_with_all_and_a_file_without(folder):
         ([str(folder)], "is a folder; allowed: a folder with --all, a file without it"),
         ([str(folder / "first.toml"), "--all"], "is no folder; allowed: a folder with --all, a file without it"),
         ([str(folder), "--all", "--dry-run"], "--all takes no --dry-run"),
-        ([str(folder / "first.toml"), "--jobs", "2"], "--jobs 2 is how many experiments run at a time; allowed: with"),
+        ([str(folder / "first.toml"), "--jobs", "2"], "--jobs 2 needs --all and a folder"),
     ):
         result = CliRunner().invoke(app, ["run", *arguments])
         assert (result.exit_code, says in result.output) == (2, True)
@@ -115,16 +115,16 @@ def _needing(memory, name):
 
 def test_no_more_begin_than_there_are_processors_and_memory():
     big, middle, small = (_needing(memory, str(memory)) for memory in (9.0, 4.0, 1.0))
-    assert fitting([big, middle, small], [], 2, 8.0) == [big]  # by itself, whatever it takes
-    assert fitting([middle, big, small], [], 2, 8.0) == [middle, small]
-    assert fitting([middle, small], [small], 3, 5.0) == [middle]
-    assert fitting([small], [small, small], 2, 8.0) == []
+    assert startable([big, middle, small], [], 2, 8.0) == [big]  # by itself, whatever it takes
+    assert startable([middle, big, small], [], 2, 8.0) == [middle, small]
+    assert startable([middle, small], [small], 3, 5.0) == [middle]
+    assert startable([small], [small, small], 2, 8.0) == []
 
 
 def test_the_page_has_claims_settings_figures_and_costs_of_each(folder, tmp_path):
     experiment, out = read_config(folder / "first.toml"), tmp_path / "first"
     rows = run_experiment(experiment, out).rows
-    entry = Entry(experiment, *judged(experiment, rows, out), out)
+    entry = Entry(experiment, *outcome_of(experiment, rows, out), out)
     page = write_index(tmp_path / "page", [entry], command="fedkernel run two --all", environment={"python": "3"})
     nesting = Nesting()
     nesting.feed(markup := page.read_text(encoding="utf-8"))

@@ -174,7 +174,7 @@ def test_further_metrics_are_drawn_by_what_is_swept_and_named_once(tmp_path):
     assert ("<!-- B -->" in bound, "<!-- B -->" in floats) == (False, True)
     assert "<!-- number of clients -->" in bound
     assert ReportOptions(also=["bound", "floats_up"]).also == ["bound", "floats_up"]
-    for wrong, text in ((["colour"], "'colour' is not known"), (["bound", "bound"], "'bound' stands twice")):
+    for wrong, text in ((["colour"], "'colour' is not known"), (["bound", "bound"], "'bound' is listed twice")):
         with pytest.raises(ValueError, match=text):
             ReportOptions(also=wrong)
 

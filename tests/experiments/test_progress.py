@@ -16,9 +16,9 @@ from rich.console import Console
 from sklearn.datasets import load_iris
 
 from experiments.commands import console, logging_setup, progress
-from experiments.commands.console import Follow, say
+from experiments.commands.console import PrintLog, print_status
 from experiments.commands.logging_setup import server_log, site_log
-from experiments.commands.progress import Watch
+from experiments.commands.progress import ProgressReporter
 from experiments.commands.prometheus import Metrics, serving_metrics
 from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
 from fedkernel.ground import EngineError, InputError, format_duration
@@ -43,7 +43,7 @@ def finish(seconds, **more):
 
 def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
     told, before = [], (events.log.level, list(events.log.handlers))
-    with Watch(lambda text, **fields: told.append((text, fields))):
+    with ProgressReporter(lambda text, **fields: told.append((text, fields))):
         VFedPCA(merge="eigenvalue", rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
     assert (events.log.level, events.log.handlers) == before
     first, last = told
@@ -57,17 +57,17 @@ def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
 
 
 def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
-    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(progress, "REPORT_SECONDS", 0.01)
     told, quiet = [], []
-    watch = Watch(lambda text, **fields: quiet.append(text), phases=False)
-    with Watch(lambda text, **fields: told.append(text)), watch:
+    watch = ProgressReporter(lambda text, **fields: quiet.append(text), phases=False)
+    with ProgressReporter(lambda text, **fields: told.append(text)), watch:
         begin()
         finish(120.0, phase="Other", round=2)
         log_event("round begun", "", **ROUND, asked=MEMBERS)
         for node in (1, 3):
             log_event("reply came", "", node=node)
         while not any("waiting for b" in text for text in quiet):
-            assert watch._ended.wait(0.005) is False
+            assert watch._exited.wait(0.005) is False
         finish(120.0)
     line = (
         "run r: phase SumRows, round 3 of at most 41, 2 of 3 sites answered, waiting for b, about 78 min left at most"
@@ -86,11 +86,11 @@ def test_times_as_people_say_them(seconds, text):
 
 def test_lines_of_json(tmp_path, capsys):
     """Of a server on standard error; of a site in its file, too, with its name, codes and the details of failures."""
-    with server_log(True), Watch(say):
+    with server_log(True), ProgressReporter(print_status):
         begin(rounds=None)
         log_event("site here", "%s", "a is here", level=logging.INFO, site="a")
         finish(1.0)
-        say("two\nlines", logging.ERROR)
+        print_status("two\nlines", logging.ERROR)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     for line in lines:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
@@ -129,7 +129,7 @@ def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_j
         both.release()
 
     def pass_on(text):
-        say(text)
+        print_status(text)
         both.release()
 
     with open(2, "w", encoding="utf-8", closefd=False) as stderr:  # pytest's own leads elsewhere
@@ -170,7 +170,7 @@ def test_a_terminal_that_is_gone_ends_nothing(error, monkeypatch, tmp_path):
             log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")
         with site_log(tmp_path / "log", "north", as_json) as tell:
             tell("joined")
-    with Follow(say, "fedkernel.run.journal", tracebacks=True):
+    with PrintLog(print_status, "fedkernel.run.journal", tracebacks=True):
         try:
             raise InputError("x")
         except InputError:

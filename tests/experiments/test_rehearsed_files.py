@@ -69,7 +69,7 @@ def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_t
     monkeypatch.chdir(sites)
     row, alone = run_experiment(study, tmp_path / "out").rows
     known = ~np.isin(np.arange(len(X)), parts[1][unlabelled])
-    sentence = "3 of 569 rows have no label: what compares with labels leaves them out"
+    sentence = "3 of 569 rows have no label; metrics that compare with labels leave them out"
     assert ([sentence], sentence) == (alone.findings, row.findings[-1])
     assert alone.metrics["nmi"] > 0.2
     result = Result.load(tmp_path / "out" / "results" / row.id)
@@ -123,9 +123,9 @@ def test_columns_in_files_are_aligned_by_ids_as_between_sites(tmp_path):
         ({"b.csv": "x,y\n1,2\n3,\n"}, "", CLUSTERS, "b.csv: row 3 (row 1 has the names), column 'y' holds no value"),
         ({"b.csv": "x,y\n1,two\n3,4\n"}, "", CLUSTERS, "b.csv: column 'y' holds text; allowed: numbers, its levels in"),
         ({"b.csv": "x,z\n1,2\n3,4\n"}, "", CLUSTERS, "b.csv has no column 'y', which a.csv has"),
-        ({"b.csv": "x,y,z\n1,2,3\n"}, "", CLUSTERS, "b.csv has a column 'z', which a.csv has not"),
+        ({"b.csv": "x,y,z\n1,2,3\n"}, "", CLUSTERS, "b.csv has a column 'z', which a.csv lacks"),
         ({}, 'id = "y"\ncolumns = ["y"]', CLUSTERS, "columns names 'y', which is the id and is kept out of the table"),
-        ({"b.csv": "u,v\n1,2\n"}, 'label = "kind"', COMPONENTS, "data.label names 'kind', which no file has; there"),
+        ({"b.csv": "u,v\n1,2\n"}, 'label = "kind"', COMPONENTS, "data.label names 'kind', which no file has; the"),
         ({"b.csv": None}, "", CLUSTERS, "study.toml: there is no file"),
     ],
 )

@@ -564,8 +564,8 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path):
     findings = ["k = 3 is chosen.", "clusters < sites: another unit?"]
     runs = [a_run(seed=seed, findings=[findings[0].replace("3", f"{3 + seed}"), findings[1]]) for seed in (0, 1)]
     path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
-    (items,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
-    others = " and 1 more, with numbers of their own", " and 1 more"
+    (items,) = re.findall(r"Findings of the runs</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
+    others = " and 1 more runs with other values", " and 1 more runs"
     sentences = [f"{runs[0].id}{more}: {sentence}" for sentence, more in zip(findings, others, strict=True)]
     assert re.findall(r"<li>(.*?)</li>", items) == [html.escape(sentence, quote=False) for sentence in sentences]
     many = [f"column {place}: drift" for place in range(20)]

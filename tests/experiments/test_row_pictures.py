@@ -12,9 +12,9 @@ from test_report import a_run
 
 from experiments.config import Experiment
 from experiments.report.plots import draw
-from experiments.report.row_pictures import matched, places_of, row_pictures, turned
+from experiments.report.row_pictures import class_colours, matched_clusters, rotated_onto, row_pictures
 from experiments.report.scatter_panels import Panel, draw_panels
-from experiments.results import MOST_ROWS, RowPicture, chosen_rows, read_row_pictures
+from experiments.results import MOST_ROWS, RowPicture, read_row_pictures, rows_to_draw
 from experiments.running import run_experiment
 
 X = np.asarray(load_iris().data)
@@ -41,7 +41,7 @@ def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_
     ours, central = pictures["ours__seed=1"], pictures["all__seed=1"]
     pooled = PCA(2).fit_transform(X)
     for picture in (ours, central):
-        np.testing.assert_allclose(turned(picture.points, pooled), pooled, atol=1e-8)
+        np.testing.assert_allclose(rotated_onto(picture.points, pooled), pooled, atol=1e-8)
         assert picture.classes is not None
         assert picture.classes.tolist() == [str(kind) for kind in load_iris().target]
         assert picture.clusters is None
@@ -64,7 +64,7 @@ def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(
     for picture in pictures.values():
         assert picture.clusters is not None
         assert picture.sizes is not None
-        assert np.mean(matched(picture.clusters, best) == best) > 0.95
+        assert np.mean(matched_clusters(picture.clusters, best) == best) > 0.95
         assert picture.sizes.tolist() == np.bincount(picture.clusters).tolist()
     drawn = row_pictures(rows, pictures)
     assert drawn is not None
@@ -93,22 +93,22 @@ def test_turning_undoes_rotations_and_clusters_get_the_numbers_of_those_they_sha
     rng = np.random.default_rng(0)
     points, angle = rng.standard_normal((30, 2)), 0.7
     mirrored = points @ np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]]) + [3, -1]
-    np.testing.assert_allclose(turned(mirrored, points), points - points.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(rotated_onto(mirrored, points), points - points.mean(axis=0), atol=1e-12)
     other = rng.standard_normal((30, 2))
-    np.testing.assert_allclose(pdist(turned(other, points)), pdist(other))
-    assert turned(points[:5], points).shape == (5, 2)
+    np.testing.assert_allclose(pdist(rotated_onto(other, points)), pdist(other))
+    assert rotated_onto(points[:5], points).shape == (5, 2)
     rng = np.random.default_rng(0)
     onto = rng.integers(0, 4, 100)
-    assert matched(np.array([2, 0, 3, 1])[onto], onto).tolist() == onto.tolist()
+    assert matched_clusters(np.array([2, 0, 3, 1])[onto], onto).tolist() == onto.tolist()
     merged = np.where(onto == 3, 2, onto)
-    assert len(np.unique(matched(merged, onto))) == 3
-    assert matched(onto[:7], onto).tolist() == onto[:7].tolist()
+    assert len(np.unique(matched_clusters(merged, onto))) == 3
+    assert matched_clusters(onto[:7], onto).tolist() == onto[:7].tolist()
     names = np.array(["d", "c", "b", "a"])
-    assert places_of(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
-    rows = chosen_rows(10 * MOST_ROWS)
+    assert class_colours(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
+    rows = rows_to_draw(10 * MOST_ROWS)
     assert len(set(rows.tolist())) == MOST_ROWS
-    assert rows.tolist() == chosen_rows(10 * MOST_ROWS).tolist() == sorted(rows.tolist())
-    assert chosen_rows(3).tolist() == [0, 1, 2]
+    assert rows.tolist() == rows_to_draw(10 * MOST_ROWS).tolist() == sorted(rows.tolist())
+    assert rows_to_draw(3).tolist() == [0, 1, 2]
 
 
 def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(tmp_path):

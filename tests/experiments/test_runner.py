@@ -15,7 +15,7 @@ from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
 from experiments.results import read_runs
 from experiments.running import execution, plan, run_experiment
-from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
+from experiments.running.folder import EXPERIMENT_FILES, FAILURES, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import InputError, value_object
@@ -161,7 +161,7 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
 
 def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole):
     folder, rows = whole
-    assert {path.name for path in folder.iterdir()} == {*OURS} - {FAILURES, "files.json"}
+    assert {path.name for path in folder.iterdir()} == {*EXPERIMENT_FILES} - {FAILURES, "files.json"}
     assert len(list((folder / "plots").glob("*.png"))) >= 3
     assert (folder / "config.toml").read_text(encoding="utf-8") == TINY
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["partition"]["clients"] == M
@@ -391,7 +391,7 @@ def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path, star
     assert len(started) == len(set(started)) == 2 * 2 * 3
     fresh = carry_out(tmp_path / "fresh", *wider, text=strategies)
     assert numbers(rows) == numbers(fresh)
-    with pytest.raises(InputError, match=r"another configuration, of which 16 finished runs, such as \S+, are not"):
+    with pytest.raises(InputError, match=r"another configuration, of which 16 finished runs, such as \S+, are missing"):
         carry_out(folder, "seeds=[0]", small)
 
 

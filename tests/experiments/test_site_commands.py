@@ -44,7 +44,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--id-key", "none"], "there is no file none"),
         (["--tls", "TLS/a", "--identity", "none"], "there is no identity file none"),
         (["--tls", "TLS/a", "--data", "a.csv"], "column 'patient'"),
-        (["--tls", "TLS/a", "--min-rows", "171"], "a.csv has 170 rows, but answers from 171; allowed: as many rows or"),
+        (["--tls", "TLS/a", "--min-rows", "171"], "a.csv has 170 rows; the policy requires at least 171"),
         (["--tls", "TLS/a", "--policy", "none.toml"], "there is no file none.toml"),
         (["--tls", "TLS/a", "--policy", "wrong.toml"], "wrong.toml: table.min_row is not a known name here (did you"),
         (["--tls", "TLS/a", "--policy", "hides.toml", "--columns", "a0,a1"], "columns names 'a1', which the policy"),
@@ -79,7 +79,7 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ('sites = ["a", "a"]', "'a' stands twice"),
+        ('sites = ["a", "a"]', "'a' is listed twice"),
         ('sites = ["../a"]', "'../a', but must be 1 to 63 letters"),
         ('name = "wine"\n[partition]\nclients = 3', "serve needs a table [data] with sites"),
         ('sites = ["a"]\n[[baseline]]\nname = "x"\nmethod = "central KPCA"', "baseline has no meaning with data.sites"),
@@ -112,8 +112,8 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     words = iter(["yes" if answer else "", *(["much", "6.5"] if answer else []), ""])
-    monkeypatch.setattr(site_session, "ask", lambda text: questions.append(text) or next(words))
-    site_session.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
+    monkeypatch.setattr(site_session, "ask_operator", lambda text: questions.append(text) or next(words))
+    site_session.review_study(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have at least 4 (study.min_sites)"
     )
@@ -121,11 +121,11 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
     narrow = study.model_copy(update={"runs": [study.runs[0].model_copy(update={**DISKPCA, "plan": (sketch,)})]})
     job_of_narrow = Job(runs=narrow.runs, study=narrow)
-    site_session.consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
+    site_session.review_study(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
     assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
-    site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
-    share = "How many numbers may leave in each run for each entry of the table? [5.1]"
+    site_session.review_study(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    share = "Limit per run: numbers sent per table entry [5.1]"
     assert questions == ["Take part in this study? [y/N]", *([share] * 2 if answer else [])]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
@@ -133,7 +133,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     each = "numbers per table entry (712 entries)"
     takes = f"{each}: run 'DKPCA__seed=0' sends 5.1 at most by its plan; allowed:"
     assert sentences.pop().startswith(f"{takes} 0.5, so --table-share 5.1 is needed (")
-    site_session.consider(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
+    site_session.review_study(Policy(), "ask", place, sentences.append, job, shape=(178, 4))
     assert len(questions) == (3 if answer else 2)
     assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else sentences[1:])
 
@@ -141,7 +141,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
 def test_a_question_has_a_line_of_its_own_on_standard_output(monkeypatch, capsys):
     """What Python's prompts write to standard error is held back there till the end of a line."""
     monkeypatch.setattr("sys.stdin", io.StringIO(" yes \n"))
-    assert site_session.ask("Take part?") == "yes"
+    assert site_session.ask_operator("Take part?") == "yes"
     assert capsys.readouterr() == ("Take part?\n", "")
 
 
@@ -181,7 +181,7 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     text = told("study", "show", "run.toml", "--set", 'wire="float32"', code=0)
     assert "arrays travel as float32, up and down: half of the bytes" in text
     assert study.sha256 not in text
-    assert "a study is as it is" in told("study", "show", "study.json", "--set", "seeds=[1]")
+    assert "works with an experiment only; study.json" in told("study", "show", "study.json", "--set", "seeds=[1]")
     peers = '[[strategy]]\nname = "peers"\nmethod = "ADMMKPCA"\nexchange = "{}"\nshare_rows = true\nnoise = 0.5\n'
     data = (place / "run.toml").read_text().split("[[strategy]]")[0]
     for exchange, letter, other in (("rows", "OwnRows", "Features"), ("features", "Features", "OwnRows")):

@@ -83,7 +83,7 @@ def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site):
     lines = read_outbox(site / "north").departures
     totals = [len(lines), sum(line.floats for line in lines), sum(line.bytes for line in lines), 0, 0]
     assert cells(page, "What has left") == [["clusters", *(f"{number:,}" for number in totals)]]
-    assert "nothing of it leaves the site" in page
+    assert "and does not leave the site" in page
     assert not re.search(r"https?:|<script src|<link|@import|url\(|<iframe", page)
     assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', page))
     assert page.count("data:image/png;base64,") == 1

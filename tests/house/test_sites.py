@@ -66,7 +66,7 @@ def test_three_sites_with_their_own_rows(place, tls):
         model = load_model(place / "kept-a" / "received" / "DKPCA__seed=0.model.npz")
         np.testing.assert_array_equal(model.eigenvectors_, result.model.eigenvectors_)
         assert not (place / "kept-b" / "received").exists()
-        assert "which is not taken; allowed: models, with --take-models" in (place / "b.log").read_text()
+        assert "which is not accepted; allowed: models, with --take-models" in (place / "b.log").read_text()
         sheet = pd.read_csv(place / "kept-a" / "DKPCA__seed=0.csv", index_col="id")
         np.testing.assert_array_equal(sheet.to_numpy(), model.embedding())
         assert sheet.index.tolist() == RunRows.load(place / "kept-c", "DKPCA__seed=0").ids.tolist()

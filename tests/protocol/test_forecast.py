@@ -153,7 +153,7 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
 def test_features_that_a_site_keeps_are_of_its_memory(monkeypatch):
     strategy, shards = FKKMeans(3, n_features=20), cohort(ROWS)
     with_them = strategy.forecast(shards).memory
-    monkeypatch.setattr("strategies.fk_kmeans_base.KEPT", 0)
+    monkeypatch.setattr("strategies.fk_kmeans_base.MOST_CACHED_BYTES", 0)
     assert with_them - strategy.forecast(shards).memory == 8 * 20 * max(map(len, ROWS))
 
 

@@ -133,7 +133,7 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
     [
         ({"n_components": 0}, "n_components = 0: input should be greater than or equal to 1"),
         ({"n_components": "many"}, "n_components = 'many'"),
-        ({"n_components": 2, "epsilon": 0.1}, "give n_components or epsilon"),
+        ({"n_components": 2, "epsilon": 0.1}, "n_components or epsilon is required"),
         ({"n_components": 2, "kernel": {"type": "rbf", "gamma": -1.0}}, "gamma = -1.0"),
         ({"n_components": 2, "kernel": {"type": "rbf", "gamma": 1.0, "sigma": 1.0}}, "give only one of them"),
         ({"n_components": 2, "kernel": {"type": "wave"}}, "'wave'"),
@@ -163,7 +163,7 @@ def drawn(n):
 
 ITERATE, DIRECTIONS = {"n_components": 2, "iterations": 1}, {"directions": np.eye(5, 2)}
 CAPTURED = CapturedVariance(captured=np.ones(3), total=1.0)
-NEITHER = "the reply must hold factor or upper, and nothing else"
+NEITHER = "the reply must have exactly one of factor and upper"
 
 
 @pytest.mark.parametrize(
@@ -174,34 +174,34 @@ NEITHER = "the reply must hold factor or upper, and nothing else"
         (Multiply(block=np.eye(5, 2)), Product(product=np.ones((5, 1))), "product has 1 entries along axis 1"),
         (dkpca.ProjectNewRows(vectors=np.eye(5, 2)), dkpca.Projections(products=np.ones((1, 3))), "but k = 2"),
         (MeasureVariance(**DIRECTIONS), CAPTURED, "captured has 3 entries along axis 0, but k = 2"),
-        (find(2), pairs_of(LocalSpectrum, 3), "values has 3 entries, but 2 were asked"),
-        (dkpca.FindLocalProducts(n_components=1), pairs_of(dkpca.LocalProducts, 2), "2 entries, but 1 were asked"),
-        (find(1, omitted=True), pairs_of(LocalSpectrum, 1), "the reply lacks omitted"),
-        (find(1), pairs_of(LocalSpectrum, 1, omitted=0.5), "the reply holds omitted, which was not asked"),
+        (find(2), pairs_of(LocalSpectrum, 3), "values has 3 entries, but must have at most 2"),
+        (dkpca.FindLocalProducts(n_components=1), pairs_of(dkpca.LocalProducts, 2), "2 entries, but must have at"),
+        (find(1, omitted=True), pairs_of(LocalSpectrum, 1), "omitted must be sent, as requested"),
+        (find(1), pairs_of(LocalSpectrum, 1, omitted=0.5), "omitted must be absent unless requested"),
         (find(1, omitted=True), pairs_of(LocalSpectrum, 1, omitted=1.5), "from 0 to the last of values, 1.0"),
-        (sketch_points(5), Sketch(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
+        (sketch_points(5), Sketch(factor=np.ones((4, 6))), "factor has 6 columns, but must have at most 5"),
         (
             fk_kmeans.MultiplyColumns(features=RandomFeatures(RBF(gamma=1.0), 4), t=1, columns=4),
             fk_kmeans.PackedGram(upper=np.array([1.0, 0.0, 1.0])),
-            "upper has 3 entries, but 10 were asked",
+            "upper has 3 entries, but must have 10",
         ),
         (sketch_points(5), Sketch(), NEITHER),
         (sketch_points(5), Sketch(factor=np.ones((4, 5)), upper=np.ones(10)), NEITHER),
         *(
             (multiply_kernel(sums=wanted), diskpca.Products(upper=np.ones(3), **reply), text)
             for wanted, reply, text in [
-                (True, {}, "the reply must hold sums, as was asked"),
-                (False, {"sums": np.ones(2)}, "the reply must hold no sums, as was asked"),
-                (True, {"sums": np.ones(3)}, "sums are of 3 landmarks, but upper has 3 products"),
+                (True, {}, "sums must be sent, as requested"),
+                (False, {"sums": np.ones(2)}, "sums must be absent unless requested"),
+                (True, {"sums": np.ones(3)}, "sums has 3 entries, one for each landmark, but upper has 3"),
             ]
         ),
         (diskpca.MeasureCaptured(kernel=Linear()), SquaredLengths(sums=np.ones(1)), "sums has 1 entries along axis 0,"),
-        (DrawUniformly(samples=2), drawn(3), "the reply holds 3 rows, but from 1 to 2 were asked"),
-        (DrawUniformly(samples=2), drawn(0), "the reply holds 0 rows"),
+        (DrawUniformly(samples=2), drawn(3), "the reply has 3 rows, but must have from 1 to 2"),
+        (DrawUniformly(samples=2), drawn(0), "the reply has 0 rows"),
     ],
 )
 def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, sentence):
-    with pytest.raises(ValueError, match=r"entries|order|the reply|factor|upper") as caught:
+    with pytest.raises(ValueError, match=r"entries|omitted|the reply|factor|upper|sums") as caught:
         request_.check_reply(reply)
     assert sentence in str(caught.value)
 

@@ -279,10 +279,10 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     assert lines[-1].startswith(f"in all {result.ledger.of_client(1).floats_up:,} floats, ")
     east, against = tmp_path / "east", ("--against", tmp_path / "results" / "trial", "--client")
     for command, arguments, says in (
-        ("show", ("--run", "trials"), "run = 'trials', but the record has only trial"),
+        ("show", ("--run", "trials"), "run = 'trials', but the outbox has only trial"),
         ("verify", (*against, 7), "client = 7, but"),
         ("verify", (*against, 7), "has client 0, client 1, client 2\n"),
-        ("verify", (*against, 2), "this record is that of client 1, not of client 2; allowed: --client 1"),
+        ("verify", (*against, 2), "this outbox is that of client 1, not of client 2; allowed: --client 1"),
         ("verify", ("--client", 1), "--against RESULT and --client NUMBER go together"),
         ("verify", ("--against", tmp_path, "--client", 1), "there is no "),
     ):
@@ -291,7 +291,7 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     # where the experiment lies around the result, names are known
     (tmp_path / "config.json").write_text(json.dumps({"data": {"sites": list(NAMES)}}))
     other, good = (call("verify", east, *against, client) for client in (2, 1))
-    assert "this record is that of client 1 (site 'east'), not of client 2 (site 'south')" in other.output
+    assert "this outbox is that of client 1 (site 'east'), not of client 2 (site 'south')" in other.output
     assert good.exit_code == 0, good.output
     assert "client 1 (site 'east'): all 4 replies that the server counts are there" in good.output
     assert read_outbox(east).end in good.output

@@ -114,7 +114,7 @@ def test_an_unknown_request_is_refused():
     ("vectors", "values", "sentence"),
     [
         (np.eye(9, 2), np.array([1.0, 2.0]), "values must be in non-increasing order"),
-        (np.eye(9, 3), np.ones(3), "values has 3 entries, but 2 were asked"),
+        (np.eye(9, 3), np.ones(3), "values has 3 entries, but must have at most 2"),
         (np.eye(9, 2), np.ones(3), "values has 3 entries along axis 0, but D_m = 2"),
         (np.full((9, 1), np.nan), np.ones(1), "9 of its entries are not finite"),
     ],

@@ -158,7 +158,7 @@ def test_what_is_left_of_a_direction_that_is_known_to_few_digits_is_none():
 
 
 NO_PROBES = {
-    "combine columns, over all rows alike": ("MultiplyGram.vector", "Iteration.map", "ScoreRows.whitening"),
+    "combine columns, over all rows alike": ("MultiplyGram.vector", "IterationRequest.map", "ScoreRows.whitening"),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
     "are points among the rows, which all rows are compared with": (*("CarriesRows.dense", "LabelRows.centers"),),
     "are results, from which nothing comes back": (
@@ -414,8 +414,8 @@ def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path
     with pytest.raises(InputError) as caught:
         clustered(tmp_path, (60, 40, 80), 46)
     assert str(caught.value) == (
-        "coreset_size = 46, but must be at most 45, the rows that all sites together let be sampled: client 1 (site "
-        "'east') 10 of its 40 (guard: coreset)"
+        "coreset_size = 46, but must be at most 45, the rows that all sites together allow to be sampled; client 1 "
+        "(site 'east') allows 10 of its 40 (guard: coreset)"
     )
     for name in NAMES:
         answered = [line.request for line in read_outbox(tmp_path / name).departures]
@@ -458,7 +458,7 @@ def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch,
 
     monkeypatch.setattr(Mailbox, "write", lying)
     nodes = guarded_nodes(tmp_path)
-    with pytest.raises(ProtocolError, match="what its neighbours wrote singles out a row"):
+    with pytest.raises(ProtocolError, match="a neighbour's letter singles out a row"):
         run_on(nodes, PeerVFedPCA(merge=merge))
 
 
@@ -466,7 +466,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
     """Also where the operator has approved whatever it asks."""
 
     class Greedy(VFedPCA):
-        def _exact(self, run):
+        def _exact_search(self, run):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
     nodes = guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'")

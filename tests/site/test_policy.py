@@ -417,10 +417,10 @@ def test_a_policy_of_a_study_names_the_replies_that_it_has_and_no_others(tmp_pat
 
 
 def test_a_policy_for_a_study_that_does_not_say_what_it_asks_is_none(tmp_path):
-    assert "run 'r' does not say what it will ask" in init(tmp_path, Study(name="s", runs=[run(plan=None)]), code=2)
+    assert "run 'r' has no request plan" in init(tmp_path, Study(name="s", runs=[run(plan=None)]), code=2)
     named = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "A]\n[limits.total]\nrows"})
     text = init(tmp_path, Study(name="s", runs=[run(plan=(Step(requests=(named,)),))]), code=2)
-    assert "which is no name of a class" in text
+    assert "must have names of classes" in text
     assert not (tmp_path / "own.toml").exists()
     init(tmp_path, Study(name="s\n[limits.total]", runs=[run(plan=PLAN), run(id="q", plan=(*PLAN, *PLAN))]))
     rules = read_policy(tmp_path / "own.toml")
@@ -431,7 +431,7 @@ def test_a_policy_for_a_study_that_does_not_say_what_it_asks_is_none(tmp_path):
     assert rules.messages["GramProduct"].only_summed
     assert rules.model_copy(update={"messages": None}) == Policy()
     done = CliRunner().invoke(cli.app, ["policy", "init", str(tmp_path / "n.toml"), "--shape", "3x3"])
-    assert (done.exit_code, "--shape 3x3 is for --study STUDY" in done.output) == (2, True)
+    assert (done.exit_code, "--shape 3x3 needs --study STUDY" in done.output) == (2, True)
 
 
 def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):

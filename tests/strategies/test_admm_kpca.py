@@ -147,11 +147,11 @@ def test_noise_is_nobody_else_s_to_draw():
     noisy, once = ShareRows(features=None, noise=0.5), []
     for _ in range(2):
         site = ADMMKPCAClient(X, client=0, seed=3)
-        first = site._exchanged(noisy) - X
-        np.testing.assert_array_equal(site._exchanged(ShareRows(features=None, noise=5.0)) - X, first)
-        seen = site._exchanged(ShareRows(features=features, noise=0.5))
+        first = site._exchanged_rows(noisy) - X
+        np.testing.assert_array_equal(site._exchanged_rows(ShareRows(features=None, noise=5.0)) - X, first)
+        seen = site._exchanged_rows(ShareRows(features=features, noise=0.5))
         other = ShareRows(features=SubspaceEmbedding(RBF(gamma=0.02), None, 20), noise=0.5)
-        np.testing.assert_array_equal(site._exchanged(other), seen)
+        np.testing.assert_array_equal(site._exchanged_rows(other), seen)
         assert np.abs(first - 0.5 * site.rng("noise").standard_normal(X.shape)).min() > 0
         once.append(first)
     assert np.abs(once[0] - once[1]).min() > 0
@@ -214,7 +214,7 @@ def test_new_rows_far_from_the_others_are_told_apart():
 # --- what is refused
 
 EQUAL = [np.ones((10, 6)), *spread(4, 10)]
-NO_COMPONENT = "the rows of client 0 have no component left"
+NO_COMPONENT = "client 0 has no further component"
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,10 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
 def test_a_cell_pools_what_its_members_wrote_in_their_order_and_refuses_other_lengths():
     cell = Cell(np.array([1, 4, 5]), np.array([2, 1, 3]))
     vectors = {5: np.arange(3.0), 1: np.array([8.0, 9.0]), 4: np.array([7.0])}
-    assert cell.pooled(vectors).tolist() == [8, 9, 7, 0, 1, 2]
-    assert [cell.pooled(vectors)[cell.parts[member]].tolist() for member in (1, 4, 5)] == [[8, 9], [7], [0, 1, 2]]
-    with pytest.raises(ProtocolError, match="client 4 wrote 2 numbers, but has 1 rows"):
-        cell.pooled(vectors | {4: np.ones(2), 5: np.ones(2)})
+    assert (pooled := cell.concatenated(vectors)).tolist() == [8, 9, 7, 0, 1, 2]
+    assert [pooled[cell.row_slices[member]].tolist() for member in (1, 4, 5)] == [[8, 9], [7], [0, 1, 2]]
+    with pytest.raises(ProtocolError, match="client 4 sent a vector of 2 entries, but has 1 rows"):
+        cell.concatenated(vectors | {4: np.ones(2), 5: np.ones(2)})
 
 
 # Theorem 2, that the augmented Lagrangian decreases: docs/theorems.md

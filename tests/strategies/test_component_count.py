@@ -59,7 +59,7 @@ def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, m
     shards = np.array_split(planted(), 3, axis=axis)
     result = strategy.fit(shards, evaluate=True, reference=strategy.central(shards))
     numbered = make(D).fit(shards, evaluate=True, reference=make(D).central(shards))
-    assert result.findings[0].startswith(f"n_components = {D}: of 1 to {most} the eigenvalues fall the most after")
+    assert result.findings[0].startswith(f"n_components = {D}: the eigenvalues fall the most after number")
     assert result.model.n_components == result.metrics["n_components"] == D
     # VFedPCA's search ends within tol = 1e-8 of the same vectors, from other starts
     close = {"rtol": 1e-7, "atol": 1e-7} if "VFed" in name else {"rtol": 1e-9, "atol": 1e-9}
@@ -106,7 +106,10 @@ def test_the_mean_of_the_rows_is_not_taken_for_all_there_is(name, kernel):
         strategy = CHOOSING[name](kernel)
         result = strategy.fit(np.array_split(X, 3, axis=1 if strategy.partition == "vertical" else 0))
         assert result.model.n_components == points
-        assert f"the eigenvalues fall the most after {points - 1}, once centred, by a factor of" in result.findings[0]
+        assert (
+            f"the eigenvalues fall the most after number {points - 1} of the centred matrix (falls"
+            in result.findings[0]
+        )
         assert "and the mean has a direction of its own" in result.findings[0]
 
 
@@ -124,7 +127,7 @@ def test_the_directions_in_which_rows_differ_are_counted(name, D, offset):
     shards = np.array_split(X, 3, axis=1 if strategy.partition == "vertical" else 0)
     result = strategy.fit(shards, reference="central")
     assert result.model.n_components == D + (offset > 0)
-    assert f"the eigenvalues fall the most after {D}, once centred, by a factor of" in result.findings[0]
+    assert f"the eigenvalues fall the most after number {D} of the centred matrix (falls" in result.findings[0]
     assert ("the mean has a direction of its own" in result.findings[0]) == (offset > 0)
     if name in own:
         assert result.metrics["error"] < 1e-12
@@ -145,10 +148,10 @@ def test_that_clients_sent_no_more_is_no_gap(center):
 def test_a_number_that_is_the_limit_or_stands_out_by_nothing_says_so():
     X = planted((16.0, 14.0, 13.0, 12.0, 11.0, 0.02, 0.019, 0.018, 0.015))
     finding = DKPCA("auto", max_components=5).fit(np.array_split(X, 3, axis=1)).findings[0]
-    assert finding.startswith("n_components = 5: of 1 to 5 ")
-    assert finding.endswith("; that is the most that there may be (max_components)")
+    assert finding.startswith("n_components = 5: the eigenvalues fall the most after number 5")
+    assert finding.endswith("; that is the limit (max_components)")
     finding = DKPCA("auto", max_components=4).fit(np.array_split(X, 3, axis=1)).findings[0]
-    assert "; no number stands out, by a factor of 1.5 or more" in finding
+    assert "; no fall is clear, by a factor of 1.5 or more" in finding
 
 
 def test_as_many_rows_as_there_may_be_components_are_enough():
@@ -161,7 +164,7 @@ def test_as_many_rows_as_there_may_be_components_are_enough():
         axis = 1 if strategy.partition == "vertical" else 0
         result = strategy.fit(np.array_split(planted(rows=10), 2, axis=axis))
         assert result.model.n_components == 3
-        assert result.findings[0].endswith("; only 9 eigenvalues are told from 0")
+        assert result.findings[0].endswith("; only 9 eigenvalues differ from 0 by more than rounding")
         with pytest.raises(InputError, match="max_components = 10, but must be at most the number of rows, 9"):
             strategy.fit(np.array_split(planted(rows=9)[:9], 2, axis=axis))
 
@@ -173,8 +176,8 @@ def test_a_fall_below_what_the_landmarks_span_is_told_by_is_not_seen_but_said():
     assert strategy("auto").fit(shards).model.n_components == 3
     result = strategy("auto", dtype="float32").fit(shards)
     assert result.model.n_components == 2
-    assert result.findings[0].startswith("n_components = 2: of 1 to 2 ")
-    assert result.findings[0].endswith("; only 3 eigenvalues are told from 0")
+    assert result.findings[0].startswith("n_components = 2: the eigenvalues fall the most after number 2")
+    assert result.findings[0].endswith("; only 3 eigenvalues differ from 0 by more than rounding")
 
 
 @pytest.mark.parametrize("method", ["batch KPCA", "KPCA", "PCA", "AKPCA"])
@@ -209,13 +212,13 @@ def test_the_paper_s_merges_have_no_eigenvalues_to_choose_by():
         (lambda: UniformKPCA("auto", n_samples=8), "max_components = 10, but must be at most the number of landmarks"),
         (
             lambda: SpectralKMeans(3, DisKPCA("auto")),
-            'components.n_components = "auto" is not for SpectralKMeans, .*; give a number',
+            'components.n_components = "auto" is not available for SpectralKMeans, .*; give a number',
         ),
-        (lambda: PeerVFedPCA("auto"), "^PeerVFedPCA: n_components: .auto. is not for peers, .*; give a number, or let"),
-        (lambda: ADMMKPCA("auto"), "^ADMMKPCA: n_components: .auto. is not for peers, .*; give a number, or let"),
+        (lambda: PeerVFedPCA("auto"), "^PeerVFedPCA: n_components: .auto. is not available among peers, .*; give"),
+        (lambda: ADMMKPCA("auto"), "^ADMMKPCA: n_components: .auto. is not available among peers, .*; give"),
         (
             lambda: FKKMeans(3, "auto"),
-            "FKKMeans: n_components: .auto. is eigengap = true here, with a number, the most",
+            "FKKMeans: n_components: .auto. is not available; set eigengap = true",
         ),
         (lambda: PeerVFedPCA("many"), "^PeerVFedPCA: n_components = 'many': input should be a valid integer"),
     ],

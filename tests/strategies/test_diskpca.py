@@ -14,7 +14,7 @@ from fedkernel.ground import arrays
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
 from strategies import DisKPCA, UniformKPCA
-from strategies.leverage_sampling import _shared_out, score_by_leverage
+from strategies.leverage_sampling import _samples_per_client, score_by_leverage
 
 # What the paper promises
 
@@ -205,11 +205,11 @@ def test_every_site_holds_the_same_landmarks(form):
 
 def test_what_a_client_has_no_rows_for_falls_to_the_others():
     totals, rows = np.array([4.0, 0.0, 1.0, 95.0]), np.array([3000, 9, 3000, 10])
-    counts = dict(_shared_out(1010, totals, rows, np.random.default_rng(0)))
+    counts = dict(_samples_per_client(1010, totals, rows, np.random.default_rng(0)))
     assert counts[3] == 10
     assert counts[0] + counts[2] == 1000
     assert scipy.stats.chisquare([counts[0], counts[2]], [800, 200]).pvalue > 1e-3
-    assert dict(_shared_out(9000, totals, rows, np.random.default_rng(0))) == {0: 3000, 2: 3000, 3: 10}
+    assert dict(_samples_per_client(9000, totals, rows, np.random.default_rng(0))) == {0: 3000, 2: 3000, 3: 10}
 
 
 def test_there_are_as_many_landmarks_as_were_asked_for():

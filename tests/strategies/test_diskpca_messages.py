@@ -78,11 +78,11 @@ def test_a_request_out_of_order_is_named():
     site = DisKPCAClient(SMALL, client=2)
     ask(site, SketchPoints(embedding=embedding, columns=5, precision="float64"))
     refused("it has no leverages yet", leverage, site)
-    refused("a map of 11 rows does not fit the embedding", ScoreRows(whitening=np.eye(11)), site)
+    refused("whitening has 11 rows, but must have one for each coordinate", ScoreRows(whitening=np.eye(11)), site)
     ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:4]), before=0, **step))
     refused("it has no distances yet", DrawByDistance(samples=3, **step), site)
     refused("it has no coefficients yet", MeasureCaptured(kernel=KERNELS[0]), site)
-    with pytest.raises(InputError, match="samples = 141, but client 2 has 140 rows"):
+    with pytest.raises(InputError, match="samples = 141, but must be at most the 140 rows of client 2"):
         ask(site, DrawUniformly(samples=141))
 
 
@@ -91,7 +91,7 @@ def test_a_site_keeps_no_coordinates_that_float32_cannot_hold(size):
     site, kernel = DisKPCAClient(SMALL, client=2), RBF(gamma=1e-9)
     ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:8]), before=0, kernel=kernel, precision="float32", tol=1e-4))
     take = {"coefficients": np.full((8, 2), size), "kernel": kernel, "embed": True}
-    with pytest.raises(ShareableError, match="give coordinates that float32 cannot hold"):
+    with pytest.raises(ShareableError, match="give coordinates too large for float32"):
         ask(site, TakeComponents(**take, precision="float32"))
     assert "embedding" not in site.outputs
     ask(site, TakeComponents(**take, precision="float64"))

@@ -11,7 +11,7 @@ from sites import drive
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, rounding_of
+from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, relative_rounding
 from clients.kmeans_base import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.ground import BLOCK_ROWS
@@ -180,7 +180,7 @@ def test_products_in_float32_are_taken_of_a_row_that_is_there_over_and_over(feat
     double, single = (FKKMeans(2, dtype=dtype, **fields).fit(shards) for dtype in ("float64", "float32"))
     largest = double.model.eigenvalues_[0]
     np.testing.assert_allclose(
-        single.model.eigenvalues_, double.model.eigenvalues_, atol=rounding_of("float32") / 10 * largest
+        single.model.eigenvalues_, double.model.eigenvalues_, atol=relative_rounding("float32") / 10 * largest
     )
 
 
@@ -223,7 +223,7 @@ def test_dimensions_and_features_follow_from_the_clusters(fields, s, D):
 
 def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatch):
     """Beside the rows: blocks of features, and n r columns; the features of all rows would take 32 MB."""
-    monkeypatch.setattr("clients.fk_kmeans.KEPT", 20000 * 200 * 8 - 1)
+    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", 20000 * 200 * 8 - 1)
     client = FKKMeansClient(np.random.default_rng(0).standard_normal((20000, 5)))
     ask = {"features": RandomFeatures(RBF(gamma=0.1), 200), "columns": 200}
     client.multiply_columns(MultiplyColumns(**ask, t=1))
@@ -238,7 +238,7 @@ def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatc
 
 @pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2, 2])], ids=["kept", "anew"])
 def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(monkeypatch, most, draws):
-    monkeypatch.setattr("clients.fk_kmeans.KEPT", most)
+    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", most)
     drawn, whole, features = [], RandomFeatures.map, RandomFeatures(RBF(gamma=0.1), 10)
     monkeypatch.setattr(RandomFeatures, "map", lambda self, d, t, *dtype: drawn.append(t) or whole(self, d, t, *dtype))
     client = FKKMeansClient(DIGITS.data[:30] / 16)
@@ -253,7 +253,7 @@ def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(m
 
 @pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
 def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others_are_taken(monkeypatch, most, draws):
-    monkeypatch.setattr("clients.fk_kmeans.KEPT", most)
+    monkeypatch.setattr("clients.fk_kmeans.MOST_CACHED_BYTES", most)
     drawn, whole = [], RandomFeatures.map
 
     def counted(self, columns, draw=1, *dtype):

@@ -19,7 +19,7 @@ from fedkernel.models import LandmarkPCA, kmeans_objective
 from fedkernel.protocol import Member, Run
 from fedkernel.run import Result
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
-from strategies.landmark_base import Allotment, Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
+from strategies.landmark_base import Allotment, DrawnLandmarks, LowRankStep, draw_uniformly, kernel_pca, low_rank
 
 DIGITS = load_digits()
 X = DIGITS.data[:400] / 16
@@ -50,10 +50,10 @@ SHARDS = np.split(X, [40, 150])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_a_client_gets_the_rows_it_does_not_know(form):
     rows = np.arange(24.0).reshape(6, 4)
-    drawn = Drawn(form(rows), (2, 0, 3, 1))
+    drawn = DrawnLandmarks(form(rows), (2, 0, 3, 1))
     expected = {0: ([2, 3, 4, 5], 0), 1: ([0, 1, 2, 3, 4, 5], 2), 2: ([0, 1, 5], 2), 3: ([0, 1, 2, 3, 4], 5)}
     for client, (singular, before) in expected.items():
-        others, first = drawn.unknown_to(client)
+        others, first = drawn.rows_of_others(client)
         assert first == before
         np.testing.assert_array_equal(others.toarray() if sparse.issparse(others) else others, rows[singular])
 
@@ -139,8 +139,8 @@ def test_a_tolerance_leaves_directions_out():
     spans = []
     for tol in (1e-8, 1e-3, 0.1):
         sites = [DisKPCAClient(X)]
-        step = LowRank(KERNEL, "float64", tol)
-        drawn = Drawn(X[:40], (0,))
+        step = LowRankStep(KERNEL, "float64", tol)
+        drawn = DrawnLandmarks(X[:40], (0,))
         fields = {"n_components": 40, "columns": "exact", "embed": False}
         spans.append(drive(low_rank(Run((), 0), step, X[:40], drawn, **fields), sites).n_components)
     values = np.linalg.eigvalsh(KERNEL.gram(X[:40]))
@@ -361,8 +361,8 @@ BY_DEFAULT = (DisKPCA(), DisKPCA("auto", max_components=4), DisKPCA(3, Linear())
 COHORTS = {
     "large": ([400, 500, 600, 60], 64, ""),
     "narrow": ([400, 500, 600, 60], 8, "more floats than the whole table"),
-    "small": ([60, 50], 200, "a tenth of each site's rows is 11"),
-    "tiny": ([9, 19, 10], 1000, "a tenth of each site's rows is 2"),
+    "small": ([60, 50], 200, "a tenth of their rows, 11"),
+    "tiny": ([9, 19, 10], 1000, "a tenth of their rows, 2"),
 }
 
 
@@ -374,10 +374,10 @@ def test_no_more_rows_leave_by_default_than_a_tenth_and_no_more_floats_than_the_
     allotment, k = strategy.allotment(members), strategy.most_components
     number, tenth = allotment.number, np.array(sizes) // 10
     assert k < number <= strategy.n_landmarks == 10 * k
-    assert number == 10 * k if not allotment.findings else f"{number} landmarks stand for {k}" in allotment.findings[0]
+    assert number == 10 * k if not allotment.findings else f"only {number} landmarks for {k}" in allotment.findings[0]
     if cohort == "large":
         assert not allotment.findings
-    elif allotment.findings and strategy.floats_with(members, number + 1) <= strategy.budget(members):
+    elif allotment.findings and strategy.floats_up_with(members, number + 1) <= strategy.budget(members):
         assert why in allotment.findings[0]
     if number > k + 1:
         np.testing.assert_array_less(allotment.most, tenth + 1)

@@ -103,10 +103,10 @@ def test_vectors_that_were_changed_on_the_way_or_do_not_come_are_refused(monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(Mailbox, "write", altered)
-        with pytest.raises(ProtocolError, match="client 3 wrote other vectors of client 2 than came before"):
+        with pytest.raises(ProtocolError, match="client 3 sent vectors of client 2 that differ from those before"):
             PeerVFedPCA(graph="ring", relay=True, **PAPER).fit(np.array_split(WINE, 4, axis=1))
     monkeypatch.setattr(PeerVFedPCA, "_hops", lambda self, graph: 1)
-    with pytest.raises(ProtocolError, match="none of client 2: vectors came of the clients 0, 1, 4, but must of 5"):
+    with pytest.raises(ProtocolError, match="those of client 2 are missing: vectors of the clients 0, 1, 4 came"):
         PeerVFedPCA(graph="ring", relay=True, **PAPER).fit(SHARDS)
 
 

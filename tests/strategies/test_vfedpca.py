@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import clients.vfedpca
-from clients.eigenvector_merging import merged, merging_weights
+from clients.eigenvector_merging import merge_eigenpairs, merging_weights
 from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
@@ -114,7 +114,8 @@ def test_signs_are_those_of_the_largest_eigenvalue_by_magnitude_and_the_average_
     vectors = [np.array([[1.0], [0.0]]), np.array([[0.5], [-0.6]]), np.array([[0.5], [0.87]])]
     pairs = [Eigenpairs(np.array([value]), V) for value, V in zip([-5.0, 1.0, 2.0], vectors, strict=True)]
     total = sum(vectors)
-    np.testing.assert_allclose(merged(pairs, np.ones((3, 1))).vectors, total / np.linalg.norm(total), atol=1e-12)
+    merge = merge_eigenpairs(pairs, np.ones((3, 1)))
+    np.testing.assert_allclose(merge.vectors, total / np.linalg.norm(total), atol=1e-12)
     # A vector that belongs to no eigenvalue is the random start: it weighs nothing, and equation 15 keeps that.
     eigenvalues = np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1e-16]])
     weights = merging_weights(eigenvalues, "average", scaling=False)
@@ -132,7 +133,7 @@ def random_pairs():
 
 
 def merge_of(pairs, rule="eigenvalue", scaling=False):
-    return merged(pairs, merging_weights(np.array([pair.values for pair in pairs]), rule, scaling))
+    return merge_eigenpairs(pairs, merging_weights(np.array([pair.values for pair in pairs]), rule, scaling))
 
 
 def test_several_components_are_the_leading_eigenvectors_of_the_weighted_sum():
@@ -239,8 +240,8 @@ def test_a_large_table_is_never_copied_and_has_the_same_result(merge, center, mo
     strategy = VFedPCA(2, merge=merge, rounds=2, center=center)
     small = strategy.fit(shards, evaluate=True)
     new = strategy.transform(small.model, shards, [shard[:50] for shard in shards])
-    monkeypatch.setattr(clients.vfedpca, "KEPT", 0)
-    monkeypatch.setattr(clients.vfedpca, "BLOCK", 256)
+    monkeypatch.setattr(clients.vfedpca, "MOST_CACHED_BYTES", 0)
+    monkeypatch.setattr(clients.vfedpca, "CENTRED_ROWS", 256)
     request = Multiply(center=center, block=small.model.eigenvectors_)
     client = VFedPCAClient(shards[0])
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Template of a new pair, with its test and an experiment, for `fedkernel new`."""
+"""Template of a new strategy with its client, test and experiment, for `fedkernel new`."""
 
 import keyword
 import re
@@ -30,7 +30,7 @@ def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
     module = re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", pair).lower()
     paths = {folder / name.format(module=module): template for name, template in (FILES | (APP if app else {})).items()}
     if existing := [path for path in paths if path.exists()]:
-        raise InputError(f"{existing[0]} is there already; give another name, or --out another folder")
+        raise InputError(f"{existing[0]} exists already; give another name, or --out another folder")
     import jinja2  # noqa: PLC0415 - no other command waits for it
 
     environment = jinja2.Environment(  # noqa: S701 - Python and TOML, which have no HTML to escape
