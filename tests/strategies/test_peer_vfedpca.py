@@ -132,7 +132,7 @@ def test_with_nothing_set_all_find_the_subspace_of_all_columns_to_the_last_bit(k
         features = reference.eigenvectors_.T @ (X - X.mean(axis=0))
         np.testing.assert_allclose(abs(result.outputs[client]["features"]), abs(features), atol=1e-5)
     assert result.metrics["explained_variance"] == pytest.approx(reference.eigenvalues_.sum() / 100, rel=1e-12)
-    assert all("floats went up" in text or "for each entry" in text for text in result.findings)
+    assert all("floats were sent" in text or "per table entry" in text for text in result.findings)
     adjacent, loads = strategy.peers(n), result.ledger.edges
     products = next(iter(loads.values())).messages
     assert products <= 20
@@ -163,7 +163,7 @@ def test_where_the_rank_is_used_up_the_search_ends(rank, scale):
     np.testing.assert_allclose(V.T @ V, np.eye(3), atol=1e-12)
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(V @ (V.T @ centred), centred, rtol=0, atol=1e-12 * scale)
-    assert all("floats went up" in text or "for each entry" in text for text in result.findings)
+    assert all("floats were sent" in text or "per table entry" in text for text in result.findings)
     assert result.ledger.rounds <= 2 + 2 * 3 + 1 + 1
 
 
