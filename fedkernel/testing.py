@@ -228,7 +228,7 @@ class Pair:
             self.fail(check, text)
 
     def require_promised(self, check: str, what: str, tag: str, error: float) -> None:
-        """Raise AssertionError unless an error is as small as a true tag promises, or as large as a false one says."""
+        """Raise AssertionError unless an error is small where its tag is true, and large where it is false."""
         promised = getattr(self.tags, tag)
         if promised and error > SAME:
             self.fail(check, f"{what} {_changes(error)}, but tags.{tag} = True")

@@ -31,7 +31,7 @@ from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy, Measures, Rival, Tags
 from strategies.cluster_count import AUTO_CLUSTERS, Clustering, best_division, choose_central_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
-from strategies.stability import compare_clusters
+from strategies.cluster_stability import compare_clusters
 
 CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 """Defaults of the points sampled by all clients together, and of a client's largest share of its rows (its guards')."""

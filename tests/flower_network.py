@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedkernel.engines import ray
-from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in
+from fedkernel.engines.flwr_command import QUIET, SCRIPTS, flwr_in
 
 NAME = "dep"
 

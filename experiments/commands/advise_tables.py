@@ -47,7 +47,10 @@ def is_shape(table: str) -> bool:
 
 
 def read_site_table(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> SiteTable:
-    """Return the size and columns of a table, from its file or its shape, without the columns in `without`."""
+    """Read a site's table for `fedkernel advise`: its shape, and from a file what its columns and rows are.
+
+    `without`: columns of a file that no method would see.
+    """
     if is_shape(table):
         return SiteTable(*read_shape(table))
     file = SiteFile(table, id=id_, **form)

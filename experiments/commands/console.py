@@ -60,7 +60,7 @@ def print_rows(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], nu
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a new file, and print its path."""
+    """Write text to a file, under a free name such as NAME-2 if it exists, and print its path."""
     from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
     print_status(f"wrote {write_new(path, text.encode())}")

@@ -26,8 +26,8 @@ from experiments.results import (
     write_row_picture,
     write_shapes,
 )
-from experiments.running.column_info import with_column_info
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
+from experiments.running.model_column_info import with_column_info
 from experiments.running.planning import Planned, plan, run_ids, study_of
 from experiments.running.scatter_projection import is_pictured, row_picture
 from fedkernel.data import has_label
@@ -290,8 +290,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
     """Return the agreement of a run's clusters with the first seed's, on all rows, and sentences if it is missing.
 
-    Sites that hold their own data compare themselves (`strategies.stability`). The first seed's own run has none; if
-    its result is missing, the second value is a sentence about it.
+    Sites that hold their own data compare themselves (`strategies.cluster_stability`). The first seed's own run has
+    none; if its result is missing, the second value is a sentence about it.
     """
     experiment, first = run.point.experiment, out / "results" / run.first_seed_id / "model.npz"
     here = experiment.evaluate and bool(run.shards)

@@ -5,8 +5,22 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
+    from fedkernel.data.block_tables import (
+        ArrayTable,
+        GeneratedTable,
+        OpenedTables,
+        ParquetTable,
+        SparseTable,
+        Table,
+        TableLike,
+        as_table,
+        file_errors,
+        open_table,
+        open_tables,
+    )
     from fedkernel.data.checks.table_schema import MOST_LEVELS
     from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
+    from fedkernel.data.file_version import Version, version_of
     from fedkernel.data.frame_alignment import aligned_arrays, is_frame, labels_in_order, rows_in_order
     from fedkernel.data.generated import GENERATED
     from fedkernel.data.labels import (
@@ -28,19 +42,5 @@ if TYPE_CHECKING:
     from fedkernel.data.row_arrays import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
     from fedkernel.data.site_files import SiteData, SiteFile, split_names
     from fedkernel.data.sources import FOLDER_VARIABLE, SOURCES, named_path
-    from fedkernel.data.tables import (
-        ArrayTable,
-        GeneratedTable,
-        OpenedTables,
-        ParquetTable,
-        SparseTable,
-        Table,
-        TableLike,
-        as_table,
-        file_errors,
-        open_table,
-        open_tables,
-    )
-    from fedkernel.data.versions import Version, version_of
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkernel.data.block_tables import file_errors
 from fedkernel.data.csv_format import ALLOWED, CsvFormat, with_mark
-from fedkernel.data.tables import file_errors
 from fedkernel.ground import InputError, row_of_file
 
 MISSING_TEXTS = frozenset(

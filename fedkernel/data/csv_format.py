@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkernel.data.tables import file_errors
+from fedkernel.data.block_tables import file_errors
 from fedkernel.ground import InputError
 
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"

@@ -164,7 +164,7 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
 def _orders(
     tables: Mapping[str, Any], partition: Division, trained: Sequence[Any], id_: str | None
 ) -> tuple[dict[str, Order], dict[str, Order]]:
-    """Return the orders of columns and rows, by table name, for tables that differ from the first."""
+    """Return the column and row orders that align tables with the first, by name; none for tables that agree."""
     if not any(isinstance(table, _Frame) for table in tables.values()):
         return {}, {}
     before = {f"shards[{number}]": _as_frame(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
@@ -205,7 +205,7 @@ def _ordered(X: Any, rows: Order | None, columns: Order | None) -> Any:
 
 
 def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the column orders of the frames that differ from the first."""
+    """Return the column orders that align frames with the first; none for frames that agree."""
     labels = {name: list(table.columns) for name, table in tables.items() if isinstance(table, _Frame)}
     if not labels:
         return {}
@@ -234,7 +234,7 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 
 def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
-    """Return the row orders of the frames that differ from the first."""
+    """Return the row orders, by index label, that align frames with the first; none for frames that agree."""
     frames = {name: table for name, table in tables.items() if isinstance(table, _Frame)}
     labels = {name: table.index for name, table in frames.items() if table.index is not None}
     own = [name for name, index in labels.items() if index != list(range(len(index)))]

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fedkernel.data.block_tables import Table
 from fedkernel.data.frame_alignment import frame_columns, is_frame, is_missing
 from fedkernel.data.raw import RawTable
-from fedkernel.data.tables import Table
 from fedkernel.ground import AnyArray, InputError
 
 

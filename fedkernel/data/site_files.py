@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkernel.data.block_tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
 from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
 from fedkernel.data.csv_format import CsvFormat, guess_csv_format
 from fedkernel.data.ids import checked_ids, ids_of
 from fedkernel.data.numeric_columns import is_numeric, stack_columns
-from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
 from fedkernel.ground import InputError, listed, open_npz, row_of_file
 
 

@@ -16,9 +16,9 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 from scipy import sparse
 
+from fedkernel.data.block_tables import is_sparse_file
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
-from fedkernel.data.tables import is_sparse_file
 from fedkernel.ground import NUMPY_HEADER_LOCK, AnyArray, InputError, listed, one_line, open_npz, read_header
 
 SOURCES = ("npz", "openml", "fetch")

@@ -23,7 +23,7 @@ def apps_of(job: Job) -> Apps:
 
 
 def import_paths() -> dict[str, str]:
-    """Return environment variables with which subprocesses import whatever this process can."""
+    """Return environment variables that let subprocesses import whatever this process can."""
     entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 

@@ -105,7 +105,7 @@ def _rows(run: Run, partition: Division) -> int:
 
 
 def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
-    """Return the number N of rows, their mean, and the sum of differences from it; vertical means stay at the sites."""
+    """Return the number of rows, their mean, and the sum of differences from it; vertical means stay at sites."""
     rows = _rows(run, partition)
     if partition == "vertical":
         about_own = yield from to_sum(MeasureSquares(power=power))

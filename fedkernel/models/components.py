@@ -248,7 +248,7 @@ class LandmarkPCA(Model):
 
 @dataclass(frozen=True)
 class PeerComponents(Model):
-    """Coordinator's record of components that peers computed, each of which keeps its own.
+    """Coordinator's record of components that peers computed and keep.
 
     - `n_components`: k.
     - `rho_`: ADMM's penalty in the first iteration of the last component.

@@ -185,7 +185,7 @@ class FeatureChain(Embedding):
 class Landmarks(Embedding):
     """Embedding of rows X by kernel values against landmark rows Y: k(X, Y) C.
 
-    Accepts tables of all kinds (`fedkernel.data.tables`), processed by blocks of rows.
+    Accepts tables of all kinds (`fedkernel.data.block_tables`), processed by blocks of rows.
 
     `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them. `coefficients` (n, s): C.
     """

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         block_krylov_gap,
     )
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
-    from fedkernel.numerics.symmetric_matrices import symmetric_by_rows
+    from fedkernel.numerics.symmetric_from_triangle import symmetric_by_rows
     from fedkernel.numerics.widths import (
         NARROW_MEAN,
         WIDE_MEAN,

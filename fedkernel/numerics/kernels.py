@@ -47,7 +47,7 @@ from fedkernel.numerics.pairwise import (
     squared_norms,
     unit_rows,
 )
-from fedkernel.numerics.symmetric_matrices import mirrored
+from fedkernel.numerics.symmetric_from_triangle import mirrored
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]

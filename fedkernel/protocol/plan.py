@@ -135,7 +135,7 @@ def instead(step: Step, others: Plan) -> Plan:
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return the JSON of a kernel, or of an object with a kernel, without a width that the data or a rule set.
+    """Return the JSON of a kernel, or of an object with one, without a width set by a rule.
 
     `make` builds the object from the kernel, with some width if the data or a rule are to set it.
     """

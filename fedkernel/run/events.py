@@ -33,7 +33,7 @@ EVENT_FIELDS: Mapping[EventName, tuple[str, ...]] = MappingProxyType(
 
 
 def log_event(happened: EventName, text: str, *values: object, level: int = logging.DEBUG, **known: Any) -> None:
-    """Log an event of a run, with its fields; a `level` above DEBUG is for events without any other log line."""
+    """Log an event of a run, with its fields; `level` is above DEBUG for events without another log line."""
     if log.isEnabledFor(level):
         log.log(level, text, *values, extra={"happened": happened, **known})
 

@@ -1,4 +1,4 @@
-"""Append-only journal of a run's replies, from which a stopped run is resumed.
+"""Append-only journal of a run's replies, for the resumption of a stopped run.
 
 A protocol is deterministic: the same run and replies give the same requests and result. A resumed run is fed the
 recorded replies without sending anything, and sends requests from there on: the result has the same bits.
@@ -214,7 +214,7 @@ class Journal:
         return self._replayed > 0 and not self.resumed
 
     def log_resumption(self, where: str) -> None:
-        """Log once, at the first exchange that is not recorded, that the run was resumed; `where`: in which round."""
+        """Log once, at the first exchange that is not recorded, that the run was resumed; `where`: its round."""
         if self.replays:
             self.resumed = where
             again = f", {self.asked_again} of them repeated by restarted sites" if self.asked_again else ""

@@ -158,7 +158,7 @@ def _earlier_model(job: Job, run: RunSpec) -> Any:
 
 
 def _deliver_result(run: RunSpec, result: Result[Any], job: Job) -> None:
-    """Save a run's result to the job's folder if there is one here, else print it as a parcel or log it."""
+    """Save a run's result to the job's folder if it is here, else print or log it."""
     folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
         result.save(folder / run.id, whole=job.whole)

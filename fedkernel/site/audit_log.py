@@ -1,4 +1,4 @@
-"""Writer of a site's outbox: a log, chained by hashes, with a JSON line per reply that left and per refusal.
+"""Writer of a site's outbox: a hash-chained log with a JSON line per reply that left and per refusal.
 
 It omits Flower's own answers to unknown types of messages, and includes replies that an engine then refused as too
 large. `fedkernel.site.audit_log_reader` reads it.

@@ -108,7 +108,7 @@ def simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
 
 
 def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
-    """Return the `Site` fields of a simulated site for which the job has a file."""
+    """Return the `Site` fields of a simulated site that has a file."""
     file = (run.shards or [])[number]
     path = str(file.path) if isinstance(file, SiteFile) else file
     labels = None if run.labels is None else run.labels[number]

@@ -68,7 +68,7 @@ def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_p
         def __init__(self, app, name, config, *rest):
             tables.append(read_own_data(config))
 
-        def attend(self, *rest):
+        def serve(self, *rest):
             pass
 
     monkeypatch.setattr(grpc, "Node", Joined)

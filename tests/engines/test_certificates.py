@@ -84,7 +84,7 @@ WITHIN = "within = .* days; allowed: 0 to 3650$"
     [
         (lambda folder: make_certificates(folder, [], ["a"]), "a already holds a certificate; --renew writes a new"),
         (lambda folder: make_certificates(folder, [], []), "no server and no client is named"),
-        (lambda folder: make_certificates(folder, [], ["c", "c"]), "client = 'c' stands twice"),
+        (lambda folder: make_certificates(folder, [], ["c", "c"]), "client 'c' is listed twice"),
         (lambda folder: make_certificates(folder, [], ["server"]), "name = 'server', but that is the server's; choose"),
         (lambda folder: make_certificates(folder, [], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
         (lambda folder: make_certificates(folder, [], ["a b"]), "name = 'a b', but must be"),
@@ -116,7 +116,7 @@ def sign_by_another(folder):
         (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
         (lambda a: None, "server", "is of 'a', which is not a server"),
         (sign_by_another, "site", "tls.crt is not signed by the authority in the same folder, ca.crt"),
-        (sign_bare, "site", "tls.crt must have an owner (CN) and whether a server's or a site's"),
+        (sign_bare, "site", "tls.crt must have an owner (CN) and a role (extendedKeyUsage)"),
     ],
 )
 def test_what_the_other_end_would_refuse(copy, spoil, role, text):

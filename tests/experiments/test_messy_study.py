@@ -68,7 +68,7 @@ def test_the_other_unit_stops_the_study_with_the_cause_and_mended_it_finds_the_c
     assert warned.exit_code == 0, warned.output
     (row,) = read_runs("warned/runs.jsonl")
     assert row.metrics["ari"] < 0.95
-    assert any(OTHER_UNIT in sentence and "another unit?" in sentence for sentence in row.findings)
+    assert any(OTHER_UNIT in sentence and "a different unit?" in sentence for sentence in row.findings)
 
     mend(paths["c"])
     assert MISSING  # whose cells are filled

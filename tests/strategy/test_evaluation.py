@@ -22,7 +22,7 @@ from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 from strategies.cluster_count import best_division
-from strategies.stability import compare_clusters
+from strategies.cluster_stability import compare_clusters
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
 EVERY = 10**6  # points of a coreset: all

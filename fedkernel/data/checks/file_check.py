@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.checks.column_types import ODDITIES, ColumnKind, column_kind
 from fedkernel.data.checks.findings import Finding, column_place, listing, plural, row_numbers
 from fedkernel.data.checks.raw_cells import Cells, read_cells
 from fedkernel.data.checks.table_schema import MOST_LEVELS
+from fedkernel.data.checks.text_column_kinds import ODDITIES, ColumnKind, column_kind
 from fedkernel.data.raw import is_text, missing_cells
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError

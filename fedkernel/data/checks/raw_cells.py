@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.findings import Finding, plural, row_numbers
 from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
 from fedkernel.data.csv_format import CsvFormat, with_mark
 from fedkernel.data.raw_table_files import column_of
 from fedkernel.data.site_files import SiteFile
-from fedkernel.data.tables import file_errors
 from fedkernel.ground import AnyArray, InputError
 
 

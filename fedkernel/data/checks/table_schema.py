@@ -26,9 +26,9 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from fedkernel.data.checks.column_types import is_date
+from fedkernel.data.block_tables import file_errors
+from fedkernel.data.checks.text_column_kinds import is_date
 from fedkernel.data.raw import RawTable, is_text
-from fedkernel.data.tables import file_errors
 from fedkernel.ground import AnyArray, InputError, explain, parse_toml, write_atomic
 
 MOST_LEVELS = 20

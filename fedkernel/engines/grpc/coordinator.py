@@ -17,8 +17,8 @@ from urllib.parse import quote
 from fedkernel.engines.app_execution import carry_out, import_paths
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, REPAIR_SECONDS, SERVER_PATIENCE
-from fedkernel.engines.grpc.operator_messages import Report, ignore_print_errors
 from fedkernel.engines.grpc.run_attempts import RunRetries, raise_for, sentence_of
+from fedkernel.engines.grpc.safe_reporting import Report, ignore_print_errors
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import EngineError

@@ -35,9 +35,9 @@ from fedkernel.engines.grpc.frames import (
     FrameError,
     Welcome,
 )
-from fedkernel.engines.grpc.operator_messages import ignore_print_errors
 from fedkernel.engines.grpc.renewal import ExpiredError, RenewedCertificate
 from fedkernel.engines.grpc.reply_queue import ReplyQueue, ResumeState
+from fedkernel.engines.grpc.safe_reporting import ignore_print_errors
 from fedkernel.ground import EngineError, InputError, ProtocolError, format_duration, one_line, printable, quoted
 from fedkernel.site import set_write_context
 from fedkernel.wire import FAILED, Job, content_digest, flower_internals

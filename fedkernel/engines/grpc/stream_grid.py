@@ -25,8 +25,8 @@ from fedkernel.engines.grpc.frames import (
     Welcome,
 )
 from fedkernel.engines.grpc.idle_connections import MOST_IDLE
-from fedkernel.engines.grpc.operator_messages import Report, ReportRateLimit, ignore_print_errors
 from fedkernel.engines.grpc.request_spool import Spool
+from fedkernel.engines.grpc.safe_reporting import Report, ReportRateLimit, ignore_print_errors
 from fedkernel.engines.grpc.site_slots import SiteSlot
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.ground import EngineError, InputError, ProtocolError, printable

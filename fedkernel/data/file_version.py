@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fedkernel.data.tables import file_errors
+from fedkernel.data.block_tables import file_errors
 
 Version = tuple[int, int, int]
 """Modification time in nanoseconds, size in bytes, and inode, which changes if the file is replaced."""
