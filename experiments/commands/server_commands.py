@@ -193,7 +193,7 @@ def serve(  # noqa: PLR0917 - one option each
         if not isinstance(experiment.data, configuration.Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
         sites = experiment.data
-        serving |= {"share_model": sites.share_model, "mend": mend, "set_aside": set_aside, "ready": ready}
+        serving |= {"share_model": sites.share_model, "repair_seconds": mend, "set_aside": set_aside, "ready": ready}
         engine = partial(grpc.serve, sites=sites.sites, **serving)
         folder = out or Path("runs") / experiment.name
         if (study := running.study_of(experiment, running.plan(experiment))) is not None:
