@@ -174,7 +174,7 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     ]
     stability = adjusted_rand_score(*map(np.concatenate, labels))
     assert abs(metrics["stability"] - stability) <= metrics["stability_error"]
-    sentence = f"stability is {metrics['stability']:.2f}, but for {metrics['stability_error']:.2f} at most"
+    sentence = f"stability is {metrics['stability']:.2f}, with an error of up to {metrics['stability_error']:.2f}"
     assert any(finding.startswith(sentence) for finding in second.findings), (
         "of 178 rows little can be told in steps of 5"
     )
