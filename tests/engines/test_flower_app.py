@@ -66,9 +66,9 @@ looking.start()
 time.sleep({delay})
 import fedkernel.flower_apps
 looking.join()
-from fedkernel.ground.import_paths import find
+from fedkernel.ground.import_paths import load_class
 wanted = dict(ADMMKPCAClient="clients", DKPCA="pairs", VFedPCAClient="clients", VFedPCA="pairs")
-threads = [threading.Thread(target=find, args=[name, object, group, "name"]) for name, group in wanted.items()]
+threads = [threading.Thread(target=load_class, args=[name, object, group, "name"]) for name, group in wanted.items()]
 for thread in threads:
     thread.start()
 for thread in threads:

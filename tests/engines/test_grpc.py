@@ -130,7 +130,7 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
     [(address, tls, modes)] = meetings
     assert set(modes) == {0o700}
     assert address.startswith("unix:") == has_sockets == (tls is None)
-    assert ("meet over loopback, with TLS: a Unix socket at" in caplog.text) != has_sockets
+    assert ("connect over loopback, with TLS: a Unix socket at" in caplog.text) != has_sockets
     assert not list(tmp_path.glob("fedkernel-*"))
 
 

@@ -31,8 +31,8 @@ HEAD = b"\1" + b"m" * 36
         ([b"\0{"], "out of order"),
         ([b'\0{"end": ""}'], "out of order"),
         ([HEAD + (5).to_bytes(8, "big") + b"1", b"\1"], "out of order"),
-        ([HEAD + (5).to_bytes(8, "big") + b"123456"], "another number of bytes"),
-        ([HEAD + (9).to_bytes(8, "big"), b"\2"], "another number of bytes"),
+        ([HEAD + (5).to_bytes(8, "big") + b"123456"], "differs from the announced one"),
+        ([HEAD + (9).to_bytes(8, "big"), b"\2"], "differs from the announced one"),
         ([HEAD + (101).to_bytes(8, "big")], "announced a message of 101 bytes; allowed are 100"),
     ],
 )

@@ -335,7 +335,7 @@ OTHER = "site 'a' sent an invalid reply: "
         (lambda data: data[: len(data) // 2], OTHER + "it is not a Flower message ("),
         (lambda data: bytes(range(256)), OTHER + "it is not a Flower message ("),
         (lambda data: data.replace(b"version", b"variant"), f"version None, but this version reads {WIRE_VERSION}"),
-        (claiming(b"(1000000000000,)"), "client 0: an array announces float64 (1000000000000,), but 8 bytes"),
+        (claiming(b"(1000000000000,)"), "client 0: an array announces float64 (1000000000000,), but has 8 bytes"),
         (claiming(b"(1, -)"), "client 0: an array has no header of an .npy file (ValueError)"),
     ],
 )

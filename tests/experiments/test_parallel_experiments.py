@@ -83,7 +83,7 @@ def ended_from_outside():
 
 @pytest.mark.slow
 def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_time(folder):
-    text = SECOND.replace("npz:/not/there", "test_side_by_side:ended_from_outside")
+    text = SECOND.replace("npz:/not/there", "test_parallel_experiments:ended_from_outside")
     (folder / "second.toml").write_text(text, encoding="utf-8")
     first, second = (read_config(folder / f"{name}.toml", ["report.plots=false"]) for name in ("first", "second"))
     ended = {its.experiment.name: its.error for its in run_all([second, first], folder / "out", jobs=1)}

@@ -441,7 +441,7 @@ share_rows = true
         server.until("client 1 (site 'b')")
         codes = [process.end() for process in (server, *sites.values())]
         assert 0 not in codes, server.text
-        assert "which is not allowed without --share-rows (limits.total.rows)" in server.text
+        assert "which needs --share-rows (limits.total.rows)" in server.text
     assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").exists()
     assert "a0" in contents(place / "out"), "the columns of the study are told"
     assert "north" in contents(place / "out"), "and what it declares"

@@ -199,9 +199,9 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
     ("kinds", "places", "says"),
     [
         (None, [], "the bundle of repeated requests has no list of request types"),
-        (["train"], [], "it is asked again 1 requests, but 0 came, or others than these"),
-        (["train"], ["1 config"], "it is asked again 1 requests, but 1 came, or others than these"),
-        (["train"], ["9" * 5000 + " config"], "it is asked again 1 requests, but 1 came, or others than these"),
+        (["train"], [], "the bundle announces 1 requests, but holds 0 or other ones"),
+        (["train"], ["1 config"], "the bundle announces 1 requests, but holds 1 or other ones"),
+        (["train"], ["9" * 5000 + " config"], "the bundle announces 1 requests, but holds 1 or other ones"),
         (["query.again"], ["0 config"], "a bundle of repeated requests cannot hold another bundle"),
         (["no.such.type"], ["0 config"], "unknown message type 'no.such.type'"),
     ],
@@ -311,7 +311,7 @@ def test_a_journal_of_another_run_is_set_aside(change, what, tmp_path, stop, cap
     ("name", "restarted", "line"),
     [
         ("DisKPCA", "c", "resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites"),
-        ("ADMMKPCA", "c", "site 'c', was restarted, and its answer differs from the recorded one"),
+        ("ADMMKPCA", "c", "site 'c' was restarted, and its answer differs from the recorded one"),
         (
             "DisKPCA",
             "abc",

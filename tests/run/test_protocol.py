@@ -411,7 +411,7 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
         ({"rows": "many"}, "Introduction: rows = 'many': input should be a valid integer"),
         ({"client": 1.5}, "Introduction: client = 1.5: input should be a valid integer"),
         ({"columns": None}, "Introduction: columns is required"),
-        ({"names": ["a", "a", "b"]}, "Introduction: it has 2 different names for its 3 columns"),
+        ({"names": ["a", "a", "b"]}, "Introduction: names has 2 different ones, but there are 3 columns"),
         ({"names": "abc"}, "Introduction: names = 'abc': input should be a list"),
         ({"site": "x" * 300}, "Introduction: site = 'xxx"),
         ({"version": None}, f"the message has wire version None, but this version reads {WIRE_VERSION}"),

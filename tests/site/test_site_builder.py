@@ -67,7 +67,7 @@ def test_a_file_is_read_again_only_when_it_has_changed_with_what_clients_make_of
     ("changed", "sentence"),
     [
         ({"name": "west"}, "this node's name = 'west', but the sites of run 'trial' are north, east, south"),
-        ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
+        ({"name": None}, "this node has no partition-id; without one it needs a name, and a run of named sites"),
         ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
         ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
         ({"min-sites": 4}, "client 0 (site 'north'): run 'trial' has 3 sites, but must have at least 4"),

@@ -55,9 +55,9 @@ NO_HEADER = "has no header of an .npy file"
     ("array", "sentence"),
     [
         (announcing("<f8", "(1000000000000,)"), "(1000000000000,), but"),
-        (announcing("<f8", "(2,)", 8), "(2,), but 8 bytes"),
-        (announcing("<f8", "()", 9), "(), but 9 bytes"),
-        (announcing("<f8", "(-1, -1)", 8), "(-1, -1), but 8"),
+        (announcing("<f8", "(2,)", 8), "(2,), but has 8 bytes"),
+        (announcing("<f8", "()", 9), "(), but has 9 bytes"),
+        (announcing("<f8", "(-1, -1)", 8), "(-1, -1), but has 8"),
         (announcing("|O", "(1,)", 8), "announces object (1,)"),
         # entries of no size: as many as are announced would be allocated
         (announcing("<U0", "(400000000,)"), "announces <U0 (400000000,)"),

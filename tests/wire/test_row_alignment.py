@@ -355,7 +355,7 @@ ORDER = np.argsort(OWN.view("S16").ravel())
         (np.full((1, 16), 255, np.uint8), "must be among this site's own, in order and each once"),
         (OWN[:0], r"have shape \(0, 16\) and type uint8, but must have \(n, 16\) and uint8"),
         (OWN[:, :8], r"have shape \(40, 8\) and type uint8, but must"),
-        (OWN.astype(float), r"have shape \(40, 16\), float64; allowed"),
+        (OWN.astype(float), r"have shape \(40, 16\) and type float64, but must"),
     ],
 )
 def test_a_site_works_on_no_other_rows_than_its_own(common, sentence):
@@ -387,7 +387,7 @@ def test_a_coordinator_takes_only_hashes_and_tells_those_that_end_in_zeros_apart
         (("age", "height", "bmi"), "c: column 1 (counted from 0) is 'height', but 'weight' was expected, as at a"),
         (("age", "bmi", "weight"), "as at a; the names are equal, but in a different order"),
         (("age", "bmi"), "c has no column 'weight', which a has; allowed: the same columns everywhere"),
-        (("age", "x", "weight", "bmi"), "c has a column 'x', which a has not; allowed: the same everywhere"),
+        (("age", "x", "weight", "bmi"), "c has a column 'x', which a lacks; allowed: the same everywhere"),
     ],
 )
 def test_columns_that_differ_are_named(names, sentence):
