@@ -76,7 +76,9 @@ class KernelRules(_Table):
     @pydantic.model_validator(mode="after")
     def _in_order(self) -> "KernelRules":
         if self.gamma is not None and not self.gamma[0] <= self.gamma[1]:
-            raise ValueError(f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but the first must be at most the second")
+            raise ValueError(
+                f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but the first must be at most the second"
+            )
         return self
 
 

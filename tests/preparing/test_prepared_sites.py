@@ -222,7 +222,7 @@ def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves, min_rows, fewes
     ("prepare", "take", "text"),
     [
         ({"log": ("a",)}, {}, r"row 3 \(counted from 0\) of column 'a' has no logarithm"),
-        ({}, {"scale": np.full(1, 5e-324)}, "too large once it is centred and scaled"),
+        ({}, {"scale": np.full(1, 5e-324)}, "too large after centring and scaling"),
         ({"categories": {"sex": ("f", "m")}}, {}, r"row 7 \(counted from 0\) of column 'sex' has a level"),
     ],
 )

@@ -104,7 +104,7 @@ LIES = [
     (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(100, "captured"), "captured must be from 0 to total"),
     (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(2, "total"), "but must be at most the 25 rows"),
     (PeerVFedPCA(2), COLUMNS, PeerVFedPCAClient, "measure_own", times(100, "captured"), "captured must be from 0 to"),
-    (RANDOM, RAW, PrepareClient, "sum_squares", moved("deviations"), "at most, not"),
+    (RANDOM, RAW, PrepareClient, "sum_squares", moved("deviations"), "but must be at most"),
     (RANDOM, RAW, PrepareClient, "count_below", lambda reply: {"counts": reply.counts[:, ::-1]}, "must not fall"),
     (RANDOM, RAW, PrepareClient, "find_extremes", lambda reply: {"least": reply.greatest + 1}, "at most greatest"),
 ]

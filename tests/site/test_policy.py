@@ -89,7 +89,12 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
     [
         (run(sites=["a", "b"], clients=2), {}, "study.min_sites", "run 'r' has 2 sites, but must have at least 3"),
         (run(pair="my_lab:Thief"), {}, "study.pairs", "run 'r' has client my_lab:Thief, which needs --allow"),
-        (run(), {"study": {"pairs": ["FKKMeansClient"]}}, "study.pairs", "clients.dkpca:DKPCAClient, which needs --allow"),
+        (
+            run(),
+            {"study": {"pairs": ["FKKMeansClient"]}},
+            "study.pairs",
+            "clients.dkpca:DKPCAClient, which needs --allow",
+        ),
         (run(), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "a kernel of type 'rbf' is not allowed"),
         (run(), NARROW, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01"),
         (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
@@ -321,13 +326,23 @@ def asked_with(**fields):
         ({"limits": {"run": {"floats": 2000}}}, ONCE, "limits.run.floats", "2,020 floats would"),
         ({"limits": {"total": {"bytes": 16999}}}, ONCE, "limits.total.bytes", "17,000 bytes would"),
         ({}, ROWS, "limits.total.rows", "2 rows would leave, but 0 are"),
-        ({"limits": {"run": {"seconds": 0.4}}}, AGAIN, "limits.run.seconds", "0.5 s of computing are used up, of 0.4 allowed"),
+        (
+            {"limits": {"run": {"seconds": 0.4}}},
+            AGAIN,
+            "limits.run.seconds",
+            "0.5 s of computing are used up, of 0.4 allowed",
+        ),
         ({"messages": {"*": {"floats": 9}}}, ONCE, "messages.LocalSpectrum.floats", "has 2020"),
         ({"messages": {"*": {"columns": 9}}}, ONCE, "messages.LocalSpectrum.columns", "20 columns"),
         ({"messages": {"*": {"rows": 0}}}, ROWS, "messages.LocalSpectrum.rows", ""),
         ({"messages": {"*": {"times": 0}}}, ONCE, "messages.LocalSpectrum.times", "leave 1 times"),
         ({"messages": {"*": {"never": True}}}, ONCE, "messages.LocalSpectrum.never", "may never"),
-        ({"messages": {"*": {"only_summed": True}}}, ONCE, "messages.LocalSpectrum.only_summed", "in sums only, but it is also read individually"),
+        (
+            {"messages": {"*": {"only_summed": True}}},
+            ONCE,
+            "messages.LocalSpectrum.only_summed",
+            "in sums only, but it is also read individually",
+        ),
     ],
 )
 def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, sentence):

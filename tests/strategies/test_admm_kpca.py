@@ -233,7 +233,7 @@ NO_COMPONENT = "client 0 has no further component"
         ),
         (InputError, lambda: ADMMKPCA(kernel={"type": "sigmoid"}), "the sigmoid kernel is not positive semidefinite"),
         (InputError, lambda: ADMMKPCA(kernel=Linear(), exchange="features"), "has no meaning with a linear kernel"),
-        (ProtocolError, lambda: admm(rho=0.1).fit(spread(5)), "rho = 0.1 and 0.1 add up to 0.5 .* client 0 .* exceed"),
+        (ProtocolError, lambda: admm(rho=0.1).fit(spread(5)), "rho = 0.1 and 0.1 sum to 0.5 .* client 0 .* exceed"),
         (ProtocolError, lambda: admm().fit(EQUAL), NO_COMPONENT),
         (
             ProtocolError,
