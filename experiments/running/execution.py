@@ -257,8 +257,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(run), run.shards
-    if (known := with_column_info(result, run)) is not result:
-        known.fitted.save(out / "results" / run.id / "model.npz")
+    if (described := with_column_info(result, run)) is not result:
+        described.fitted.save(out / "results" / run.id / "model.npz")
     _store_pictures(run, [result.model], result.outputs, out)
     stability, unmeasured = _stability(run, result.model, out)
     metrics |= stability
@@ -357,11 +357,11 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
 
 def _label_findings(run: Planned) -> list[str]:
     """Return the warning that some rows have no label; metrics that compare with labels leave these out."""
-    known = has_label([] if run.all_classes is None else run.all_classes)
-    if known.all():
+    labelled = has_label([] if run.all_classes is None else run.all_classes)
+    if labelled.all():
         return []
-    lacking = len(known) - int(known.sum())
-    return [f"{lacking:,} of {len(known):,} rows have no label; metrics that compare with labels leave them out"]
+    lacking = len(labelled) - int(labelled.sum())
+    return [f"{lacking:,} of {len(labelled):,} rows have no label; metrics that compare with labels leave them out"]
 
 
 def _store_pictures(

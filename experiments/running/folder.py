@@ -1,6 +1,5 @@
 """Output folder of an experiment: created, recognised, emptied, and never mixed with a different experiment's."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 from experiments.config import Experiment, Shards
 from experiments.results import Failure, Run, read_failures, read_runs
 from experiments.running.planning import run_fingerprints, run_ids
+from fedkernel.data import file_hash
 from fedkernel.ground import InputError, and_more, ensure_writable_folder, listed, write_atomic
 
 RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
@@ -56,11 +56,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
 
 def _file_hashes(experiment: Experiment) -> dict[str, str]:
     """Return the SHA-256 of each client's file by its path; empty if the data are no files of clients."""
-    hashes = {}
-    for path in experiment.data.shards if isinstance(experiment.data, Shards) else ():
-        with Path(path).open("rb") as file:
-            hashes[path] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
+    return {path: file_hash(path) for path in (experiment.data.shards if isinstance(experiment.data, Shards) else ())}
 
 
 def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[Run]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.data.checks.table_schema import MOST_LEVELS
     from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
-    from fedkernel.data.file_version import Version, version_of
+    from fedkernel.data.file_version import Version, file_hash, version_of
     from fedkernel.data.frame_alignment import aligned_arrays, is_frame, labels_in_order, rows_in_order
     from fedkernel.data.generated import GENERATED
     from fedkernel.data.labels import (

@@ -200,8 +200,8 @@ def read_npz(path: Path) -> SourceData:
         with suppress(ValueError, KeyError):  # optional: unreadable names are ignored, like other keys
             arrays["features"] = archive["features"]
     if "X" not in arrays:
-        found = one_line(listed(keys)) or "nothing"
-        raise InputError(f"{path} holds {found}; allowed: an array X of shape (rows, columns)")
+        content = one_line(listed(keys)) or "nothing"
+        raise InputError(f"{path} holds {content}; allowed: an array X of shape (rows, columns)")
     X = check_rows(arrays["X"], f"X in {path}")
     y = arrays.get("y")
     if y is not None and y.shape != X.shape[:1]:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         row_of_file,
         shortened,
     )
+    from fedkernel.ground.former_names import accept_former_names
     from fedkernel.ground.import_paths import (
         Group,
         checked_address,

@@ -61,13 +61,13 @@ def resolve_address(name: str, group: Group, setting: str) -> str:
     """
     module, colon, inner = name.partition(":")
     if not colon:
-        known = short_names(group)
-        if name not in known:
-            allowed = f"{', '.join(known)}, or an address such as my_lab.{group}:Name"
+        addresses = short_names(group)
+        if name not in addresses:
+            allowed = f"{', '.join(addresses)}, or an address such as my_lab.{group}:Name"
             raise InputError(f"{setting} = {name!r}, but must be one of {allowed}")
-        if not known[name]:
+        if not addresses[name]:
             raise InputError(f"{setting} = {name!r} is ambiguous: several packages claim it; give the address")
-        return known[name]
+        return addresses[name]
     if not all(part.isidentifier() for part in [*module.split("."), *inner.split(".")]):
         raise InputError(f"{setting} = {name!r}, but an address has the form package.module:Name")
     return name

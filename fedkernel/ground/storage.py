@@ -73,8 +73,8 @@ def load_parts(path: str | os.PathLike[str]) -> ModelParts:
         raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and all(isinstance(name, str) for name in named) and set(named) == set(arrays)
-    known = all(array.dtype.kind in NUMBER_KINDS and all_finite(array) for array in arrays.values())
-    if not whole or not known:
+    readable = all(array.dtype.kind in NUMBER_KINDS and all_finite(array) for array in arrays.values())
+    if not whole or not readable:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
     if not isinstance(about := header.pop("about", {}), dict):
         raise InputError(f"{path} is a damaged fedkernel model: its metadata is no table")

@@ -66,8 +66,8 @@ class Model(ABC):
 
     def result_fields(self) -> dict[str, Any]:
         """Return the fields that only a result's file has (`RESULT_FIELDS`), as plain data."""
-        known = {name: getattr(self, name, None) for name in RESULT_FIELDS}
-        present = {name: value for name, value in known.items() if value not in (None, ())}
+        fields = {name: getattr(self, name, None) for name in RESULT_FIELDS}
+        present = {name: value for name, value in fields.items() if value not in (None, ())}
         return {name: vars(value) if isinstance(value, Choice) else value for name, value in present.items()}
 
     def with_result_fields(self, known: Mapping[str, Any]) -> Self:

@@ -52,8 +52,8 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 
     Z = _coordinates_of(classes, model, shards)
-    known = has_label(classes)
-    Z, classes = Z[known] / (Z.std(axis=0).max() or 1.0), np.array(classes[known].tolist())
+    has_class = has_label(classes)
+    Z, classes = Z[has_class] / (Z.std(axis=0).max() or 1.0), np.array(classes[has_class].tolist())
     order = generator("classification", seed).permutation(len(Z))
     training, others = np.split(order, [min(TRAINING_ROWS, len(Z) // 2)])
     if len(np.unique(classes[training])) == 1:

@@ -197,8 +197,8 @@ def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, 
 
     Rows whose class is None are left out; with fewer than two classes there are no figures.
     """
-    known = has_label(classes)
-    labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
+    has_class = has_label(classes)
+    labels, classes = (np.array(np.asarray(column)[has_class].tolist()) for column in (labels, classes))
     if len(np.unique(classes)) < 2:
         return {}
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # noqa: PLC0415 - takes a second to import

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from fedkernel.ground import AnyArray, ProtocolError
+from fedkernel.ground import AnyArray, ProtocolError, accept_former_names
 
 CACHE_PREFIX = "passing "
 """Name prefix of cached arrays, which are lost with the process and sent as empty ones, of shape (0,)."""
@@ -22,6 +22,10 @@ class State:
 
     is_cache: ClassVar[bool] = False
     """True if the arrays are only a cache, which no engine moves or stores (`CACHE_PREFIX`)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        accept_former_names(cls, {"passing": "is_cache"})
 
     @classmethod
     @cache

@@ -33,6 +33,7 @@ from fedkernel.ground import (
     ProtocolError,
     Rows,
     ShareableError,
+    accept_former_names,
     all_finite,
     explain,
     one_line,
@@ -372,6 +373,7 @@ class Request(Message, Generic[ReplyT]):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Set the reply type from the subclass's generic argument."""
         super().__pydantic_init_subclass__(**kwargs)
+        accept_former_names(cls, {"takes": "memory_floats"})
         arguments = [base.__pydantic_generic_metadata__["args"] for base in cls.__mro__ if issubclass(base, Message)]
         replies = [args[0] for args in arguments if args and isinstance(args[0], type)]
         if replies:

@@ -4,11 +4,12 @@ import hashlib
 import json
 import os
 import sys
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedkernel.data import file_hash
 from fedkernel.ground import PACKAGES_FOLDER, installed_version
 from fedkernel.wire import Job, RunSpec
 
@@ -43,7 +44,7 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
         "versions": _versions(),
         "code": _code_of(type(strategy), *([] if (client := getattr(strategy, "client", None)) is None else [client])),
         # a missing file is an error for its reader
-        "data": {path: _sha256_of(path, *_state_of(path)) for path in files if Path(path).is_file()},
+        "data": {path: file_hash(path) for path in files if Path(path).is_file()},
     }
 
 
@@ -51,7 +52,7 @@ def _code_of(*kinds: type) -> str:
     """Return the SHA-256 of the code that computes: fedkernel's packages and the modules of other classes."""
     modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
     files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
-    hashes = [_sha256_of(file, *_state_of(file)) for file in files if file is not None]
+    hashes = [file_hash(file) for file in files if file is not None]
     return hashlib.sha256("".join([_own_code(), *hashes]).encode()).hexdigest()
 
 
@@ -66,14 +67,3 @@ def _own_code() -> str:
     for path in (path for package in OURS for path in sorted((PACKAGES_FOLDER / package).rglob("*.py"))):
         sha256.update(path.read_bytes())
     return sha256.hexdigest()
-
-
-def _state_of(path: str) -> tuple[int, int]:
-    state = os.stat(path)
-    return state.st_size, state.st_mtime_ns
-
-
-@lru_cache(maxsize=64)
-def _sha256_of(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -74,14 +74,14 @@ class Result(Generic[M]):
         if whole and (points := getattr(self.model, "coreset_", None)) is not None:
             arrays = points._asdict()
             write_atomic(folder / POINTS, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
-        known = self.model.result_fields() if isinstance(self.model, Model) else {}
+        model_fields = self.model.result_fields() if isinstance(self.model, Model) else {}
         account = {
             "ledger": self.ledger.to_table(),
             "history": list(self.history),
             "metrics": self.metrics,
             "seconds": self.seconds,
             "findings": self.findings,
-            **({"model": known} if known else {}),
+            **({"model": model_fields} if model_fields else {}),
         } | ({} if self.wire == "float64" else {"wire": self.wire})
         text = json.dumps(account).encode()
         write_atomic(folder / "result.json", lambda file: file.write(text))

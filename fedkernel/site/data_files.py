@@ -1,13 +1,11 @@
 """Reading and hashing of a site's own data files, which its node's configuration names."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from fedkernel.data import SiteData, SiteFile, Version, is_text, read_raw, version_of
+from fedkernel.data import SiteData, SiteFile, Version, file_hash, is_text, read_raw, version_of
 from fedkernel.ground import InputError
 from fedkernel.site.policy import own_policy
 
@@ -18,16 +16,9 @@ def read_file(file: SiteFile, version: Version) -> SiteData:
     return file.read()
 
 
-@lru_cache(maxsize=8)
-def _fingerprint(path: str, version: Version) -> str:
-    """Return the SHA-256 of a file's content; cached until the file changes."""
-    with Path(path).expanduser().open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def content_of(paths: Sequence[str]) -> str:
     """Return the SHA-256 digests of files, joined by spaces; only changed files are read again."""
-    return " ".join(_fingerprint(path, version_of(path)) for path in paths)
+    return " ".join(map(file_hash, paths))
 
 
 def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
@@ -35,7 +26,7 @@ def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
     version = version_of(str(file.path))
-    if rules.sha256 is not None and _fingerprint(str(file.path), version) != rules.sha256:
+    if rules.sha256 is not None and file_hash(file.path) != rules.sha256:
         raise InputError(f"{file.path} differs from the file that the policy is for (table.sha256)")
     return file, version
 
@@ -61,8 +52,7 @@ def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
 
 def sha256_of(node: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a site's data file."""
-    file, version = own_file(node)
-    return _fingerprint(str(file.path), version)
+    return file_hash(own_file(node)[0].path)
 
 
 def new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:

@@ -115,9 +115,9 @@ class StudyRules(_Table):
     @pydantic.field_validator("kernels")
     @classmethod
     def _are_kernels(cls, kernels: dict[str, KernelRules] | None) -> dict[str, KernelRules] | None:
-        known = short_names("kernels")
-        if strange := [name for name in kernels or {} if name not in known and ":" not in name]:
-            raise ValueError(unknown_name(strange[0], list(known)))
+        kernel_names = short_names("kernels")
+        if strange := [name for name in kernels or {} if name not in kernel_names and ":" not in name]:
+            raise ValueError(unknown_name(strange[0], list(kernel_names)))
         return kernels
 
     def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:

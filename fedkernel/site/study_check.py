@@ -47,8 +47,8 @@ def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
 def _forbidden_client(policy: Policy, run: RunSpec) -> Iterator[str]:
     ours = own_short_names("clients")
     allowed = [*ours, *ours.values()] if policy.study.pairs is None else policy.study.pairs
-    known = short_names("clients")
-    if run.pair is not None and run.pair not in {whole for name in allowed for whole in (name, known.get(name))}:
+    addresses = short_names("clients")
+    if run.pair is not None and run.pair not in {whole for name in allowed for whole in (name, addresses.get(name))}:
         yield f"run {run.id!r} has client {run.pair}, which needs --allow {run.pair}"
 
 

@@ -1,14 +1,13 @@
 """Base class for declaring a method: client class, partition, protocol, forecast, plan and evaluation."""
 
 import dataclasses
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pydantic
 
-from fedkernel.ground import Division, FloatArray, InputError
+from fedkernel.ground import Division, FloatArray, InputError, accept_former_names
 from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Protocol, Run
 from fedkernel.strategy.evaluation import Evaluable
 from fedkernel.strategy.result_properties import Tags
@@ -16,7 +15,6 @@ from fedkernel.strategy.result_properties import Tags
 M = TypeVar("M")
 
 FORMER_NAMES = {"loses_first": "may_lose_client_in_first_round", "hands_out": "distribution_phases"}
-"""Former names of class attributes, accepted with a warning for one version."""
 
 
 class Method(Evaluable[M], ABC, Generic[M]):
@@ -43,10 +41,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for old, new in FORMER_NAMES.items():
-            if old in vars(cls):
-                warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
-                setattr(cls, new, vars(cls)[old])
+        accept_former_names(cls, FORMER_NAMES)
         if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
             raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
 

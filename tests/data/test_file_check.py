@@ -25,7 +25,7 @@ def checked(code, *arguments):
 
 def severities(path, **options):
     """What is found, by its beginning: severity and place."""
-    return [(found.severity, found.problem, found.where) for found in check_file(SiteFile(path, **options), 1).findings]
+    return [(each.severity, each.problem, each.where) for each in check_file(SiteFile(path, **options), 1).findings]
 
 
 # One call finds every mess

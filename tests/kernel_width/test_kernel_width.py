@@ -161,8 +161,8 @@ def test_nothing_is_to_be_found_in_rows_without_lengths():
 
 
 def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
-    said = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
-    assert [text is not None for text in said] == [False, True, True, False, False, True]
+    warnings = [width_warning(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.01, 0.99, 0.9901)]
+    assert [text is not None for text in warnings] == [False, True, True, False, False, True]
     assert width_warning(Sigmoid(), 0.0) is None, "its values may be of either sign"
     assert "rows hardly differ" in width_warning(Sigmoid(gamma=1.0), 1.0)
     assert width_warning(Polynomial(), 1e6) is width_warning(Linear(), 0.0) is None, "they have no width"

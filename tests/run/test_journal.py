@@ -225,7 +225,7 @@ def test_what_is_asked_again_must_be_whole(kinds, places, says):
 )
 def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
     """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
-    monkeypatch.setattr("fedkernel.run.journal_header._sha256_of", lambda *file: "")
+    monkeypatch.setattr("fedkernel.run.journal_header.file_hash", lambda path: "")
     job, grid = job_of(name, tmp_path), foreign_grids([])
     stop.once(5, lambda: list(app_execution.carry_out(job, grid)))
     change(job.runs[0].shards[1])

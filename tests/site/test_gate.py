@@ -206,8 +206,8 @@ def test_from_a_site_with_no_policy_nothing_comes_back_and_every_attempt_is_reco
     answers = [target.ask(Introduce(), "query", round=0), target.ask(HashIds(), "query.ids", round=0)]
     answers += [target.ask(TakeRows(hashes=np.zeros((1, 16), np.uint8)), "query.align", round=0)]
     answers += [target.ask(request, pair=pair) for request, pair in [*THINGS.values()] * 3]
-    known = study.sha256[:12] if study else "the job has no study"
-    assert all(known in answer and answer.endswith("(study.approve)") for answer in answers), answers
+    reason = study.sha256[:12] if study else "the job has no study"
+    assert all(reason in answer and answer.endswith("(study.approve)") for answer in answers), answers
     assert [line.refused for line in target.lines] == answers
     assert {line.rule for line in target.lines} == {"study.approve"}
     assert target.lines[-1].standing.total.bytes == 0

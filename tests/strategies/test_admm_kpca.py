@@ -149,9 +149,9 @@ def test_noise_is_nobody_else_s_to_draw():
         site = ADMMKPCAClient(X, client=0, seed=3)
         first = site._exchanged_rows(noisy) - X
         np.testing.assert_array_equal(site._exchanged_rows(ShareRows(features=None, noise=5.0)) - X, first)
-        seen = site._exchanged_rows(ShareRows(features=features, noise=0.5))
+        exchanged = site._exchanged_rows(ShareRows(features=features, noise=0.5))
         other = ShareRows(features=SubspaceEmbedding(RBF(gamma=0.02), None, 20), noise=0.5)
-        np.testing.assert_array_equal(site._exchanged_rows(other), seen)
+        np.testing.assert_array_equal(site._exchanged_rows(other), exchanged)
         assert np.abs(first - 0.5 * site.rng("noise").standard_normal(X.shape)).min() > 0
         once.append(first)
     assert np.abs(once[0] - once[1]).min() > 0

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from clients.dkpca import DKPCAClient
 from clients.vfedpca import VFedPCAClient
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Request, Sigmoid, State
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.ground import InputError, value_object
@@ -310,3 +310,17 @@ def test_a_table_is_checked_once_in_a_run_however_many_rounds_and_anew_in_the_ne
     shards[0][3, 1] = np.nan
     with pytest.raises(InputError, match="row 3, column 1"):
         strategy.fit(shards)
+
+
+@pytest.mark.parametrize(
+    ("base", "former", "present", "value"),
+    [
+        (KernelStrategy, "hands_out", "distribution_phases", ("send",)),
+        (Request, "takes", "memory_floats", lambda self, rows, columns: rows),
+        (State, "passing", "is_cache", True),
+    ],
+)
+def test_what_a_pair_says_under_a_former_name_holds_and_is_warned_of(base, former, present, value):
+    with pytest.warns(DeprecationWarning, match=f"^Own.{former} is now called {present}$"):
+        own = type(base)("Own", (base,), {former: value, "__module__": __name__})
+    assert getattr(own, present) == value
