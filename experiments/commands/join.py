@@ -138,8 +138,7 @@ def join(
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=site.LEAST_MEMORY,
-            help="Most bytes of memory for answering; by default half of the machine's.",
+            min=site.LEAST_MEMORY, help="Most bytes of memory for answering; by default half of the machine's."
         ),
     ] = None,
     max_seconds: Annotated[

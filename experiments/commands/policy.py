@@ -28,8 +28,7 @@ TEMPLATE = Path(__file__).with_name("policy.toml")
 def init(
     path: Annotated[Path, typer.Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
     study: Annotated[
-        Path | None,
-        typer.Option(metavar="STUDY", help="Allow a study's replies only, as often and as large."),
+        Path | None, typer.Option(metavar="STUDY", help="Allow a study's replies only, as often and as large.")
     ] = None,
     shape: Annotated[
         str | None,

@@ -23,8 +23,7 @@ class FormatOptions:
     """Options for the format of a file."""
 
     delimiter: Annotated[
-        str | None,
-        typer.Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed."),
+        str | None, typer.Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed.")
     ] = None
     decimal: Annotated[str | None, typer.Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
     encoding: Annotated[
@@ -32,8 +31,7 @@ class FormatOptions:
         typer.Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark."),
     ] = None
     header: Annotated[
-        int | None,
-        typer.Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1."),
+        int | None, typer.Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1.")
     ] = None
 
 
