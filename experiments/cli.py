@@ -20,7 +20,7 @@ COMMANDS = {
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
     ),
     "compare": ("experiment:compare", "Compare the experiments in two output folders, A and B, method by method."),
-    "new": ("pair_template:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
+    "new": ("new_pair:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
     "advise": (
         "advise:advise",
         "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from experiments.commands.advice_rules import Advice, advise
 from experiments.commands.advise import Partition
-from experiments.commands.advise_candidates import Situation
+from experiments.commands.advise_candidates import Advice, Situation, advise
 from experiments.commands.advise_tables import (
     SiteTable,
     as_prepared,

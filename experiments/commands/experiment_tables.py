@@ -1,4 +1,4 @@
-"""Tables of one finished experiment, or of two compared, for the console, a document or a program."""
+"""Output of an experiment for the console, a document or a program: summary, tables, two experiments compared."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import print_line, print_status, print_table
-from experiments.commands.result_summary import not_finished
+from experiments.commands.console import FAILED, print_line, print_status, print_table
 from experiments.config import Experiment, by_path
 from experiments.report import (
     COSTS,
@@ -17,18 +16,55 @@ from experiments.report import (
     as_csv,
     as_latex,
     as_markdown,
+    compare_figure,
     compared_in_full,
+    console_table,
     cost_table,
     for_terminal,
     in_full,
     lay_out,
+    match,
     metric_names,
     metric_table,
 )
-from experiments.results import Run, compare_figure, in_order, match, setting, summarise
-from experiments.running import PRESENTATION_SECTIONS, read_folder, unfinished
-from fedkernel.ground import InputError, and_more, load_function
+from experiments.results import Failure, Run, findings, in_order, recommendations, setting, summarise
+from experiments.running import PRESENTATION_SECTIONS, Outcome, read_folder, unfinished
+from fedkernel.ground import InputError, and_more, load_function, one_line
 from fedkernel.models import METRICS, is_user_defined
+
+
+def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
+    """Print an experiment's table, missing and failed runs, findings, claims, and the report's path."""
+    print_table(console_table(summarise(outcome.rows), experiment.report.metric))
+    for failure in outcome.failed:
+        print_line(has_failed(failure))
+    if outcome.missing:
+        print_line(not_finished(outcome.missing))
+    for sentence in (*recommendations(outcome.rows), *findings(outcome.rows)):
+        print_line(one_line(sentence))
+    for claim in outcome.claims:
+        line = f"{claim.verdict:20}{claim.text.rstrip('.')}: {claim.numbers}"
+        print_line(" ".join(line.splitlines()))
+    print_line(f"Report: {folder / 'report.html'}")
+
+
+def not_finished(missing: Sequence[str]) -> str:
+    """Return a sentence that names the unfinished runs."""
+    return f"not finished, and in no figure: {', '.join(missing[:10])}{and_more(len(missing) - 10)}"
+
+
+def has_failed(failure: Failure) -> str:
+    """Return a sentence on a failed run and its cause."""
+    return f"failed, and in no figure: {failure.id}, {failure.tries}: {one_line(failure.cause)}"
+
+
+def exit_if_failed(outcome: Outcome, debug: bool) -> None:
+    """Exit with an error if any run has failed."""
+    if outcome.failed:
+        again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
+        print_status(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
+        raise typer.Exit(FAILED)
+
 
 MOST_LISTED = 8
 

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from experiments.report.component_images import eigen_images
 from experiments.report.convergence_curves import error_by_round, value_by_iteration
+from experiments.report.pictures import eigen_images, row_pictures
 from experiments.report.plot_style import (
     FAINT,
     PHASES,
@@ -35,7 +35,6 @@ from experiments.report.plot_style import (
     swept_label,
     value_scale,
 )
-from experiments.report.row_pictures import row_pictures
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN_METRIC, metric_of

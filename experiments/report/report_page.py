@@ -11,9 +11,8 @@ from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
 from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
-from experiments.report.table_formats import Layout, for_terminal
+from experiments.report.table_formats import Layout, WideTable, for_terminal
 from experiments.report.templates import render
-from experiments.report.terminal_table import WideTable
 from experiments.results import (
     LEADING,
     RUN_COSTS,

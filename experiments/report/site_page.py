@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
+from experiments.report.pictures import Panel, class_colours, draw_panels
 from experiments.report.plot_style import STYLE
-from experiments.report.row_pictures import class_colours
-from experiments.report.scatter_panels import Panel, draw_panels
 from experiments.report.site_results import SiteRun
 from experiments.report.templates import render
 from experiments.results import MOST_ROWS, rows_to_draw, two_coordinates

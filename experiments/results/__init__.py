@@ -5,24 +5,32 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.component_vectors import read_directions, write_directions
     from experiments.results.data_shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
-    from experiments.results.experiment_comparison import ComparedFigure, compare_figure, match
-    from experiments.results.failures import Failure, read_failures, summary_of, write_failures
-    from experiments.results.rows import Run, append_run, read_runs
-    from experiments.results.run_findings import findings, recommendations
-    from experiments.results.scatter_points import (
+    from experiments.results.picture_data import (
         MOST_ROWS,
         RowPicture,
+        read_directions,
         read_row_pictures,
         rows_to_draw,
         two_coordinates,
+        write_directions,
         write_row_picture,
     )
+    from experiments.results.rows import (
+        Failure,
+        Run,
+        append_run,
+        read_failures,
+        read_runs,
+        summary_of,
+        write_failures,
+    )
+    from experiments.results.run_findings import findings, recommendations
     from experiments.results.summaries import (
         LEADING,
         NOISE,
         RUN_COSTS,
+        Difference,
         Spread,
         Summary,
         by_iteration,

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from clients.dkpca import DKPCAClient
 from experiments import cli
 from experiments.baselines import baselines
-from experiments.commands import console, result_summary
+from experiments.commands import console, experiment_tables
 from experiments.results import read_runs
 from experiments.running import execution
 from fedkernel.data import available
@@ -147,7 +147,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch):
     def defect(*_):
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(result_summary, "console_table", defect)
+    monkeypatch.setattr(experiment_tables, "console_table", defect)
     beginning = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")

@@ -12,7 +12,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.results import NOISE, append_run, compare_figure, difference, match, read_runs
+from experiments.report import compare_figure, match
+from experiments.results import NOISE, append_run, difference, read_runs
 
 TINY = """
 name = "tiny"

@@ -7,7 +7,7 @@ import pytest
 from test_report import a_run
 
 from experiments.config import Experiment
-from experiments.report.component_images import eigen_images
+from experiments.report.pictures import eigen_images
 from experiments.results import read_directions
 from experiments.running import run_experiment
 from fedkernel.data import DataSpec, PartitionSpec, load, split

@@ -11,9 +11,8 @@ from sklearn.decomposition import PCA
 from test_report import a_run
 
 from experiments.config import Experiment
+from experiments.report.pictures import Panel, class_colours, draw_panels, matched_clusters, rotated_onto, row_pictures
 from experiments.report.plots import draw
-from experiments.report.row_pictures import class_colours, matched_clusters, rotated_onto, row_pictures
-from experiments.report.scatter_panels import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, read_row_pictures, rows_to_draw
 from experiments.running import run_experiment
 

@@ -1,9 +1,13 @@
-"""Template of a new strategy with its client, test and experiment, for `fedkernel new`."""
+"""The command `fedkernel new`: a new strategy with its client, test and experiment, from templates."""
 
 import keyword
 import re
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from experiments.commands.console import print_line
 from fedkernel.ground import InputError
 
 FILES = {
@@ -43,3 +47,13 @@ def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
         text = "" if template is None else environment.get_template(template).render(pair=pair, module=module)
         path.write_text(text or f'"""The pair {pair}."""\n', encoding="utf-8")
     return list(paths)
+
+
+def new(
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="The strategy's class, such as MyPCA.")],
+    out: Annotated[Path, typer.Option(help="Folder.")] = Path(),
+    flower: Annotated[bool, typer.Option("--app", help="Make it a Flower app, for flwr run.")] = False,
+) -> None:
+    """Write a pair of your own to start from: client, strategy, test and experiment."""
+    for path in write_pair(pair, out, app=flower):
+        print_line(path)

@@ -1,4 +1,4 @@
-"""Two coordinates, classes and clusters of a run's rows, stored with its model for the report."""
+"""Data of the report's pictures, stored with a run's model: component directions, and rows in two coordinates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +9,21 @@ import numpy.typing as npt
 
 from experiments.results.rows import Run
 from fedkernel.ground import AnyArray, FloatArray, generator, open_npz, write_atomic
+
+DIRECTIONS, ROWS = "directions.npy", "rows.npz"
+"""Names of the files in a run's folder of results."""
+
+
+def write_directions(out: Path, run_id: str, directions: FloatArray) -> None:
+    """Write a run's component directions, shape (k, rows, columns), each column of the data being a pixel."""
+    write_atomic(_path(out, run_id, DIRECTIONS), lambda file: np.save(file, directions))
+
+
+def read_directions(out: Path, runs: Iterable[Run]) -> Mapping[str, FloatArray]:
+    """Return the stored component directions by run id."""
+    paths = {run.id: _path(out, run.id, DIRECTIONS) for run in runs}
+    return {run_id: np.load(path, allow_pickle=False) for run_id, path in paths.items() if path.exists()}
+
 
 MOST_ROWS = 2000
 """Most rows that are drawn; of more, a fixed random sample of this size."""
@@ -33,14 +48,14 @@ class RowPicture:
 def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
     """Write a run's row picture into its results folder."""
     arrays = {name: array for name, array in vars(picture).items() if array is not None}
-    write_atomic(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    write_atomic(_path(out, run_id, ROWS), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
 def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:
     """Return the stored row pictures by run id."""
     pictures = {}
     for run in runs:
-        if (path := _path(out, run.id)).exists():
+        if (path := _path(out, run.id, ROWS)).exists():
             with open_npz(path) as file:
                 pictures[run.id] = RowPicture(**file)
     return pictures
@@ -68,5 +83,5 @@ def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArra
     return np.array(centred @ axes[:2].T, dtype=np.float64)
 
 
-def _path(out: Path, run_id: str) -> Path:
-    return out / "results" / run_id / "rows.npz"
+def _path(out: Path, run_id: str, name: str) -> Path:
+    return out / "results" / run_id / name
