@@ -59,6 +59,9 @@ SITE_ENGINES = ("superlink",)
 Progress = Callable[[str, int, int], None]
 """Callback with the name of the run just finished, the number of finished runs, and the total."""
 
+References = dict[str, tuple[Model, Duration]]
+"""Central answers by data and method, and the durations of computing them with a client's thread count."""
+
 
 class Outcome(NamedTuple):
     """Outcome of an experiment: finished runs in order, claims, ids of missing runs, and failures."""
@@ -152,15 +155,8 @@ def _always_fails(
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     """Check the claims against the finished runs, and write the report."""
     outcome = outcome_of(experiment, runs, out)
-    write_report(
-        out,
-        experiment,
-        outcome.rows,
-        claims=outcome.claims,
-        missing=outcome.missing,
-        failed=outcome.failed,
-        environment=environment(),
-    )
+    rows, claims, missing, failed = outcome
+    write_report(out, experiment, rows, claims=claims, missing=missing, failed=failed, environment=environment())
     return outcome
 
 
@@ -182,7 +178,7 @@ def _ended_runs(
     experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
 ) -> Iterator[tuple[Planned, Run | FailedRun]]:
     """Yield each run's row or failure as the run ends: strategies through the engine, baselines here."""
-    references = References()
+    references: References = {}
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
         job = Job(
@@ -214,7 +210,7 @@ def _ended_runs(
             yield run, _row_or_failure(run, references, out)
 
 
-def _row_or_failure(run: Planned, references: "References", out: Path) -> Run | FailedRun:
+def _row_or_failure(run: Planned, references: References, out: Path) -> Run | FailedRun:
     """Return the row of a baseline or of a strategy's stored result, or the failure."""
     try:
         if run.baseline is not None:
@@ -225,59 +221,46 @@ def _row_or_failure(run: Planned, references: "References", out: Path) -> Run | 
         return FailedRun.of(run.id, error)
 
 
-class Reference(NamedTuple):
-    """Central answer of a method, and the duration of computing it with a client's thread count."""
-
-    model: Model
-    duration: Duration
-
-
-class References:
-    """Cache of central answers by data and method, for all runs that are compared with them."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Reference] = {}
-
-    def of(self, run: Planned) -> Reference | None:
-        """Return the central answer for a run; None if its method has none or the report wants none."""
-        experiment, strategy = run.point.experiment, run.strategy
-        if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
-            return None
-        key = repr(
-            (experiment.data, experiment.partition, experiment.prepare, run.seed, run.order, strategy.central_key)
-        )
-        if key not in self._known:
-            with blas_threads(experiment.threads):
-                self._known[key] = Reference(*timed(strategy.central, run.shards))
-        return self._known[key]
+def _reference(run: Planned, known: References) -> tuple[Model, Duration] | tuple[None, None]:
+    """Return the central answer for a run; None if its method has none or the report wants none."""
+    experiment, strategy = run.point.experiment, run.strategy
+    if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
+        return None, None
+    key = repr((experiment.data, experiment.partition, experiment.prepare, run.seed, run.order, strategy.central_key))
+    if key not in known:
+        with blas_threads(experiment.threads):
+            known[key] = timed(strategy.central, run.shards)
+    return known[key]
 
 
 def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     strategy = run.strategy
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
-    reference, shards = references.of(run), run.shards
+    (reference, _), shards = _reference(run, references), run.shards
     if (described := with_column_info(result, run)) is not result:
         described.fitted.save(out / "results" / run.id / "model.npz")
     _store_pictures(run, [result.model], result.outputs, out)
     stability, unmeasured = _stability(run, result.model, out)
     metrics |= stability
     if shards:  # else the sites hold the data
-        metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
+        metrics |= strategy.judge(result, shards, reference)
         metrics |= compute_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     if members := cohort(run.tables):
         metrics["table_share"] = table_share(result.ledger.floats_by_reader(), members)
     if reference is not None:
-        _add_errors(history, strategy.judge_steps(result, shards, reference.model))
+        _add_errors(history, strategy.judge_steps(result, shards, reference))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
     if labels and run.classes is not None:
         metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
+    # the clients' computing seconds on separate machines: the slowest client's, summed over rounds
+    parallel = sum(row.get("slowest_seconds", 0.0) for row in history)
     phases: dict[str, float] = {}
     for row in result.history:
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
         **_common_fields(run),
-        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel_seconds(history)}),
+        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": float(parallel)}),
         **result.ledger.totals(),
         seconds=result.seconds,
         phases=phases,
@@ -325,17 +308,12 @@ def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return means | ({"lanczos_iterations": len(steps) / iterations} if steps else {})
 
 
-def _parallel_seconds(history: Sequence[Mapping[str, Any]]) -> float:
-    """Return the clients' computing seconds on separate machines: the slowest client's, summed over rounds."""
-    return float(sum(row.get("slowest_seconds", 0.0) for row in history))
-
-
 def _baseline_row(run: Planned, baseline: Baseline, references: References, out: Path) -> Run:
-    experiment, reference, shards, classes = run.point.experiment, references.of(run), run.shards, run.classes
+    experiment, shards, (reference, spent) = run.point.experiment, run.shards, _reference(run, references)
     with blas_threads(experiment.threads):
-        done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
+        done = baseline.run(shards, reference, run.classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
-    durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
+    durations = done.durations if spent is None or baseline.place != "central" else [spent]
     own = [compute_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
     metrics = done.metrics | mean_over_clients(own)
     _store_pictures(run, done.models, {}, out)
@@ -344,15 +322,8 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     save_model(done.model, out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
-    seconds = sum(duration.clock for duration in durations)
-    return Run(
-        **_common_fields(run),
-        metrics=dict(metrics),
-        **traffic,
-        seconds=seconds,
-        model=path,
-        findings=_label_findings(run),
-    )
+    fields = _common_fields(run) | traffic | {"seconds": sum(duration.clock for duration in durations)}
+    return Run(**fields, metrics=dict(metrics), model=path, findings=_label_findings(run))
 
 
 def _label_findings(run: Planned) -> list[str]:
@@ -377,18 +348,16 @@ def _store_pictures(
 
 def _common_fields(run: Planned) -> dict[str, Any]:
     experiment, kind = run.point.experiment, "strategy" if run.baseline is None else "baseline"
-    return {
+    method = {
         "id": run.id,
         "name": run.method.name,
         "kind": kind,
         "method": run.method.method,
-        "parameters": json.loads(json.dumps(run.parameters)),
-        "point": run.point.values,
-        "seed": run.seed,
-        "engine": experiment.engine if kind == "strategy" else "none",
-        "clients": experiment.clients,
         "group": run.method.group,
     }
+    setting = {"point": run.point.values, "seed": run.seed, "clients": experiment.clients}
+    engine = experiment.engine if kind == "strategy" else "none"
+    return {**method, **setting, "parameters": json.loads(json.dumps(run.parameters)), "engine": engine}
 
 
 def environment() -> dict[str, str]:

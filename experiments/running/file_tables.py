@@ -41,7 +41,8 @@ def files_of(data: Shards, divided: Division) -> list[SiteFile]:
     Raises InputError if, with rows divided, the files' column names differ, or if, with columns divided, an option
     names a column that no file has.
     """
-    return list(_files_of(tuple(data.files), divided, _versions(data)))
+    check_files(data)
+    return list(_files_of(tuple(data.files), divided, tuple(map(version_of, data.shards))))
 
 
 def check_files(data: Shards) -> None:
@@ -59,7 +60,10 @@ def raw_tables(
     - `run`: id of the run; with the seed it decides that order.
     - `prepare`: without the rows that it drops.
     """
-    raws = [_usable_rows(file, prepare) for file in files_of(data, divided)]
+    raws = [_raw(file) for file in files_of(data, divided)]
+    if prepare is not None:
+        usable = [prepare.usable_rows(raw) for raw in raws]
+        raws = [raw if rows.all() else raw.take(rows) for raw, rows in zip(raws, usable, strict=True)]
     places = _positions(data, divided, run, seed, [raw.ids for raw in raws])
     return [raw if positions is None else raw.take(positions) for raw, positions in zip(raws, places, strict=True)]
 
@@ -69,12 +73,9 @@ def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> 
 
     Raises InputError for an empty or text cell: the sentence names file, row and column.
     """
-    tables = []
     places = _positions(data, divided, run, seed, _ids(data, divided))
-    for file, positions in zip(files_of(data, divided), places, strict=True):
-        X = _numbers(file)
-        tables.append(X if positions is None else X[positions])
-    return tables
+    tables = [(_numbers(file), rows) for file, rows in zip(files_of(data, divided), places, strict=True)]
+    return [X if rows is None else X[rows] for X, rows in tables]
 
 
 def labels_of(
@@ -107,22 +108,14 @@ def are_aligned(data: Shards, divided: Division) -> bool:
 # --- cached reading of the files
 
 
-def _versions(data: Shards) -> tuple[Version, ...]:
-    check_files(data)
-    return tuple(map(version_of, data.shards))
-
-
 @lru_cache(maxsize=4)
 def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
     files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # arrays bring their ids
     headers = [_header(file) for file in files]
     if divided == "vertical":
         return tuple(_with_own_columns(files, headers))
-    chosen = [
-        tuple(file.choose(Path(file.path), header)) if header else ()
-        for file, header in zip(files, headers, strict=True)
-    ]
-    first, *others = chosen
+    pairs = zip(files, headers, strict=True)
+    first, *others = [tuple(file.choose(Path(file.path), header)) if header else () for file, header in pairs]
     for file, names in zip(files[1:], others, strict=True):
         if sorted(names) == sorted(first):
             continue
@@ -136,10 +129,8 @@ def _files_of(files: tuple[SiteFile, ...], divided: Division, versions: tuple[Ve
             raise InputError(f"data: {who} has no column {lacking[0]!r}{and_more(len(lacking) - 1)}, which {other} has")
         surplus = [name for name in names if name not in first]
         raise InputError(f"data: {who} has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} lacks")
-    in_order = [
-        file if names == first else replace(file, columns=first) for file, names in zip(files[1:], others, strict=True)
-    ]
-    return (files[0], *in_order)
+    pairs = zip(files[1:], others, strict=True)
+    return (files[0], *(file if names == first else replace(file, columns=first) for file, names in pairs))
 
 
 def _with_own_columns(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
@@ -170,13 +161,10 @@ def _is_arrays(file: SiteFile) -> bool:
 
 def _header(file: SiteFile) -> tuple[str, ...]:
     """Return the names of all columns of a file; empty if it has no names."""
-    unsaid: dict[str, Any] = {
-        field.name: field.default for field in fields(SiteFile) if field.name in ("id", *COLUMN_OPTIONS)
-    }
+    options = ("id", *COLUMN_OPTIONS)
+    unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in options}
     bare = replace(file, **unsaid)
-    if _is_arrays(file):
-        return bare.read().columns
-    return _raw(bare).names
+    return bare.read().columns if _is_arrays(file) else _raw(bare).names
 
 
 def _raw(file: SiteFile) -> RawTable:
@@ -186,11 +174,6 @@ def _raw(file: SiteFile) -> RawTable:
 @lru_cache(maxsize=64)
 def _read(file: SiteFile, version: Version) -> RawTable:
     return read_raw(file)
-
-
-def _usable_rows(file: SiteFile, prepare: Prepare | None) -> RawTable:
-    raw = _raw(file)
-    return raw if prepare is None or (whole := prepare.usable_rows(raw)).all() else raw.take(whole)
 
 
 def _numbers(file: SiteFile) -> Rows:

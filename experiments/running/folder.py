@@ -24,15 +24,19 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     Another configuration is accepted if it keeps all finished runs unchanged, such as one with more seeds, methods or
     settings, or with another report. Raises InputError if a client's file has changed since a finished run read it.
     """
-    recorded, config = out / "config.json", _as_json(experiment.table)
+    # in the table's own order, since a case's first value names it
+    recorded, config = out / "config.json", json.dumps(experiment.table, indent=1, default=str) + "\n"
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
         raise InputError(f"{out} cannot be a folder, since {blocking} is a file; choose another folder (--out)")
     if not _is_config(recorded):
         if out.exists() and any(out.iterdir()):
             raise InputError(f"{out} is not empty and holds no experiment; choose another folder (--out)")
     elif restart:
-        for name in EXPERIMENT_FILES:
-            _remove(out / name)
+        for path in (out / name for name in EXPERIMENT_FILES):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
     elif (before := recorded.read_text(encoding="utf-8")) != config:
         if others := _changed_runs(json.loads(before), experiment, read_runs(out / RUNS)):
             finished = f"{len(others)} finished runs, such as {others[0]}, are missing from this one or not the same"
@@ -43,7 +47,8 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         # they show the former configuration, and are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
             path.unlink(missing_ok=True)
-    runs, hashes = read_runs(out / RUNS), _file_hashes(experiment)
+    files = experiment.data.shards if isinstance(experiment.data, Shards) else ()
+    runs, hashes = read_runs(out / RUNS), {path: file_hash(path) for path in files}
     _check_files(out / "files.json", hashes, runs)
     ensure_writable_folder(out / "results")
     write_atomic(recorded, lambda file: file.write(config.encode()))
@@ -52,11 +57,6 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         write_atomic(out / "files.json", lambda file: file.write(json.dumps([*hashes.values()]).encode()))
     (out / "results" / "error.json").unlink(missing_ok=True)
     return runs
-
-
-def _file_hashes(experiment: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of each client's file by its path; empty if the data are no files of clients."""
-    return {path: file_hash(path) for path in (experiment.data.shards if isinstance(experiment.data, Shards) else ())}
 
 
 def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[Run]) -> None:
@@ -92,11 +92,6 @@ def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
     return Experiment.from_table(table, str(out / "config.json"), text), runs
 
 
-def _as_json(table: Mapping[str, Any]) -> str:
-    """Return a configuration's JSON text, in the table's own order, since a case's first value names it."""
-    return json.dumps(table, indent=1, default=str) + "\n"
-
-
 def _changed_runs(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
     """Return the ids of finished runs that an experiment lacks or defines differently."""
     try:
@@ -114,10 +109,3 @@ def _is_config(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(table, dict) and {"name", "data"} <= set(table) and bool({"strategy", "baseline"} & set(table))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

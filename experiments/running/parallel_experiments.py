@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ from experiments.running.execution import run_experiment
 from experiments.running.planning import run_ids
 from fedkernel.ground import FedkernelError, InputError
 
-MEMORY_SHARE = 0.8
-
-GB = 1e9
+MEMORY_SHARE, GB = 0.8, 1e9
 
 LOST_PROCESS = "a process was killed, perhaps for lack of memory; the same command resumes the work"
+
+NOT_BEGUN = "not begun: the process of another experiment was killed"
 
 
 class FinishedExperiment(NamedTuple):
@@ -69,7 +70,9 @@ def run_all(
         raise InputError("two experiments have the same name, and so the same folder")
     memory = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
     waiting, running = list(experiments), dict[Future[str | None], tuple[Experiment, float]]()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts) as pool:
+    # Ctrl-C is for the pool's owner, who ends its processes
+    deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=deaf) as pool:
         try:
             while waiting or running:
                 for experiment in startable(waiting, [its for its, _ in running.values()], jobs, memory):
@@ -86,10 +89,7 @@ def run_all(
         except BrokenProcessPool:  # with a process lost a pool begins no other
             interrupted = [experiment for experiment, _ in running.values()]
             yield from (FinishedExperiment(experiment, 0.0, LOST_PROCESS) for experiment in interrupted)
-            yield from (
-                FinishedExperiment(experiment, 0.0, "not begun: the process of another experiment was killed")
-                for experiment in waiting
-            )
+            yield from (FinishedExperiment(experiment, 0.0, NOT_BEGUN) for experiment in waiting)
         except BaseException:  # interrupted, also from outside: finished runs are on disk
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -134,8 +134,3 @@ def _finished(folder: Path) -> int:
         return (folder / "runs.jsonl").read_bytes().count(b"\n")
     except FileNotFoundError:
         return 0
-
-
-def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C in this process; the pool's owner handles it and ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

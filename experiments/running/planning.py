@@ -14,7 +14,7 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.file_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
-from experiments.running.pooled_widths import WidthCache
+from experiments.running.pooled_widths import Widths, with_pooled_widths
 from experiments.running.raw_shards import prepared_shards, raw_shards
 from fedkernel.data import DataSpec, Partition
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, checked_address, load_class
@@ -119,9 +119,10 @@ class Planned:
     def tables(self) -> Sequence[Any]:
         """Tables of the clients before the run, which may prepare them."""
         experiment = self.point.experiment
-        if (prepare := experiment.prepare) is None:
+        if (prepare := experiment.prepare) is None or isinstance(data := experiment.data, Sites):
             return self.shards
-        return raw_shards(experiment, prepare, self.seed, self.strategy.partition, self.id)
+        source = data, experiment.partition, experiment.clients or 1, self.seed
+        return raw_shards(source, prepare, self.strategy.partition, self.id)
 
     @property
     def dropped(self) -> list[int]:
@@ -191,33 +192,24 @@ class Planned:
     @property
     def _comparison_run(self) -> str | None:
         """Id of the run to compare clusters with at the sites; None without clusters, or for that run itself."""
-        return (
-            self.first_seed_id
-            if self.first_seed_id != self.id and self.strategy.comparison_plan(self.first_seed_id)
-            else None
-        )
+        first = self.first_seed_id
+        return first if first != self.id and self.strategy.comparison_plan(first) else None
 
     @property
     def spec(self) -> RunSpec:
         """Run as an entry of a job for an engine."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
-        common |= {
-            "strategy": checked_address(kind),
-            "pair": checked_address(kind.client),
-            "clients": experiment.clients,
-        }
+        common |= {"strategy": checked_address(kind), "pair": checked_address(kind.client)}
+        common |= {"clients": experiment.clients}
         common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "wire": experiment.wire}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
-            sites = experiment.data.sites
-            evaluate, joint = experiment.evaluate, experiment.data.joint_seed
-            compare = self._comparison_run if evaluate else None
-            steps = self.strategy.plan_of_run(
-                len(sites), self.seed, experiment.prepare, evaluate=evaluate, compare=compare
-            )
+            sites, joint, evaluate = experiment.data.sites, experiment.data.joint_seed, experiment.evaluate
+            compare, prepare = self._comparison_run if evaluate else None, experiment.prepare
+            steps = self.strategy.plan_of_run(len(sites), self.seed, prepare, evaluate=evaluate, compare=compare)
             joint = is_seeded(steps) if joint is None else joint
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
             return RunSpec(**common, sites=sites, compare=compare)
@@ -237,7 +229,7 @@ def plan(experiment: Experiment) -> list[Planned]:
     Raises InputError for anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
-    widths, source = WidthCache(), experiment.source
+    widths, source = Widths(), experiment.source
     for point in points(experiment):
         for seed in point.experiment.seeds:
             where = f"{source}{point.where}"
@@ -246,7 +238,7 @@ def plan(experiment: Experiment) -> list[Planned]:
                 for kind in ("strategy", "baseline"):
                     for method in getattr(point.experiment, kind):
                         where = f"{source}{point.where}: {kind} {method.name!r}"
-                        planned.append(_planned_run(kind, method, point, seed, widths=widths))
+                        planned.append(_planned_run(kind, method, point, seed, widths))
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
     try:
@@ -263,18 +255,19 @@ def plan(experiment: Experiment) -> list[Planned]:
     return planned
 
 
-def _planned_run(kind: str, method: Method, point: Point, seed: int, *, widths: WidthCache) -> Planned:
+def _planned_run(kind: str, method: Method, point: Point, seed: int, widths: Widths) -> Planned:
     """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
-    pair: type[KernelStrategy[Any]] = (
-        load_class(method.method, KernelStrategy, "pairs", "method")
-        if kind == "strategy"
-        else counterpart(method.method)
+    pair: type[KernelStrategy[Any]]
+    pair = (
+        counterpart(method.method)
+        if kind == "baseline"
+        else load_class(method.method, KernelStrategy, "pairs", "method")
     )
     shards = _shards(experiment, seed, pair.partition, id_)
     _check_data(method, pair, experiment, shards)
     data = repr((experiment.data, experiment.partition, experiment.clients, experiment.prepare, seed))
-    parameters = widths.with_numbers(method.parameters, shards, pair.partition, data)
+    parameters = with_pooled_widths(method.parameters, shards, pair.partition, data, widths)
     baseline = Baseline(method.method, parameters) if kind == "baseline" else None
     strategy = strategy_of(method.method, parameters, "method") if baseline is None else baseline.strategy
     if shards:
@@ -299,8 +292,9 @@ def _check_data(
 ) -> None:
     """Raise InputError for data divided the wrong way, and for sparse rows of a client of dense ones."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
-        kind = experiment.partition.kind
-        raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
+        raise InputError(
+            f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {pair.partition!r}"
+        )
     columns = sum(shard.shape[1] for shard in shards)
     if experiment.report.images and (pair.partition != "vertical" or math.isqrt(columns) ** 2 < columns):
         here = f"there are {columns}" if pair.partition == "vertical" else "rows are"
@@ -317,13 +311,16 @@ def _check_data(
 
 def _shards(experiment: Experiment, seed: int, divided: Division, run: str) -> list[Rows]:
     """Return the clients' tables, prepared and aligned as in the run with this id."""
-    if isinstance(experiment.data, Sites):
+    data, parts, clients = experiment.data, experiment.partition, experiment.clients or 1
+    if isinstance(data, Sites):
         return []
     if experiment.prepare is not None:
-        return list(prepared_shards(experiment, experiment.prepare, seed, divided, run))
-    if isinstance(experiment.data, Shards):
-        return tables_of(experiment.data, divided, run, seed)
-    return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
+        kind = divided if isinstance(data, Shards) else parts.kind
+        order = run if isinstance(data, Shards) and kind == "vertical" else ""  # all other runs have the same
+        return list(prepared_shards((data, parts, clients, seed), experiment.prepare, kind, order))
+    if isinstance(data, Shards):
+        return tables_of(data, divided, run, seed)
+    return list(simulated_partition(data, parts, clients, seed).shards)
 
 
 def _slug(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Cache of rule-based kernel widths, computed on the pooled tables of all clients."""
+"""Rule-based kernel widths, computed on the pooled tables of all clients."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,42 +9,39 @@ import numpy as np
 from fedkernel.ground import InputError, Rows, stack_rows
 from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 
+Widths = dict[str, dict[str, Any]]
+"""Kernels with computed widths, by data set, its division, and seed."""
 
-class WidthCache:
-    """Cache of rule-based kernel widths, by data set, its division, and seed."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, Any]] = {}
+def with_pooled_widths(
+    parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str, known: Widths
+) -> dict[str, Any]:
+    """Replace each rule-based kernel width in a method's parameters by its number on the pooled data.
 
-    def with_numbers(
-        self, parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str
-    ) -> dict[str, Any]:
-        """Replace each rule-based kernel width in a method's parameters by its number on the pooled data.
-
-        Kernels of methods within the method count too, such as ``components.kernel``. Without shards, where sites hold
-        their own, rules stay, and strategies settle them across the sites. `data` names the shards, uniquely.
-        """
-        with_numbers = dict(parameters)
-        for name, value in parameters.items():
-            if name == "kernel" and (table := _ruled_table(value)) is not None:
-                if not shards:  # sites hold the data, and settle the width as the run begins
-                    continue
-                key = repr((sorted(table.items(), key=str), divided, data))
-                if key not in self._known:
-                    self._known[key] = with_width(table, _pooled(shards, divided))
-                with_numbers[name] = self._known[key]
-            elif isinstance(value, Mapping):
-                with_numbers[name] = self.with_numbers(value, shards, divided, data)
-        return with_numbers
+    Kernels of methods within the method count too, such as ``components.kernel``. Without shards, where sites hold
+    their own, rules stay, and strategies settle them across the sites. `data` names the shards, uniquely; `known` takes
+    the widths.
+    """
+    with_numbers = dict(parameters)
+    for name, value in parameters.items():
+        if name == "kernel" and (table := _ruled_table(value)) is not None:
+            if not shards:  # sites hold the data, and settle the width as the run begins
+                continue
+            key = repr((sorted(table.items(), key=str), divided, data))
+            if key not in known:
+                known[key] = with_width(table, _pooled(shards, divided))
+            with_numbers[name] = known[key]
+        elif isinstance(value, Mapping):
+            with_numbers[name] = with_pooled_widths(value, shards, divided, data, known)
+    return with_numbers
 
 
 def _ruled_table(value: Any) -> Mapping[str, Any] | None:
     """Return the table of a fedkernel kernel with a rule-based width; None for all others, invalid ones included."""
     table = table_of_name(value)
-    if not isinstance(table, Mapping) or str(table.get("type")) not in KERNELS:
-        return None
-    with suppress(InputError):
-        return table if kernel_from(table).rule is not None else None
+    if isinstance(table, Mapping) and str(table.get("type")) in KERNELS:
+        with suppress(InputError):
+            return table if kernel_from(table).rule is not None else None
     return None
 
 
