@@ -18,7 +18,6 @@ from experiments.report import (
     as_markdown,
     compare_figure,
     compared_in_full,
-    console_table,
     cost_table,
     for_terminal,
     in_full,
@@ -35,7 +34,7 @@ from fedkernel.models import METRICS, is_user_defined
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
     """Print an experiment's table, missing and failed runs, findings, claims, and the report's path."""
-    print_table(console_table(summarise(outcome.rows), experiment.report.metric))
+    print_table(for_terminal(lay_out(summarise(outcome.rows), experiment.report.metric)))
     for failure in outcome.failed:
         print_line(has_failed(failure))
     if outcome.missing:

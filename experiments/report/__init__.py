@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         metric_table,
     )
     from experiments.report.index import Entry, overview, pages, write_index
-    from experiments.report.report_page import console_table, in_full, lay_out, metric_names, write_report
+    from experiments.report.report_page import in_full, lay_out, metric_names, write_report
     from experiments.report.table_formats import (
         NARROWEST,
         Format,

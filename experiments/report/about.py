@@ -93,10 +93,7 @@ def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> 
     if prepare.categories:
         levels = (f"{name} ({_names(levels)})" for name, levels in prepare.categories.items())
         yield f"levels as columns of 0 and 1: {', '.join(levels)}"
-    if _is_vertical(experiment):
-        yield "by each client for its own columns"
-    else:
-        yield "over the rows of all clients together"
+    yield "by each client for its own columns" if _is_vertical(experiment) else "over the rows of all clients together"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -111,12 +108,12 @@ def _named(name: Any, options: Mapping[str, Any]) -> str:
 def _sizes(shapes: Shapes, experiment: Experiment) -> str:
     rows, columns = [n for n, _ in shapes], [d for _, d in shapes]
     if _is_vertical(experiment):
-        whole = f"{count(rows[0])} rows and {count(sum(columns))} columns; {_listed(columns)} columns"
+        n, d, each = rows[0], sum(columns), f"{_listed(columns)} columns"
     else:
-        whole = f"{count(sum(rows))} rows and {count(columns[0])} columns; {_listed(rows)} rows"
+        n, d, each = sum(rows), columns[0], f"{_listed(rows)} rows"
     first = " (at the first setting)" if experiment.swept else ""
-    floats = rows[0] * sum(columns) if _is_vertical(experiment) else sum(rows) * columns[0]
-    return f"{whole} at the clients; of floats, {whole_table_text(floats)}{first}"
+    whole = f"{count(n)} rows and {count(d)} columns; {each}"
+    return f"{whole} at the clients; of floats, {whole_table_text(n * d)}{first}"
 
 
 def _is_vertical(experiment: Experiment) -> bool:
@@ -129,10 +126,8 @@ def _is_vertical(experiment: Experiment) -> bool:
 def _listed(sizes: Sequence[int]) -> str:
     """List the clients' sizes in order, or the range of many."""
     if len(set(sizes)) == 1:
-        return f"{count(sizes[0])}"
-    if len(sizes) > 12:
-        return f"{count(min(sizes))} to {count(max(sizes))}"
-    return ", ".join(map(count, sizes))
+        return count(sizes[0])
+    return f"{count(min(sizes))} to {count(max(sizes))}" if len(sizes) > 12 else ", ".join(map(count, sizes))
 
 
 def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
@@ -143,9 +138,7 @@ def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
     lines = []
     for name, heading in metrics.items():
         metric = metric_of(name)
-        better = {"lower": "lower is better", "higher": "higher is better", None: "neither way is better"}[
-            metric.better
-        ]
+        better = f"{metric.better or 'neither way'} is better"
         scale = f"0 at best, below {ERROR_ROUNDING:.0e} only rounding" if metric.axis == "orders" else ""
         unit = f"in {metric.unit}" if metric.unit else ""
         what = metric.meaning or "a metric of the experiment's own"

@@ -25,7 +25,8 @@ def short_names(swept: Sequence[str]) -> list[str]:
 
 def settings(point: Mapping[str, Any], swept: Iterable[str]) -> list[str]:
     """Format a point's values of the swept parameters, one cell each."""
-    return [_setting(point[name]) if name in point else NOT_APPLICABLE for name in swept]
+    values = [point.get(name, NOT_APPLICABLE) for name in swept]
+    return [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
 
 
 def written(spread: Spread | None, name: str) -> str:
@@ -69,7 +70,3 @@ def seconds(value: float) -> str:
 def writer(figure: str) -> Callable[[float], str]:
     """Return the formatter for a figure's unit: seconds, bytes, shares or counts."""
     return {"seconds": seconds, "bytes": size, "numbers per entry": share_text}.get(metric_of(figure).unit, count)
-
-
-def _setting(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

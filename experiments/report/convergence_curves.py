@@ -1,7 +1,7 @@
 """Curves of errors and other values by communication round or outer iteration, mean and spread over seeds."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -18,12 +18,11 @@ Curves = dict[str, dict[str, dict[int, Spread]]]
 def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
     """Draw the error of each round's estimate, if any run has it."""
     runs, look = _in_panels(runs, look, _error_of_rounds)
-    curves = _curves(runs, _error_of_rounds)
-    if not curves:
+    if not (curves := _curves(runs, _error_of_rounds)):
         return None
     scale = value_scale(_points(curves), MAIN_METRIC)
     figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of(MAIN_METRIC).heading))
-    legend(figure, look, _names(curves))
+    legend(figure, look, [name for panel in curves.values() for name in panel])
     caption = f"The error after each round, mean over the seeds that reached it.{_band(curves)}{note}{scale.note()}"
     return "Error by round", caption, figure
 
@@ -35,13 +34,17 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
     the line c / t, with the least c such that no mean lies above it.
     """
     runs, look = _in_panels(runs, look, lambda run: by_iteration(run, value))
-    curves = _curves(runs, lambda run: by_iteration(run, value))
-    if not curves:
+    if not (curves := _curves(runs, lambda run: by_iteration(run, value))):
         return None
     metric = metric_of(value)
     if not metric.falls:
-        steps = {t for panel in curves.values() for curve in panel.values() for t in curve}
-        curves = _curves(runs, lambda run: _level(run, value, steps) or by_iteration(run, value))
+        steps = sorted({t for panel in curves.values() for curve in panel.values() for t in curve})
+
+        def read_or_level(run: Run) -> dict[int, float]:
+            level = run.metrics.get(value) if run.kind == "baseline" else None
+            return by_iteration(run, value) if level is None else dict.fromkeys(steps, level)
+
+        curves = _curves(runs, read_or_level)
     along = [at for panel in curves.values() for curve in panel.values() for at in curve.items()]
     all_t, c = sorted({t for t, _ in along}), max(t * m.mean for t, m in along)
     guide = [c / t for t in all_t] if metric.falls and all_t[0] > 0 and c > 0 else []
@@ -60,17 +63,11 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
             " Both axes are logarithmic, so c / t is a straight line: c is the largest mean of t times the error, and "
             "a curve that stays along the line or falls away from it decreases at least as fast as 1 / t."
         )
-    legend(figure, look, _names(curves), others=others)
+    legend(figure, look, [name for panel in curves.values() for name in panel], others=others)
     better = f" {best.capitalize()} is better." if (best := metric.better) else ""
     caption = f"Each point is {what} an outer iteration, mean over the seeds that reached it.{better}"
     caption = f"{caption}{_band(curves)}{read}{note}{scale.note()}"
     return f"{title[:1].upper()}{title[1:]} by iteration", caption, figure
-
-
-def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
-    """Return a baseline's figure at every iteration, as a level line; empty without the figure."""
-    level = run.metrics.get(value) if run.kind == "baseline" else None
-    return {} if level is None else dict.fromkeys(sorted(steps), level)
 
 
 def _error_of_rounds(run: Run) -> dict[int, float]:
@@ -91,15 +88,13 @@ def _in_panels(
     for number in points[0]:
         others = {setting({key: value for key, value in point.items() if key != number}) for point in points}
         if isinstance(points[0][number], int | float) and len(others) <= MOST_PANELS:
-            spread = [_of_a_curve(run, number) for run in runs if number in run.point and len(read(run)) > 1]
+            spread = []
+            for run in (run for run in runs if number in run.point and len(read(run)) > 1):
+                name = f"{run.name}, {number.rpartition('.')[2]} = {run.point[number]}"
+                point = {key: run.point[key] for key in run.point if key != number}
+                spread.append(run.model_copy(update={"name": name, "point": point}))
             return spread, looks(summarise(spread))
     return runs, look
-
-
-def _of_a_curve(run: Run, number: str) -> Run:
-    """Return a run with the value of a swept number in the method's name."""
-    name = f"{run.name}, {number.rpartition('.')[2]} = {run.point[number]}"
-    return run.model_copy(update={"name": name, "point": {key: run.point[key] for key in run.point if key != number}})
 
 
 def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:
@@ -149,10 +144,6 @@ def _logarithmic(axes: Axes, first: int, last: int) -> None:
 
 def _points(curves: Curves) -> list[Spread]:
     return [m for panel in curves.values() for curve in panel.values() for m in curve.values()]
-
-
-def _names(curves: Curves) -> list[str]:
-    return [name for panel in curves.values() for name in panel]
 
 
 def _band(curves: Curves) -> str:

@@ -141,9 +141,8 @@ def cost_table(costs: Mapping[str, Sequence[ComparedFigure]], sides: str) -> Lay
     cells = [[row[0].run.name, *settings(row[0].run.point, swept), *map(_cost, row)] for row in rows]
     starred = "; * differs by more than noise" if any(c.differs for row in rows for c in row) else ""
     caption = f"mean, A → B where they differ{starred}; seconds are not judged"
-    return Layout(
-        ["Method", *short_names(swept), *TRAFFIC.values()], cells, 1 + len(swept), f"what it took ({sides})", caption
-    )
+    headings = ["Method", *short_names(swept), *TRAFFIC.values()]
+    return Layout(headings, cells, 1 + len(swept), f"what it took ({sides})", caption)
 
 
 def compared_in_full(compared: Sequence[ComparedFigure]) -> tuple[list[str], list[list[object]]]:
@@ -155,19 +154,12 @@ def compared_in_full(compared: Sequence[ComparedFigure]) -> tuple[list[str], lis
     swept = swept_of(c.run.point for c in compared)
     rows: list[list[object]] = []
     for c in compared:
-        figures: list[object] = []
+        figures: list[object] = [c.figure, metric_of(c.figure).better]
         for side in (c.a, c.b):
             figures += [None, None, 0] if side is None else [side.mean, side.std, side.n]
         d = c.difference
         figures += [None, None, None] if d is None else [d.mean, d.error, d.paired]
-        key = [
-            c.run.name,
-            c.run.kind,
-            c.run.method,
-            *(c.run.point.get(name) for name in swept),
-            c.figure,
-            metric_of(c.figure).better,
-        ]
+        key = [c.run.name, c.run.kind, c.run.method, *(c.run.point.get(name) for name in swept)]
         rows.append([*key, *figures, c.verdict])
     return ["name", "kind", "method", *swept, "figure", "better", *IN_FULL, "verdict"], rows
 
@@ -192,5 +184,4 @@ def _cost(c: ComparedFigure) -> str:
     if c.a is None or c.b is None:  # every run has its costs
         return NOT_APPLICABLE
     write = writer(c.figure)
-    a, b = write(c.a.mean), write(c.b.mean)
-    return (a if a == b else f"{a} → {b}") + (" *" if c.differs else "")
+    return " → ".join(dict.fromkeys((write(c.a.mean), write(c.b.mean)))) + (" *" if c.differs else "")

@@ -74,14 +74,12 @@ def overview(results: Mapping[str, Any]) -> Layout:
 
 def _described(entry: Entry, figures: Path) -> dict[str, Any]:
     experiment, summaries = entry.experiment, summarise(entry.rows)
-    paper = experiment.paper
+    paper = {} if experiment.paper is None else experiment.paper.model_dump()
     return {
         "name": experiment.name,
         "title": experiment.title or experiment.name,
-        "paper": "" if paper is None else paper.name,
-        "shows": "" if paper is None else paper.shows,
-        "setting": "" if paper is None else paper.setting,
-        "here": "" if paper is None else paper.here,
+        "paper": paper.get("name", ""),
+        **{key: paper.get(key, "") for key in ("shows", "setting", "here")},
         "runs": len(entry.rows),
         "missing": len(entry.missing) + len(entry.failed),
         "error": entry.error,
@@ -99,10 +97,8 @@ def _copied(entry: Entry, figures: Path) -> list[str]:
     drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
     wanted = entry.experiment.paper.plots if entry.experiment.paper is not None else []
     names = [name for name in wanted if name in drawn] or list(drawn)[:1]
-    copies = [figures / f"{entry.experiment.name}-{name}.png" for name in names]
-    for name, copy in zip(names, copies, strict=True):
-        shutil.copyfile(drawn[name], copy)
-    return [copy.name for copy in copies]
+    copies = {name: figures / f"{entry.experiment.name}-{name}.png" for name in names}
+    return [Path(shutil.copyfile(drawn[name], copy)).name for name, copy in copies.items()]
 
 
 def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]:

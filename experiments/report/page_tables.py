@@ -35,10 +35,9 @@ def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[
     """Return the tables of the methods' metrics, one per group."""
     tables = []
     for group, same in by_group(summaries).items():
-        having = [name for name in metrics if any(s.metrics.get(name) for s in same)]
-        if having:
-            columns = {metric_of(name).heading: [_metric_cell(s, name) for s in same] for name in having}
-            best = {metric_of(name).heading: _best(same, name) for name in having}
+        if having := {name: metric_of(name).heading for name in metrics if any(s.metrics.get(name) for s in same)}:
+            columns = {heading: [_metric_cell(s, name) for s in same] for name, heading in having.items()}
+            best = {heading: _best(same, name) for name, heading in having.items()}
             tables.append(_table(group, same, columns, best))
     return tables
 
@@ -48,12 +47,9 @@ def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Ta
     tables = []
     for group, same in by_group(summaries).items():
         columns, best = {}, {}
-        for name, heading in TRAFFIC.items():
+        having = {name: metric_of(name).heading for name in metrics if any(s.metrics.get(name) for s in same)}
+        for name, heading in (TRAFFIC | having).items():
             columns[heading], best[heading] = [_cost_cell(s, name) for s in same], _best(same, name)
-        for name in metrics:
-            if any(s.metrics.get(name) for s in same):
-                heading = metric_of(name).heading
-                columns[heading], best[heading] = [_cost_cell(s, name) for s in same], _best(same, name)
         columns |= {heading: [_cost_cell(s, name) for s in same] for name, heading in SIZES.items()}
         tables.append(_table(group, same, columns, best))
     return tables
@@ -80,7 +76,8 @@ def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[t
             sizes = ", ".join(count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
             rows.append((run.name, setting(run.point), sizes))
         elif run.seed == first.get((run.name, setting(run.point))) and (by_site := _sizes_by_site(run)):
-            texts = [f"{count(sum(own.values()))} ({', '.join(map(_at, own.items()))})" for own in by_site]
+            at = [", ".join(f"{site} {count(size)}" for site, size in own.items()) for own in by_site]
+            texts = [f"{count(sum(own.values()))} ({sites})" for own, sites in zip(by_site, at, strict=True)]
             rows.append((run.name, setting(run.point), "; ".join(texts)))
     return rows
 
@@ -97,18 +94,11 @@ def _sizes_by_site(run: Run) -> list[dict[str, float]]:
     return sorted(clusters.values(), key=lambda own: -sum(own.values()))
 
 
-def _at(site: tuple[str, float]) -> str:
-    return f"{site[0]} {count(site[1])}"
-
-
 def shown(s: Summary, name: str) -> str:
     """Format a metric, marking the reference's own zero error as such."""
     spread = s.metrics.get(name)
-    return (
-        "0 (reference)"
-        if name == MAIN_METRIC and is_central(s) and spread and spread.low == spread.high == 0
-        else written(spread, name)
-    )
+    is_reference = name == MAIN_METRIC and is_central(s) and spread and spread.low == spread.high == 0
+    return "0 (reference)" if is_reference else written(spread, name)
 
 
 def is_central(method: Summary | Run) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,10 @@ def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
     figure = Canvas(figsize=size, layout="constrained")
     grid = figure.subplots(len(places), widest, squeeze=False)
     legend: dict[str, Line2D] = {}
-    for axes, panel in (
-        (grid[row, column], panel) for row, line in enumerate(places) for column, panel in enumerate(line)
-    ):
-        legend |= {name: handle for name, handle in _draw(axes, panel).items() if name not in legend}
-    for row, line in enumerate(places):
-        for axes in grid[row, len(line) :]:
-            axes.set_visible(False)
+    for axes_of_line, line in zip(grid, places, strict=True):
+        for axes, panel in zip_longest(axes_of_line, line):
+            axes.set_visible(panel is not None)
+            legend |= ({} if panel is None else _draw(axes, panel)) | legend
     if legend:
         add_legend(figure, list(legend.values()), legend)
     return figure
@@ -171,9 +169,8 @@ def class_colours(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
     """Return each class's colour number: its best matching cluster, one to one, in shared rows."""
     names = sorted_classes(kinds)
     numbers = np.array([names.index(kind) for kind in kinds.tolist()])
-    return {
-        names[number]: int(place) for number, place in zip(numbers, matched_clusters(numbers, clusters), strict=True)
-    }
+    places = matched_clusters(numbers, clusters)
+    return {names[number]: int(place) for number, place in zip(numbers, places, strict=True)}
 
 
 MOST_COMPONENTS, MOST_SETTINGS = 3, 4

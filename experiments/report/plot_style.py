@@ -147,7 +147,7 @@ class Scale:
 
     def note(self) -> str:
         """Return the caption's sentence about values drawn at the floor."""
-        if not self.log or not self.zero:
+        if not self.zero:
             return ""
         what = "Values that are exactly 0" if self.zero == "0" else "Values of 0 or below 1e-16"
         return f" {what} are drawn in the shaded strip."
@@ -234,19 +234,10 @@ def legend(
     """List the drawn methods next to the axes in a fixed order, and below them the other artists."""
     named = set(names)
     shown = [name for name in look if name in named]
-    handles: list[Artist] = [
-        Line2D(
-            [],
-            [],
-            color=(its := look[name]).colour,
-            linestyle=its.line if line else "none",
-            marker=its.marker,
-            mfc=its.face,
-            ms=6.5,
-            lw=1.3,
-        )
-        for name in shown
-    ]
+    handles: list[Artist] = []
+    for its in (look[name] for name in shown):
+        style = its.line if line else "none"
+        handles.append(Line2D([], [], color=its.colour, ls=style, marker=its.marker, mfc=its.face, ms=6.5, lw=1.3))
     others = others or {}
     add_legend(figure, [*handles, *others.values()], [*shown, *others])
 

@@ -85,26 +85,26 @@ def draw(
         mpl.rcParams.update(STYLE)
         if shown and _adds_to_the_table([s for s in summaries if s.metrics.get(metric)]):
             title, caption, canvas = _by_method(shown, metric, look)
-            figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
-        figures += _saved_if_drawn(folder, "rows", row_pictures(runs, rows or {}))
+            figures += _saved(folder, f"{metric}_by_method", (title, caption + lost, canvas))
+        figures += _saved(folder, "rows", row_pictures(runs, rows or {}))
         for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
             having = _shown(summaries, judged)
             if len(having) > 1 and any(s.floats_up.mean > 0 for s, _ in having):
-                figures.append(_save(folder, f"{judged}_by_floats_up", *_by_cost(having, judged, look, "floats_up")))
+                figures += _saved(folder, f"{judged}_by_floats_up", _by_cost(having, judged, look, "floats_up"))
             if len({s.rounds.mean for s, _ in having if s.kind == "strategy"}) > 1:
-                figures.append(_save(folder, f"{judged}_by_rounds", *_by_cost(having, judged, look, "rounds")))
-        figures += _saved_if_drawn(folder, "error_by_round", error_by_round(runs, look))
+                figures += _saved(folder, f"{judged}_by_rounds", _by_cost(having, judged, look, "rounds"))
+        figures += _saved(folder, "error_by_round", error_by_round(runs, look))
         for value in dict.fromkeys([metric, *also]):
             having = _shown(summaries, value)
             for parameter in dict.fromkeys(name for s, _ in having for name in s.point):
                 if len({s.point[parameter] for s, _ in having if _is_number(s.point.get(parameter))}) >= 2:
-                    name = f"{value}_by_{parameter}"
-                    figures.append(_save(folder, name, *_by_parameter(having, parameter, value, look)))
+                    drawn = _by_parameter(having, parameter, value, look)
+                    figures += _saved(folder, f"{value}_by_{parameter}", drawn)
         if any(s.seconds.mean > 0 for s in summaries):
-            figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
+            figures += _saved(folder, "seconds_by_phase", _by_phase(summaries))
         for value in by_iteration:
-            figures += _saved_if_drawn(folder, f"{value}_by_iteration", value_by_iteration(runs, value, look))
-        figures += _saved_if_drawn(folder, "eigen_images", eigen_images(runs, directions or {}))
+            figures += _saved(folder, f"{value}_by_iteration", value_by_iteration(runs, value, look))
+        figures += _saved(folder, "eigen_images", eigen_images(runs, directions or {}))
     return figures
 
 
@@ -124,9 +124,8 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         for y, name in enumerate(best_first):
             for i, m in enumerate(rows[name]):
                 dodge = 0.0 if len(rows[name]) == 1 else 0.5 * (i / (len(rows[name]) - 1) - 0.5)
-                draw_mean(
-                    axes, (scale.place(m.mean), y + dodge), look[name], scale.bar(m), across=True, seeds=scale.seeds(m)
-                )
+                at = scale.place(m.mean), y + dodge
+                draw_mean(axes, at, look[name], scale.bar(m), across=True, seeds=scale.seeds(m))
         axes.set_yticks(range(len(rows)), [plain(name) for name in best_first])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
@@ -179,11 +178,8 @@ def _by_cost(
     legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"
     less = "less sent" if sent else "fewer rounds"
-    goods = {
-        "higher": f" Upper left is better: {less}, higher {metric}.",
-        "lower": f" Lower left is better: {less}, {small}.",
-    }
-    good = goods.get(its_metric.better or "", "")
+    goods = {"higher": f" Upper left is better: {less}, higher {metric}.", None: ""}
+    good = goods.get(its_metric.better, f" Lower left is better: {less}, {small}.")
     along = " A thin line joins the settings of the sweep." if joined else ""
     caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{along}{note}{''.join(notes)}"
     return f"{label[:1].upper()}{label[1:]} by {title}", caption, figure
@@ -222,9 +218,8 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in swept + fixed])
     dotted = " Dotted lines are methods that the parameter does not reach." if fixed else ""
-    caption = (
-        f"Each dot is the mean{_over(swept)} at one value of {parameter}.{_bars(swept)}{dotted}{note}{scale.note()}"
-    )
+    dots = f"Each dot is the mean{_over(swept)} at one value of {parameter}."
+    caption = f"{dots}{_bars(swept)}{dotted}{note}{scale.note()}"
     return f"{label[:1].upper()}{label[1:]} by {parameter}", caption, figure
 
 
@@ -262,16 +257,15 @@ def _by_phase(summaries: list[Summary]) -> Drawn:
     return "Seconds by phase", caption + (" Grey is time outside any phase." if OUTSIDE in used else ""), figure
 
 
-def _saved_if_drawn(folder: Path, name: str, drawn: Drawn | None) -> list[Figure]:
-    return [] if drawn is None else [_save(folder, name, *drawn)]
-
-
-def _save(folder: Path, name: str, title: str, caption: str, figure: Canvas) -> Figure:
+def _saved(folder: Path, name: str, drawn: Drawn | None) -> list[Figure]:
+    if drawn is None:
+        return []
+    title, caption, figure = drawn
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", name)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     figure.savefig(png, dpi=150, metadata={"Software": None})
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return Figure(name, title, caption, png, svg)
+    return [Figure(name, title, caption, png, svg)]
 
 
 def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spread]]:

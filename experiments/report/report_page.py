@@ -1,17 +1,17 @@
 """Report of an experiment: tables for the console, and report.html as one self-contained file."""
 
 import base64
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
 from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
-from experiments.report.table_formats import Layout, WideTable, for_terminal
+from experiments.report.table_formats import Layout
 from experiments.report.templates import render
 from experiments.results import (
     LEADING,
@@ -24,27 +24,17 @@ from experiments.results import (
     leading_metric,
     read_columns,
     read_directions,
-    read_dropped,
     read_row_pictures,
     read_shapes,
     recommendations,
     summarise,
 )
-from fedkernel.ground import InputError
+from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import metric_of
 
 
-def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
-    """Return the table of `lay_out` for a terminal, in parts on narrow terminals."""
-    return for_terminal(lay_out(summaries, metric))
-
-
 def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
-    """Lay out the summaries in short, for the console.
-
-    Columns are method, swept parameters, the metric, floats up and down, rounds, seconds. `metric`: as `leading_metric`
-    takes it.
-    """
+    """Lay out the summaries in short, for the console; `metric` as `leading_metric` takes it."""
     metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
     headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC.values()]
@@ -99,23 +89,19 @@ def write_report(
         raise InputError(f"{out}: no finished runs to report")
     summaries, options = summarise(runs), experiment.report
     pictures = read_row_pictures(out, runs) if options.rows is not False else {}
-    figures = []
+    figures, (shapes, dropped) = [], read_shapes(out)
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
-        figures = draw(
-            runs,
-            out / "plots",
-            metric=options.metric,
-            also=options.also,
-            by_iteration=options.by_iteration,
-            directions=read_directions(out, runs) if options.images else {},
-            rows=pictures,
-        )
+        directions = read_directions(out, runs) if options.images else {}
+        chosen: dict[str, Any] = {name: getattr(options, name) for name in ("metric", "also", "by_iteration")}
+        figures = draw(runs, out / "plots", **chosen, directions=directions, rows=pictures)
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
     worth, costs = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
-    drawn = [(figure, _embedded(figure.svg)) for figure in figures]
+    # each as a data address, which keeps its ids apart from other figures' ids
+    address = "data:image/svg+xml;base64,"
+    drawn = [(figure, address + base64.b64encode(figure.svg.read_bytes()).decode()) for figure in figures]
     first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name == "rows"]
     swept = swept_of(s.point for s in summaries)
     page = render(
@@ -131,7 +117,7 @@ def write_report(
         findings=[*recommendations(runs), *findings(runs)],
         sizes=size_rows(runs, pictures),
         costs=cost_tables(summaries, costs),
-        data=data_lines(experiment, read_shapes(out), read_columns(out, runs), read_dropped(out)),
+        data=data_lines(experiment, shapes, read_columns(out, runs), dropped),
         metrics=metric_lines({name: metric_of(name).heading for name in (*worth, *costs)} | TRAFFIC | SIZES),
         first=first,
         figures=[pair for pair in drawn if pair not in first],
@@ -143,11 +129,7 @@ def write_report(
         claims=claims,
         environment=environment or {},
     )
-    path = out / "report.html"
-    unfinished = path.with_suffix(".html.part")
-    unfinished.write_text(page, encoding="utf-8", newline="\n")
-    os.replace(unfinished, path)
-    return path
+    return write_atomic(out / "report.html", lambda file: file.write(page.encode()))
 
 
 def metric_names(summaries: Sequence[Summary], preferred: str | None) -> tuple[list[str], list[str]]:
@@ -169,11 +151,6 @@ def _phases(s: Summary) -> list[tuple[str, str, str]]:
         (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOT_APPLICABLE)
         for phase, spread in s.phases.items()
     ]
-
-
-def _embedded(svg: Path) -> str:
-    """Return an svg as a data address, which keeps its ids apart from other figures' ids."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 
 def _repeated(summaries: Iterable[Summary]) -> bool:

@@ -2,9 +2,9 @@
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,21 +25,13 @@ MOST_KINDS = 30
 """Most different texts of a label that is coloured and counted."""
 
 
-class Picture(NamedTuple):
-    """Picture as a data address, with its caption."""
-
-    source: str
-    caption: str
-
-
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
     """Write the page of a folder's runs as one self-contained file that only its owner can read.
 
     Totals are from the folder's ``outbox.jsonl``, if there is one.
     """
-    page = render(
-        "site.html.jinja", folder=folder, runs=[_page_values(run) for run in runs], left=_outbox_totals(folder)
-    )
+    values = {"folder": folder, "runs": [_page_values(run) for run in runs], "left": _outbox_totals(folder)}
+    page = render("site.html.jinja", **values)
     return write_atomic(path, lambda file: file.write(page.encode()), mode=0o600)
 
 
@@ -49,9 +41,8 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
     own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
     missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
     if not own.keys() - {"client"}:
-        missing.append(
-            "Nothing else is known of the rows; --data FILE --id COLUMN --label COLUMN colours them by a column"
-        )
+        hint = "--data FILE --id COLUMN --label COLUMN colours them by a column"
+        missing.append(f"Nothing else is known of the rows; {hint}")
     if labels is None:
         missing.append("There are no clusters: the method finds components, or the model that labels rows is not here")
     picture = _picture(run, labels, own)
@@ -59,17 +50,15 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
         missing.append(
             "There is no picture: the site has not kept two coordinates of its rows; --model FILE gives them"
         )
-    bars, columns = [], [run.loadings(), run.importance()]
-    for title, read, values in zip(
-        ("Component loadings", "Importance of columns"), _EXPLANATIONS, columns, strict=True
-    ):
+    bars = []
+    for (title, read), values in zip(_EXPLANATIONS.items(), (run.loadings(), run.importance()), strict=True):
         if isinstance(values, str):
             missing.append(values)
         else:
             bars.append((title, read, *_bars(values)))
     return {
         "name": run.name,
-        "rows": _rows(run, labels),
+        "rows": len(next((known for known in (labels, run.coordinates) if known is not None), ())),
         "picture": picture,
         "sizes": [] if labels is None else _sizes(labels),
         "tables": [] if labels is None else [_contingency(name, kinds, labels) for name, kinds in own.items()],
@@ -78,20 +67,17 @@ def _page_values(run: SiteRun) -> dict[str, Any]:
     }
 
 
-_EXPLANATIONS = (
-    "Unit directions of the first two components over the columns, the larger first: a row's coordinate grows with "
-    "columns of a positive loading. The sign of a component is arbitrary.",
-    "What permuting a column changes, mean of five permutations that are always the same: of clusters, the share of "
-    "rows that get another one; of components, how far the coordinates move, 1 where nothing of them is left.",
-)
+_EXPLANATIONS = {
+    "Component loadings": "Unit directions of the first two components over the columns, the larger first: a row's "
+    "coordinate grows with columns of a positive loading. The sign of a component is arbitrary.",
+    "Importance of columns": "What permuting a column changes, mean of five permutations that are always the same: of "
+    "clusters, the share of rows that get another one; of components, how far the coordinates move, 1 where nothing of "
+    "them is left.",
+}
 
 
-def _rows(run: SiteRun, labels: AnyArray | None) -> int:
-    Z = run.coordinates
-    return len(labels) if labels is not None else 0 if Z is None else len(Z)
-
-
-def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) -> Picture | None:
+def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) -> dict[str, str] | None:
+    """Draw the rows, once by each of their groupings; return the picture as a data address, with its caption."""
     Z = run.coordinates
     points = None if Z is None else two_coordinates(Z, turn=labels is not None)
     if points is None:
@@ -99,12 +85,8 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     drawn = rows_to_draw(len(points))
     kinds = {} if labels is None else {"cluster": labels.astype(str)}
     kinds |= {name: column for name, column in own.items() if len(column) == len(points)}
-    panels = [
-        Panel(
-            f"by {of}", points[drawn], column[drawn], of, places={} if labels is None else class_colours(column, labels)
-        )
-        for of, column in kinds.items()
-    ]
+    places = {of: {} if labels is None else class_colours(column, labels) for of, column in kinds.items()}
+    panels = [Panel(f"by {of}", points[drawn], kinds[of][drawn], of, places=places[of]) for of in kinds]
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
@@ -115,7 +97,7 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     caption = f"Each dot is a row, along {'the first two components' if labels is None else what}."
     if len(drawn) == MOST_ROWS < len(points):
         caption += f" {MOST_ROWS:,} of {len(points):,} rows are drawn, chosen at random."
-    return Picture("data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), caption)
+    return {"source": "data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), "caption": caption}
 
 
 def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
@@ -157,13 +139,6 @@ def _outbox_totals(folder: Path) -> dict[str, Any] | None:
             runs[line.run] = [a + b for a, b in zip(runs.get(line.run, [0] * 5), numbers, strict=True)]
     except InputError as error:
         damage = str(error)
-    total = [sum(column) for column in zip(*runs.values(), strict=True)] or [0] * 5
-    return {
-        "rows": [(name, _counts(numbers)) for name, numbers in runs.items()],
-        "total": _counts(total),
-        "damage": damage,
-    }
-
-
-def _counts(numbers: Sequence[int]) -> list[str]:
-    return [f"{number:,}" for number in numbers]
+    sums = [sum(column) for column in zip(*runs.values(), strict=True)] or [0] * 5
+    lines = [(name, [f"{number:,}" for number in numbers]) for name, numbers in (*runs.items(), ("", sums))]
+    return {"rows": lines[:-1], "total": lines[-1][1], "damage": damage}

@@ -143,12 +143,8 @@ class SiteRun:
             return "Importance of columns needs the columns that the run had: --data FILE --id COLUMN"
         if (Z := self._model_coordinates(X)) is None:
             return f"The model takes other columns than the {X.shape[1]} of the file"
-        stored = self.arrays.get("embedding")
-        if (
-            stored is not None
-            and stored.shape == Z.shape
-            and np.abs(stored - Z).max() > COORDINATE_TOLERANCE * np.abs(stored).max()
-        ):
+        stored = self.arrays.get("embedding", Z)
+        if stored.shape == Z.shape and np.abs(stored - Z).max() > COORDINATE_TOLERANCE * np.abs(stored).max():
             return "The model gives these rows other coordinates than the site kept: its columns were prepared before"
         rng = generator("permuted columns")
         drawn = np.sort(rng.permutation(len(X))[:MOST_PERMUTED_ROWS])
@@ -185,15 +181,13 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
         yield _simulated(out, chosen, table)
         return
     if (out / "runs.jsonl").exists():
-        first = [same[0].id for same in by_setting(read_runs(out / "runs.jsonl")).values()]  # of the seeds
-        for folder in (out / "results" / run_id for run_id in first):
-            if (folder / "result.json").exists():
+        for same in by_setting(read_runs(out / "runs.jsonl")).values():
+            if ((folder := out / "results" / same[0].id) / "result.json").exists():  # of the first seed
                 yield _simulated(folder, chosen, table)
         return
     linear, received = _linear_runs(out), _received_models(out)
-    stored = {
-        path.stem: arrays for path in sorted(out.glob("*.npz")) if RESULT_ARRAYS & (arrays := _arrays(path)).keys()
-    }
+    paths = sorted(out.glob("*.npz"))
+    stored = {path.stem: arrays for path in paths if RESULT_ARRAYS & (arrays := _arrays(path)).keys()}
     if not stored and not received and chosen is None:
         raise InputError(f"{out} has nothing of a run: neither what a site keeps (RUN.npz) nor a model (--model)")
     names = list(dict.fromkeys([*stored, *received])) or ["model"]
@@ -245,18 +239,24 @@ def _described(
         known = run.coordinates
         if known is not None and len(known) != rows.rows:
             raise InputError(f"run {name!r} has {len(known)} rows, but {table.title} {rows.rows}")
-    own = {
-        label: np.where(missing_cells(column), NO_LABEL, column.astype(str)) for label, column in rows.labels.items()
-    }
-    return replace(run, own=own, table=rows)
+    texts = {name: np.where(missing_cells(cells), NO_LABEL, cells.astype(str)) for name, cells in rows.labels.items()}
+    return replace(run, own=texts, table=rows)
 
 
 def _arrays(path: Path) -> dict[str, AnyArray]:
     """Return the arrays of an npz file; empty for a model."""
     with open_npz(path) as file:
         arrays = {} if "header" in file else dict(file)
+    of_rows = {name: array for name, array in arrays.items() if name in ROW_ARRAYS}
+    fit = len({len(array) for array in of_rows.values() if array.ndim}) <= 1
+    for name, array in of_rows.items():
+        kinds, dimensions = ROW_ARRAYS[name]
+        fit &= array.dtype.kind in kinds and array.ndim == dimensions
     try:
-        _check_fitting(arrays)
+        if not fit or (arrays.get("labels", np.zeros(1)) < 0).any():
+            raise ValueError("its arrays do not fit together")
+        if "preparation" in arrays:
+            from_text(str(arrays["preparation"]))
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}") from None
     return arrays
@@ -266,19 +266,6 @@ ROW_ARRAYS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fr
     RESULT_ARRAYS - {"labels", "features"}, ("f", 2)
 )
 """Arrays with an entry for each row: their dtype kinds and number of dimensions."""
-
-
-def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
-    """Raise ValueError if a run's arrays are inconsistent."""
-    of_rows = {name: array for name, array in arrays.items() if name in ROW_ARRAYS}
-    fit = all(
-        array.dtype.kind in ROW_ARRAYS[name][0] and array.ndim == ROW_ARRAYS[name][1] for name, array in of_rows.items()
-    )
-    fit &= len({len(array) for array in of_rows.values() if array.ndim}) <= 1
-    if not fit or (arrays.get("labels", np.zeros(1)) < 0).any():
-        raise ValueError("its arrays do not fit together")
-    if "preparation" in arrays:
-        from_text(str(arrays["preparation"]))
 
 
 def _received_models(out: Path) -> dict[str, Path]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.data_shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
+    from experiments.results.data_shapes import Columns, read_columns, read_shapes, write_shapes
     from experiments.results.picture_data import (
         MOST_ROWS,
         RowPicture,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.results.rows import Run
 from fedkernel.ground import InputError, load_parts, write_atomic
@@ -15,25 +15,19 @@ def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence
 
     `dropped`: number of rows left out for an empty cell, where any are.
     """
-    if (read_shapes(out), read_dropped(out)) != (list(shapes), list(dropped)):
+    if read_shapes(out) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
         write_atomic(_path(out), lambda file: file.write(json.dumps(table).encode()))
 
 
-def read_shapes(out: Path) -> list[tuple[int, int]]:
-    """Return rows and columns of each client's table; empty if there is no valid file."""
+def read_shapes(out: Path) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return rows and columns of each client's table, and each one's dropped rows; empty if there is no valid file."""
     try:
-        return [(int(rows), int(columns)) for rows, columns in _read(out)["shapes"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def read_dropped(out: Path) -> list[int]:
-    """Return the number of dropped rows of each client; empty if there is no valid file."""
-    try:
-        return [int(rows) for rows in _read(out)["dropped"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        table = json.loads(_path(out).read_text())
+        shapes = [(int(rows), int(columns)) for rows, columns in table["shapes"]]
+        return shapes, [int(rows) for rows in table.get("dropped", ())]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [], []
 
 
 class Columns(NamedTuple):
@@ -50,10 +44,6 @@ def read_columns(out: Path, runs: Iterable[Run]) -> Columns | None:
         if path is not None and (columns := (about := load_parts(path).about).get("columns")):
             return Columns(tuple(about.get("preparation", {"names": columns})["names"]), len(columns))
     return None
-
-
-def _read(out: Path) -> Any:
-    return json.loads(_path(out).read_text())
 
 
 def _path(out: Path) -> Path:

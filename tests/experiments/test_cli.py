@@ -147,7 +147,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch):
     def defect(*_):
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(experiment_tables, "console_table", defect)
+    monkeypatch.setattr(experiment_tables, "lay_out", defect)
     beginning = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment, ReportOptions, Sites
-from experiments.report import console_table, write_report
+from experiments.report import for_terminal, lay_out, write_report
 from experiments.report.about import data_lines
 from experiments.report.page_tables import size_rows
 from experiments.report.plot_style import value_scale
@@ -82,7 +82,7 @@ def an_experiment(sweep=False):
 
 def printed(runs, width=100, metric=None):
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(console_table(summarise(runs), metric))
+    console.print(for_terminal(lay_out(summarise(runs), metric)))
     return console.export_text().splitlines()
 
 
