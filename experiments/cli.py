@@ -14,46 +14,31 @@ from typer.main import get_command, get_group
 from experiments.commands.command_group import Group, with_argument_help
 
 COMMANDS = {
-    "run": ("experiment:run", "Run an experiment, or its unfinished runs, and print and write its report."),
-    "report": (
-        "experiment:report",
-        "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
-    ),
-    "compare": ("experiment:compare", "Compare the experiments in two output folders, A and B, method by method."),
-    "new": ("new_pair:new", "Write a pair of your own to start from: client, strategy, test and experiment."),
-    "advise": (
-        "advise:advise",
-        "Recommend a method for the sites' tables, with costs and disclosures of each that fits.",
-    ),
-    "check": ("check_file:check", "Check a site's file, and print every fault with its remedy; nothing leaves."),
-    "predict": ("apply_model:predict", "Label rows by the clusters of a model; nothing leaves this machine."),
-    "transform": (
-        "apply_model:transform",
-        "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
-    ),
-    "certs": (
-        "server_commands:certs",
-        "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
-    ),
-    "identity": (
-        "server_commands:identity",
-        "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
-    ),
-    "serve": (
-        "server_commands:serve",
-        "Wait until all sites have joined, run an experiment with them, and write its report.",
-    ),
-    "join": ("join:join", "Join a server as a site, with the site's own data, until the work is done."),
-    "show": (
-        "site_page:show",
-        "Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.",
-    ),
-    "list": ("list_names:list_", "List the names that a configuration can use."),
-    "study": ("study_approval:app", "Show a study, which is all that sites will be asked, and approve it."),
-    "policy": ("policy:app", "Write and check a site's policy: what its operator allows."),
-    "outbox": ("outbox:app", "Show and check the record of what has left a site."),
+    "experiment": {
+        "run": "Run an experiment, or its unfinished runs, and print and write its report.",
+        "report": "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
+        "compare": "Compare the experiments in two output folders, A and B, method by method.",
+    },
+    "new_pair": {"new": "Write a pair of your own to start from: client, strategy, test and experiment."},
+    "advise": {"advise": "Recommend a method for the sites' tables, with costs and disclosures of each that fits."},
+    "check_file": {"check": "Check a site's file, and print every fault with its remedy; nothing leaves."},
+    "apply_model": {
+        "predict": "Label rows by the clusters of a model; nothing leaves this machine.",
+        "transform": "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
+    },
+    "server_commands": {
+        "certs": "Make, renew or revoke certificates of a server and its sites, signed by your own authority.",
+        "identity": "Make a site's key for letters to its peers, and print its fingerprint for their pins.",
+        "serve": "Wait until all sites have joined, run an experiment with them, and write its report.",
+    },
+    "join": {"join": "Join a server as a site, with the site's own data, until the work is done."},
+    "site_page": {"show": "Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox."},
+    "list_names": {"list": "List the names that a configuration can use."},
+    "study_approval": {"study": "Show a study, which is all that sites will be asked, and approve it."},
+    "policy": {"policy": "Write and check a site's policy: what its operator allows."},
+    "outbox": {"outbox": "Show and check the record of what has left a site."},
 }
-"""By name: address in `experiments.commands`, and the sentence in the list of all commands."""
+"""By module of `experiments.commands`: its commands, and the sentence of each in the list of all."""
 
 
 class Commands(Group):
@@ -70,8 +55,9 @@ class Commands(Group):
 def _imported(name: str) -> click.Command:
     from experiments.commands.console import command  # noqa: PLC0415 - the version and the list do not wait for it
 
-    module, _, inner = COMMANDS[name][0].partition(":")
-    imported = getattr(importlib.import_module(f"experiments.commands.{module}"), inner)
+    room = next(module for module, commands in COMMANDS.items() if name in commands)
+    module = vars(importlib.import_module(f"experiments.commands.{room}"))
+    imported = module.get("app") or module.get(name) or module[f"{name}_"]
     if isinstance(imported, typer.Typer):
         group = get_group(imported)
         group.name = name
@@ -101,8 +87,9 @@ def _listed() -> None:
     """Stand in for a command in the list of commands; the command itself replaces it when called."""
 
 
-for _name, (_, _sentence) in COMMANDS.items():
-    app.command(_name, help=_sentence)(_listed)
+for _commands in COMMANDS.values():
+    for _name, _sentence in _commands.items():
+        app.command(_name, help=_sentence)(_listed)
 
 
 def main() -> None:

@@ -58,16 +58,8 @@ class Situation:
         return leading_bytes(self.rows, self.components) <= self.memory
 
 
-def _no_condition(situation: Situation, forecast: Forecast) -> bool:
-    return True
-
-
 def _all_directions(situation: Situation) -> int:
     return min(situation.widest, situation.rows)
-
-
-def _landmarks(situation: Situation) -> dict[str, Any]:
-    return {"n_components": situation.components_or_clusters, "kernel": RBF, "share_rows": True}
 
 
 RBF = {"type": "rbf", "width": "mean"}
@@ -95,7 +87,7 @@ class Candidate:
     settings: Mapping[str, Any]
     reason: str
     condition: str = ""
-    is_recommended: Callable[[Situation, Forecast], bool] = _no_condition
+    is_recommended: Callable[[Situation, Forecast], bool] = lambda situation, forecast: True
     goals: tuple[Goal, ...] = ("components",)
 
     @property
@@ -118,14 +110,9 @@ class Candidate:
 
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
-        components_or_clusters = (
-            {"n_clusters": situation.components_or_clusters}
-            if self.goals == CLUSTERS_ONLY
-            else {"n_components": situation.components}
-        )
-        return components_or_clusters | {
-            key: value(situation) if callable(value) else value for key, value in self.settings.items()
-        }
+        clusters, components = {"n_clusters": situation.components_or_clusters}, {"n_components": situation.components}
+        settings = {key: value(situation) if callable(value) else value for key, value in self.settings.items()}
+        return (clusters if self.goals == CLUSTERS_ONLY else components) | settings
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
         """Return the strategy with these settings; InputError where they do not fit the situation.
@@ -228,7 +215,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         "k-means of disKPCA",
         "SpectralKMeans",
-        {"components": _landmarks},
+        {"components": lambda its: {"n_components": its.components_or_clusters, "kernel": RBF, "share_rows": True}},
         "where rows may leave: nearest to the best coordinates of their rank, for clusters that agree no better",
         goals=CLUSTERS_ONLY,
     ),
@@ -283,22 +270,19 @@ def rules() -> str:
         what = DIVIDED[candidate.kind.partition] + peers
         where = candidate.condition or "*named, not recommended*"
         shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
-        lines.append(
-            f"| {what} | {', '.join(candidate.goals)} | {candidate.name} | {where} | {candidate.reason} | {shown} |"
-        )
+        cells = what, ", ".join(candidate.goals), candidate.name, where, candidate.reason, shown
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 class Advice(NamedTuple):
     """Advice on one candidate in a situation.
 
-    - `refusal`: reason against the candidate; "" if it fits.
-    - `strategy`: None if the candidate does not fit.
+    `refusal`: reason against the candidate; "" if it fits.
     """
 
     candidate: Candidate
     refusal: str = ""
-    strategy: KernelStrategy[Any] | None = None
     forecast: Forecast | None = None
     plan: Plan | None = None
 
@@ -324,8 +308,6 @@ def _advice_on(candidate: Candidate, situation: Situation) -> Advice:
         return Advice(candidate, f"finds {' and '.join(candidate.goals)}, not {situation.goal}")
     try:
         strategy = candidate.strategy(situation)
-        return Advice(
-            candidate, "", strategy, strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0)
-        )
+        return Advice(candidate, "", strategy.forecast(situation.cohort), strategy.plan(len(situation.cohort), 0))
     except InputError as error:
         return Advice(candidate, str(error))

@@ -115,7 +115,8 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
     chosen = _metrics(sides, metrics, every)
     compared = {name: compare_figure(matched.both, name) for name in chosen}
     costs = {name: compare_figure(matched.both, name) for name in COSTS}
-    notes = [*_notes(sides), *_unmatched_note("A", matched.only_a), *_unmatched_note("B", matched.only_b)]
+    unmatched = (("A", matched.only_a), ("B", matched.only_b))
+    notes = [*_notes(sides), *(f"only in {side}: {_places_text(only)}" for side, only in unmatched if only)]
     rows = [row for table in (compared | costs).values() for row in table]
     if form is Format.csv:
         typer.echo(as_csv(*compared_in_full(rows)), nl=False)
@@ -124,10 +125,7 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
         tables = [metric_table(table, names) for table in compared.values() if table]
         print_layouts(form, [*tables, cost_table(costs, names)])
     for note in notes:
-        if form is None:
-            print_line(note)
-        else:
-            print_status(note)
+        (print_line if form is None else print_status)(note)
     return _listed([f"{_place(row.run)}: {row.figure}" for row in rows if row.differs])
 
 
@@ -162,18 +160,12 @@ def _notes(sides: Sequence[Finished]) -> Iterator[str]:
     methods = set.intersection(*({run.name for run in side.runs} for side in sides))
     a, b = (by_path(_deciding(side.experiment.table, methods)) for side in sides)
     if differing := [key for key in {**a, **b} if a.get(key) != b.get(key)]:
-        changes = [f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing]
-        short = [
-            text if len(text) <= MOST_CHANGE_CHARACTERS else key for key, text in zip(differing, changes, strict=True)
-        ]
+        changes = {key: f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing}
+        short = [text if len(text) <= MOST_CHANGE_CHARACTERS else key for key, text in changes.items()]
         yield f"configuration, A → B: {_listed(short)}"
     for letter, side in zip("AB", sides, strict=True):
         if side.missing:
             yield f"{letter}: {not_finished(side.missing)}"
-
-
-def _unmatched_note(letter: str, settings: Sequence[list[Run]]) -> list[str]:
-    return [f"only in {letter}: {_places_text(settings)}"] if settings else []
 
 
 def _places_text(settings: Sequence[list[Run]], most: int = MOST_LISTED) -> str:

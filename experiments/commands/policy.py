@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 import fedkernel.data
-from experiments import commands, config
+from experiments import commands
 from experiments.commands.console import BAD_INPUT, CommandGroup, print_line, print_rows, print_status, write_file
 from experiments.commands.table_options import ReadingOptions, guessed_format
+from experiments.config.overrides import by_path
 from fedkernel import site, wire
 from fedkernel.data import checks
 from fedkernel.ground import InputError, one_line
@@ -53,7 +54,7 @@ def init(
 @app.command()
 def check(path: File) -> None:
     """Check a policy, and print every rule in effect, defaults included."""
-    rules = config.by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
+    rules = by_path(site.read_policy(path).model_dump(mode="json", exclude_none=True))
     print_rows(("rule", "value"), [(rule, str(value)) for rule, value in rules.items()])
 
 

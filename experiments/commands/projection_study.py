@@ -19,10 +19,9 @@ from fedkernel.wire import Job, Projecting, RunSpec, Study
 
 
 class Projection(NamedTuple):
-    """Projection of new rows to serve: a run, and the model's file.
+    """Projection of new rows to serve: a run, and the file of the finished run's model.
 
     `run` is the projecting run; or, where sites hold rows and label new ones alone, the finished one under the new id.
-    `model` is the file of the finished run's model.
     """
 
     experiment: Experiment
@@ -30,50 +29,37 @@ class Projection(NamedTuple):
     run: RunSpec
     model: Path
 
-    @property
-    def models(self) -> dict[str, Path]:
-        """Files for each site, by name; empty if the sites are sent requests instead."""
-        return {} if self.run.project is not None else {f"{self.run.id}.model.npz": self.model}
-
-    @property
-    def study(self) -> Study:
-        """Study for the sites' approval, if they are sent requests."""
-        return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
-
     def serve(self, out: Path, **serving: Any) -> None:
-        """Wait for all sites, and have them project, or send them the model.
+        """Wait for all sites, and have them project, with the coordinates in a new folder; or send them the model.
 
         Parameters are those of `fedkernel.engines.grpc.serve`.
         """
-        if self.models:
-            grpc.hand_out(Job(runs=[self.run], apps=APPS), self.models, self.sites.sites, **serving)
+        experiment, run, folder = self.experiment, self.run, out / self.run.id
+        if run.project is None:
+            models = {f"{run.id}.model.npz": self.model}
+            grpc.hand_out(Job(runs=[run], apps=APPS), models, self.sites.sites, **serving)
             return
-        print_status(f"study {self.study.sha256}, which each site approves")
-        for _ in grpc.serve(self.job(out), self.sites.sites, **serving):
-            self.write_coordinates(out)
-
-    def job(self, out: Path) -> Job:
-        """Return the job, whose coordinates go to a new folder."""
-        if (out / self.run.id).exists():
-            raise InputError(f"{out / self.run.id} exists already; choose another name (--name) or folder (--out)")
+        study = Study(name=f"{experiment.name}, new rows", runs=[run])
+        print_status(f"study {study.sha256}, which each site approves")
+        if folder.exists():
+            raise InputError(f"{folder} exists already; choose another name (--name) or folder (--out)")
         ensure_writable_folder(out)
-        return Job(
-            runs=[self.run],
-            study=self.study,
+        job = Job(
+            runs=[run],
+            study=study,
             apps=APPS,
             out=str(out.resolve()),
-            models={self.run.id: str(self.model.resolve())},
-            deadline=self.experiment.deadline,
-            deadlines=self.experiment.deadlines,
-            threads=self.experiment.threads,
+            models={run.id: str(self.model.resolve())},
+            deadline=experiment.deadline,
+            deadlines=experiment.deadlines,
+            threads=experiment.threads,
         )
-
-    def write_coordinates(self, out: Path) -> Path:
-        """Write the coordinates with row numbers; the coordinator knows nothing else of the rows."""
-        coordinates = np.asarray(load_model(out / self.run.id / "model.npz"))
-        path = write_rows(out / self.run.id / "coordinates.csv", {"embedding": coordinates})
-        print_status(f"wrote {path}: {len(coordinates):,} rows, in the common order of all sites")
-        return path
+        for _ in grpc.serve(job, self.sites.sites, **serving):
+            coordinates = np.asarray(load_model(folder / "model.npz"))
+            path = write_rows(
+                folder / "coordinates.csv", {"embedding": coordinates}
+            )  # nothing else is known of the rows
+            print_status(f"wrote {path}: {len(coordinates):,} rows, in the common order of all sites")
 
 
 def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
@@ -133,11 +119,9 @@ def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path) -> Planne
             f"no run in {folder} is of a method that projects new rows; allowed: a model that can be applied to "
             "rows or, where sites hold columns, DKPCA, VFedPCA and VFedAKPCA"
         )
-    ids = ", ".join(run.id for run in able)
-    if run_id is None:
-        if len(able) > 1:
-            raise InputError(f"{folder} has {len(able)} runs to project onto; choose one (--run): {ids}")
-        return able[0]
-    if run_id not in {run.id for run in able}:
-        raise InputError(f"run = {run_id!r}, but must be one of {ids}")
-    return next(run for run in able if run.id == run_id)
+    by_id = {run.id: run for run in able}
+    if run_id is None and len(able) > 1:
+        raise InputError(f"{folder} has {len(able)} runs to project onto; choose one (--run): {', '.join(by_id)}")
+    if run_id is not None and run_id not in by_id:
+        raise InputError(f"run = {run_id!r}, but must be one of {', '.join(by_id)}")
+    return able[0] if run_id is None else by_id[run_id]

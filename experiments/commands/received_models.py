@@ -45,10 +45,8 @@ class ReceivedModels:
         """
         from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-        folder, refused = (
-            self.out / "received",
-            f"the server sent {name}, {len(content):,} bytes, which is not accepted",
-        )
+        folder = self.out / "received"
+        refused = f"the server sent {name}, {len(content):,} bytes, which is not accepted"
         if not self.accept_models or not name.endswith(MODEL):
             allowed = "models, with --take-models" if not self.accept_models else f"models (NAME{MODEL})"
             self.report_line(f"{refused}; allowed: {allowed}")

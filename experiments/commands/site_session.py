@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -62,7 +62,9 @@ def serve_site(
     if rows < rules.table.min_rows:
         least = f"{rules.table.min_rows} (--min-rows, table.min_rows)"
         raise InputError(f"{file.path} has {rows} rows; the policy requires at least {least}")
-    fresh = _new_rows(file, new)
+    rows_to_apply = replace(file, path=new or file.path, columns=None, label=None, drop=())
+    if new is not None:
+        read_raw(rows_to_apply)  # refuses invalid rows before the connection
     ensure_writable_folder(out, 0o700)
     check_outbox(out)
     with grpc.report_failed_handshakes(lambda text: None, report_line):  # the node explains them here
@@ -72,12 +74,20 @@ def serve_site(
         if fault:
             report_line(f"only runs that prepare their tables can use this file: {fault}")
         approves = str(config.get("approve", rules.study.approve))
+
+        def store(name: str, content: bytes) -> None:
+            """Store a model, and apply it to the new rows, or to all where the job only hands out models."""
+            job = node.work
+            handed_out = job is not None and job.study is None
+            runs = [] if job is None or handed_out else [run.id for run in job.runs]
+            receiving.store(name, content, rows_to_apply if new is not None or handed_out else None, runs)
+
         node = grpc.Node(
             client_app,
             str(config["name"]),
             config,
             report_line,
-            lambda sent, content: receiving.store(sent, content, fresh(node.work), _runs_of(node.work)),
+            store,
             partial(review_study, rules, approves, out, report_line, shape=(rows, width)),
             rules.limits.request.bytes,
         )
@@ -88,23 +98,6 @@ def serve_site(
             if node.ended:  # unfinished work still needs its keys
                 remove_key_files(out)
         report_line(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
-
-
-def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
-    """Return a function from a job to the rows that the job's models are applied to.
-
-    These are the new rows, or all rows for a job without a study; else None. Raises InputError for invalid new rows,
-    before the connection.
-    """
-    rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
-    if new is not None:
-        read_raw(rows)
-    return lambda work: rows if new is not None or (work is not None and work.study is None) else None
-
-
-def _runs_of(work: Job | None) -> Sequence[str]:
-    """Return the ids of a job's runs; empty if the job only hands out models."""
-    return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
 def ask_operator(question: str) -> str:
@@ -143,11 +136,10 @@ def review_study(
     title = f"study {study.sha256[:HASH_DIGITS]}"
     policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
     forecasts = forecasts_within(FORECAST_SECONDS)
-    rule_verdicts = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
-    shares = [verdict for verdict in rule_verdicts if verdict.rule == TABLE and not verdict.allowed]
+    ruled = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
+    shares = [verdict for verdict in ruled if verdict.rule == TABLE and not verdict.allowed]
     needed = needed_share(policy, study, shape, answers_of, forecasts)
-    refused = [verdict for verdict in rule_verdicts if verdict.allowed is False and verdict.rule != TABLE]
-    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in refused]:
+    if faults := [f"{it.text} ({it.rule})" for it in ruled if it.allowed is False and it.rule != TABLE]:
         report_line(f"{title} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):

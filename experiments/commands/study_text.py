@@ -159,8 +159,7 @@ def _disclosures(run: RunSpec) -> dict[str, str]:
 
     It is from the reply's class if that is fedkernel's own, else from the plan, as its author's claim.
     """
-    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
-    here |= {letter.__name__: reveals(letter) for kind in answers_of(run) for letter in kind.posts}
+    here = {told.__name__: reveals(told) for kind in answers_of(run) for told in (kind.reply_type, *kind.posts)}
     requests = [planned for step in run.plan or () for planned in step.requests]
     replies = {planned.reply: planned.reveals for planned in requests}
     letters = {name: text for planned in requests for name, text in planned.posts.items()}

@@ -6,7 +6,8 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from experiments.config.experiment import Experiment
+    from experiments.config.overrides import by_path, with_value
     from experiments.config.sections import Method, ReportOptions, Shards, Sites
-    from experiments.config.toml_file import by_path, read_config, read_table, with_value
+    from experiments.config.toml_file import read_config, read_table
 else:
     __getattr__, __all__ = lazily(__name__)

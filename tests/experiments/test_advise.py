@@ -57,10 +57,10 @@ def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
     assert advice[0].candidate.name == first
     assert sorted(line.candidate.name for line in advice) == sorted(candidate.name for candidate in CANDIDATES)
     for line in advice:
-        assert (line.strategy is None) == bool(line.refusal)
-        if line.strategy is not None:
+        assert (line.plan is None) == bool(line.refusal)
+        if line.plan is not None:
             assert line.forecast is not None
-            assert disclosures(line.strategy.plan(3, 0)), "every pair says what it tells"
+            assert disclosures(line.plan), "every pair says what it tells"
             assert its.share_rows or not any(values_of("share_rows", line.candidate.parameters(its)))
 
 
