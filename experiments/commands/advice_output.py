@@ -51,10 +51,9 @@ def print_advice(
     bandwidth: float,
     toml: Path | None,
 ) -> None:
-    """Print the strategy-client pairs that suit the sites' tables, their costs and disclosures, and a recommendation.
+    """Print the pairs that suit the sites' tables, their costs and disclosures, and a recommendation.
 
-    Parameters are the options of `fedkernel advise`; `reading` has those for reading files, `fields` those of
-    `Situation`.
+    Parameters are options of `fedkernel advise`; `reading` has those for files, `fields` those of `Situation`.
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
@@ -85,10 +84,8 @@ def print_advice(
             print_line(f"not {each.candidate.name}: {each.refusal}")
     if best.refusal:
         peers = " among peers" if situation.no_trusted_coordinator else ""
-        raise InputError(
-            f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
-            "lines above say so"
-        )
+        allowed = "another --goal, or --share-rows where the lines above say so"
+        raise InputError(f"no pair finds {situation.goal} of such tables{peers}; allowed: {allowed}")
     if toml is not None:
         files = [table for table in tables if not is_shape(table)]
         columns = {**reading, "drop": [*(reading["drop"] or ()), *aside] or None}
@@ -106,18 +103,15 @@ def infer_division(parts: Sequence[SiteTable], partition: Partition | None) -> t
     """
     if partition is not None and partition != "peers":
         return partition, ""
-    names = {frozenset(part.names) for part in parts}
     if all(part.names for part in parts) and len(parts) > 1:
-        if len(names) == 1:
+        if len({frozenset(part.names) for part in parts}) == 1:
             return "horizontal", "The columns are the same in all files: rows are divided."
         together = [name for part in parts for name in part.names]
         if len(set(together)) == len(together):
             return "vertical", "No column is in two files: columns are divided."
         twice = next(name for name in together if together.count(name) > 1)
-        raise InputError(
-            f"some columns are in several files, such as {twice!r}, and some are not; allowed: --partition vertical or "
-            "horizontal, --id for the column of row ids"
-        )
+        allowed = "--partition vertical or horizontal, --id for the column of row ids"
+        raise InputError(f"some columns are in several files, such as {twice!r}, and some are not; allowed: {allowed}")
     rows, columns = {part.rows for part in parts}, {part.columns for part in parts}
     if len(rows) == 1 and len(columns) > 1:
         return "vertical", "All tables have as many rows, and other columns: columns are divided."
@@ -141,9 +135,8 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
         cells = ["unknown", *[""] * 6]
         if (forecast := fit.forecast) is not None:
             floats = forecast.floats_up + forecast.floats_down
-            seconds = (
-                forecast.rounds * situation.round_overhead + 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
-            )
+            sending = 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            seconds = forecast.rounds * situation.round_overhead + sending
             *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
             cells += [f"{seconds:,.1f}", meaning]
         table.add_row(*map(Text, (fit.candidate.name, *cells, _reply_names(fit.plan))))
@@ -159,18 +152,15 @@ def _print_recommended(best: Advice, situation: Situation) -> None:
         f"Take {candidate.name}{f' where {candidate.condition}' if candidate.condition else ''}: {candidate.reason}.",
     ]
     if share > TABLE_SHARE:
-        takes = f"{share_text(share)} numbers for each entry of a site's table"
-        lines.append(
-            f"It takes {takes}, of which sites allow {TABLE_SHARE:g} by default: each must say so ({LIMIT_ADVICE})."
-        )
+        takes = f"{share_text(share)} numbers for each entry of a site's table, of which sites allow {TABLE_SHARE:g}"
+        lines.append(f"It takes {takes} by default: each must say so ({LIMIT_ADVICE}).")
     lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")
-    lines += [
-        "Information about each site that the coordinator gets:",
-        *(f"  {text}" for text in disclosures(best.plan or ())),
-    ]
-    for line in (*lines, f"What attacks recover of it: docs/privacy.md, {candidate.method}."):
+    told = [f"  {text}" for text in disclosures(best.plan or ())]
+    lines += ["Information about each site that the coordinator gets:", *told]
+    lines.append(f"What attacks recover of it: docs/privacy.md, {candidate.method}.")
+    for line in lines:
         print_line(line)
 
 
@@ -184,8 +174,7 @@ def _reply_names(plan: Plan | None) -> str:
     if plan is None:
         return "not declared"
     requests = _requests(plan)
-    telling = [request for request in requests if request.reply != Receipt.__name__]
-    kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
+    kinds = [f"{it.reply}{' (summed)' if it.summed else ''}" for it in requests if it.reply != Receipt.__name__]
     return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
 
 
@@ -227,11 +216,8 @@ def starting_toml(
         d = sum(member.columns for member in cohort) if vertical else cohort[0].columns
         options = {"n": n, "d": d, "centers": max(2, situation.components_or_clusters)}
         sizes = [member.columns if vertical else member.rows for member in cohort]
-        method = {"method": "sizes", "sizes": sizes}
-        sections = {
-            "data": {"name": "blobs", "scale": "standard", "options": options},
-            "partition": {"kind": situation.divided} | method,
-        }
+        sections = {"data": {"name": "blobs", "scale": "standard", "options": options}}
+        sections["partition"] = {"kind": situation.divided, "method": "sizes", "sizes": sizes}
         note = "made-up data of the tables' sizes: a rehearsal of what it takes"
     name = path.stem if path.stem.isidentifier() else "study"
     lines = [f"# {best.candidate.name}: {best.candidate.reason}.", f"# Data: {note}.", f"name = {_value(name)}"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.commands.forecast_table import read_shape
 from fedkernel.data import MOST_LEVELS, SiteFile, is_text, missing_cells, read_raw
-from fedkernel.data.checks import check_file
+from fedkernel.data.checks import check_file, plural
 from fedkernel.data.checks.file_check import Column
 from fedkernel.ground import Division, InputError
 
@@ -123,9 +123,8 @@ def as_prepared(
     prepared = []
     for part in parts:
         names = tuple(name for name in part.names if name not in without)
-        levels = [len(categories[name]) - 1 for name in names if name in categories]
-        columns = part.columns - len(part.names) + len(names) + sum(levels)
-        prepared.append(part._replace(names=names, columns=columns))
+        levels = sum(len(categories[name]) - 1 for name in names if name in categories)
+        prepared.append(part._replace(names=names, columns=part.columns - len(part.names) + len(names) + levels))
     return prepared
 
 
@@ -144,7 +143,7 @@ def column_remarks(
             yield f"column {name!r} holds whole numbers that differ from row to row: {hint}"
     for table, part in zip(tables, parts, strict=False):
         if part.faults:
-            faults = "1 fault" if part.faults == 1 else f"{part.faults} faults"
+            faults = plural(part.faults, "fault")
             yield f"{table} has {faults} to be mended before it can be used: fedkernel check {table}"
 
 

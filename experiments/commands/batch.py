@@ -44,9 +44,9 @@ def run_folder(
             print_status(f"{number} of {len(experiments)}: {experiment.name}, {what}")
     entries = []
     for experiment in experiments:
-        experiment_folder = out / experiment.name
-        outcome = outcome_of(experiment, read_runs(experiment_folder / "runs.jsonl"), experiment_folder)
-        entries.append(Entry(experiment, *outcome, experiment_folder, errors[experiment.name]))
+        own = out / experiment.name
+        outcome = outcome_of(experiment, read_runs(own / "runs.jsonl"), own)
+        entries.append(Entry(experiment, *outcome, own, errors[experiment.name]))
     changes = "".join(f' --set "{override}"' for override in overrides)
     _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
     if failed := [name for name, error in errors.items() if error is not None]:
@@ -79,11 +79,8 @@ def report_folder(out: Path, form: Format | None = None) -> None:
 
 def _results(out: Path) -> dict[str, Any] | None:
     """Return the content of the page in a folder or its ``report``; None before there is one."""
-    for path in (out / RESULTS, out / PAGE / RESULTS):
-        if path.exists():
-            results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return results
-    return None
+    path = next((path for path in (out / RESULTS, out / PAGE / RESULTS) if path.exists()), None)
+    return None if path is None else json.loads(path.read_text(encoding="utf-8"))
 
 
 def _show(out: Path, entries: Sequence[Entry], command: str) -> None:

@@ -88,9 +88,8 @@ def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: boo
     for severity, style in STYLES.items():
         group = [finding for finding in findings if finding.severity == severity]
         for finding in group:
-            texts = [finding.problem, finding.where, finding.remedy]
-            texts += [", ".join(map(repr, finding.cells))] if show_values else []
-            rows.append([Text(severity, style), *texts])
+            cells = [", ".join(map(repr, finding.cells))] if show_values else []
+            rows.append([Text(severity, style), finding.problem, finding.where, finding.remedy, *cells])
         counts += [checks.plural(len(group), severity)] if group else []
     if findings:
         print_rows(headings, rows)

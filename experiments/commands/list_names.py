@@ -51,10 +51,8 @@ def list_(kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to li
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.datasets:
-        shapes = [
-            (entry, "" if entry.shape is None else " x ".join(map(str, entry.shape))) for entry in data.available()
-        ]
-        return [(entry.name, entry.kind, shape, entry.note) for entry, shape in shapes]
+        sets = data.available()
+        return [(it.name, it.kind, " x ".join(map(str, it.shape or ())), it.note) for it in sets]
     if kind is Kind.metrics:
         functions = {name: load_function(name, "metrics", "metric") for name in short_names("metrics")}
         metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
@@ -67,22 +65,18 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
 
         return list(baselines().items())
     if kind is Kind.engines:
-        return [(name, _sentence_of(f"fedkernel.engines.{name}")) for name in ENGINES]
+        paths = {name: str(getattr(find_spec(f"fedkernel.engines.{name}"), "origin", None)) for name in ENGINES}
+        trees = {
+            name: ast.parse(Path(path).read_text(encoding="utf-8")) for name, path in paths.items()
+        }  # not imported
+        return [(name, (ast.get_docstring(tree) or "").splitlines()[0]) for name, tree in trees.items()]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'
         kinds = {name: load_class(name, numerics.Kernel, "kernels", "kernel") for name in short_names("kernels")}
-        return [
-            (name, _first_line(kind) + (widths if numerics.KERNELS.get(name) and "width" in vars(kind) else ""))
-            for name, kind in kinds.items()
-        ]
+        wide = {name for name, kind in kinds.items() if numerics.KERNELS.get(name) and "width" in vars(kind)}
+        return [(name, _first_line(kind) + (widths if name in wide else "")) for name, kind in kinds.items()]
     pairs = {name: load_class(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in short_names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
-
-
-def _sentence_of(module: str) -> str:
-    """Return the first line of a module's docstring without importing the module."""
-    source = Path(str(getattr(find_spec(module), "origin", None))).read_text(encoding="utf-8")
-    return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 
 
 def _first_line(cls: Any) -> str:

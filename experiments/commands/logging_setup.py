@@ -77,8 +77,7 @@ class LogFile(SafeLogHandler, logging.FileHandler):
 @contextmanager
 def server_log(as_json: bool) -> Iterator[None]:
     """Log a server's records and messages to standard error."""
-    handler = Lines() if as_json else Sentences()
-    with _logging([handler], JSONLines() if as_json else None):
+    with _logging([Lines() if as_json else Sentences()], JSONLines() if as_json else None):
         yield
 
 

@@ -88,15 +88,14 @@ def find_model(where: Path) -> Path:
     """
     if not where.is_dir():
         return where
-    own = where / "model.npz"
-    if own.exists():
+    if (own := where / "model.npz").exists():
         return own
     models = sorted([*where.glob("results/*/model.npz"), *where.glob("*/model.npz"), *where.glob("received/*.npz")])
-    if len(models) == 1:
-        return models[0]
     if not models:
         raise InputError(f"{where} holds no model; allowed: a model's file, a run's folder, an output folder")
-    raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
+    if len(models) > 1:
+        raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
+    return models[0]
 
 
 def _clusters(fitted: FittedModel, applied: ModelOutput) -> int:

@@ -1,7 +1,7 @@
 """The commands `fedkernel outbox show` and `verify` for a site's operator."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,8 +38,10 @@ def show_(out: Record, run: Annotated[str | None, typer.Option(help="Show this r
     rows = []
     for line in departures:
         numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
-        cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
-        rows.append(cells)
+        left = f"nothing: {line.refused}" if line.refused else " ".join([line.reply, *_shapes(line.shapes)])
+        fields = (f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
+        asked = f"{line.request}({', '.join([*fields, *_shapes(line.arrays)])})"
+        rows.append((str(line.number), line.time, line.run, str(line.round), asked, left, *numbers))
     print_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))
@@ -47,20 +49,8 @@ def show_(out: Record, run: Annotated[str | None, typer.Option(help="Show this r
         raise damage
 
 
-def _request_text(line: "Departure") -> str:
-    fields = ", ".join(f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
-    arrays = ", ".join(f"{name} {_shape(shape)}" for name, shape in line.arrays.items())
-    return f"{line.request}({', '.join(filter(None, (fields, arrays)))})"
-
-
-def _left(line: "Departure") -> str:
-    if line.refused:
-        return f"nothing: {line.refused}"
-    return " ".join([line.reply, *(f"{name} {_shape(shape)}" for name, shape in line.shapes.items())])
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "1"
+def _shapes(arrays: Mapping[str, tuple[int, ...]]) -> list[str]:
+    return [f"{name} {' x '.join(map(str, shape)) or '1'}" for name, shape in arrays.items()]
 
 
 @app.command()
@@ -96,10 +86,8 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
     Raises InputError if a reply is missing, or the outbox is another client's.
     """
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
-    names = {
-        number: client_label(number, sites[number] if number < len(sites) else None)
-        for number in sorted({entry.client for entry in ledger.entries})
-    }
+    clients = sorted({entry.client for entry in ledger.entries})
+    names = {number: client_label(number, sites[number] if number < len(sites) else None) for number in clients}
     if client not in names:
         raise InputError(f"client = {client}, but {folder} has {', '.join(names.values()) or 'no clients'}")
     parts = {number: ledger.of_client(number) for number in names}
@@ -109,10 +97,8 @@ def _check_against(folder: Path, client: int, departures: Sequence["Departure"])
     if len(missing[client]) == len(parts[client].entries):  # no reply has another's salted hash
         owners = [number for number, part in parts.items() if len(missing[number]) < len(part.entries)]
         if owners:
-            raise InputError(
-                f"{folder}: this outbox is that of {names[owners[0]]}, not of {names[client]}; allowed: --client "
-                f"{owners[0]}"
-            )
+            whose = f"that of {names[owners[0]]}, not of {names[client]}"
+            raise InputError(f"{folder}: this outbox is {whose}; allowed: --client {owners[0]}")
     first = missing[client][0]
     raise InputError(
         f"{folder}, {names[client]}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
@@ -135,13 +121,7 @@ def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") 
 
     A repeated request leaves more in the outbox than in the ledger.
     """
-    departed = {
-        (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)
-        for departure in departures
-        if departure.run == run and not departure.refused
-    }
-    return [
-        entry
-        for entry in ledger.entries
-        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in departed
-    ]
+    left = (line for line in departures if line.run == run and not line.refused)
+    departed = {(line.round, line.floats, line.bytes, line.rows, line.sha256) for line in left}
+    figures = ((it, (it.round, it.floats_up, it.bytes_up, it.rows_up, it.sha256)) for it in ledger.entries)
+    return [entry for entry, its in figures if its not in departed]

@@ -45,8 +45,9 @@ def init(
         table = commands.messages_of(read, size)
         beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
         text = f"{text[:beginning]}{table}\n{text[end:]}"
-        needed = site.needed_share(site.Policy(), read, size, commands.answers_of, commands.forecast_of)
-        if needed is not None:
+        if (
+            needed := site.needed_share(site.Policy(), read, size, commands.answers_of, commands.forecast_of)
+        ) is not None:
             text = text.replace("table_share = 0.5 ", f"table_share = {needed:<4g}")
     write_file(path, text)
 
@@ -87,12 +88,9 @@ def explain(
     before = [] if out is None or fresh else site.read_outbox(out).departures[-1:]
     floats_sent = sum(line.standing.total.floats for line in before)
     if out is not None:
-        guards = site.approved_guards(policy.guards, out, read.sha256)
-        policy = policy.model_copy(update={"guards": guards})
-    rule_verdicts = [
-        *site.verdicts(policy, read),
-        *site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=floats_sent),
-    ]
+        policy = policy.model_copy(update={"guards": site.approved_guards(policy.guards, out, read.sha256)})
+    foreseen = site.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=floats_sent)
+    rule_verdicts = [*site.verdicts(policy, read), *foreseen]
     print_rows(("rule", "", "why"), [(verdict.rule, WORDS[verdict.allowed], verdict.text) for verdict in rule_verdicts])
     refused, open_ = ([verdict.allowed for verdict in rule_verdicts].count(word) for word in (False, None))
     ending = f"{refused} reasons to refuse it" if refused else "the policy allows it, as far as the study shows"

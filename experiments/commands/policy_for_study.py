@@ -29,7 +29,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
         if not reply.isidentifier():
             raise InputError(f"the study has a reply {reply!r}, but must have names of classes")
         lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
-        bounds = {name: getattr(size, name) for name in ("floats", "columns")}
+        bounds = {"floats": size.floats, "columns": size.columns}
         lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
     return "".join(f"{line}\n" for line in lines)
 
@@ -70,9 +70,7 @@ def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
     ours = own_short_names("pairs")
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None
-    try:
+    with suppress(FedkernelError, TypeError, ValueError):  # parameters or a cohort that the strategy refuses
         strategy: KernelStrategy[Any] = load_class(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
         return strategy.forecast_of_run(cohort, run.prepare)
-    except (FedkernelError, TypeError, ValueError):
-        # parameters or a cohort that the strategy refuses
-        return None
+    return None

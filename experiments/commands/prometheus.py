@@ -8,7 +8,6 @@ from fedkernel.engines.grpc.address import check_address
 from fedkernel.ground import EngineError, InputError
 from fedkernel.run import Observer
 
-LOOPBACK = "127.0.0.1"
 ROUND_SECONDS_BOUNDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
@@ -28,18 +27,14 @@ class Metrics(Observer):
         self._connected = Gauge("fedkernel_site_connected", "1: the site is connected.", ["site"], registry=registry)
         for site in sites:
             self._connected.labels(site).set(0)
-        expected = Gauge("fedkernel_sites_expected", "Sites that the experiment names.", registry=registry)
-        expected.set(len(sites))
+        Gauge("fedkernel_sites_expected", "Sites that the experiment names.", registry=registry).set(len(sites))
         runs = Counter("fedkernel_runs", "Runs that are over.", ["outcome"], registry=registry)
         self._runs = {failed: runs.labels("failed" if failed else "finished") for failed in (False, True)}
         self._current = Gauge("fedkernel_run_round", "Round of the run under way.", ["run"], registry=registry)
-        self._expected = Gauge(
-            "fedkernel_run_rounds_expected", "Its rounds, by the forecast.", ["run"], registry=registry
-        )
+        rounds, seconds = "fedkernel_run_rounds_expected", "fedkernel_round_seconds"
+        self._expected = Gauge(rounds, "Its rounds, by the forecast.", ["run"], registry=registry)
         self._rounds = Counter("fedkernel_rounds", "Rounds that are over.", registry=registry)
-        self._seconds = Histogram(
-            "fedkernel_round_seconds", "Seconds of a round.", registry=registry, buckets=ROUND_SECONDS_BOUNDS
-        )
+        self._seconds = Histogram(seconds, "Seconds of a round.", registry=registry, buckets=ROUND_SECONDS_BOUNDS)
         moved = Counter("fedkernel_bytes", "Bytes of requests and replies.", ["direction"], registry=registry)
         self._up, self._down = moved.labels("up"), moved.labels("down")
         self._refused = Counter("fedkernel_refusals", "Connections that were refused.", ["cause"], registry=registry)
@@ -86,7 +81,7 @@ def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
 
     Raises InputError if the address is invalid, EngineError if the server cannot listen at it.
     """
-    metrics, whole = Metrics(sites), address if ":" in address else f"{LOOPBACK}:{address}"
+    metrics, whole = Metrics(sites), address if ":" in address else f"127.0.0.1:{address}"
     host, _, port = check_address(whole, any_port=True).rpartition(":")
     from prometheus_client import start_http_server  # noqa: PLC0415 - an extra, which `Metrics` has found
 

@@ -66,10 +66,8 @@ def certs(  # noqa: PLR0917 - one option each
         _renew(folder, expiring, days)
     if (revoked or expiring is not None) and not (server or client):
         return
-    folders = grpc.make_certificates(
-        folder, server or [], client or [], days=grpc.DAYS if days is None else days, renew=renew
-    )
-    for owner in folders:
+    days = grpc.DAYS if days is None else days
+    for owner in grpc.make_certificates(folder, server or [], client or [], days=days, renew=renew):
         print_line(f"{owner}: for {owner.name}, whose --tls names it")
     print_line(f"{folder / 'ca.key'} signs further certificates: keep it to yourself")
 
@@ -226,8 +224,7 @@ def read_tls_of(
 ) -> "grpc.TLS | None":
     """Return a command's certificates, or None for plaintext on loopback; warn before the certificates end."""
     if (folder is None) != insecure:
-        both = "both are given" if folder is not None else "neither is given"
-        raise InputError(f"--tls DIR or --insecure is needed, but {both}")
+        raise InputError(f"--tls DIR or --insecure is needed, but {'both are' if insecure else 'neither is'} given")
     if folder is not None:
         tls = grpc.read_tls(folder, role)
         if warning := grpc.expiry_warning(tls):

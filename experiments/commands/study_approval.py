@@ -68,8 +68,7 @@ def approve_(
         sha256 = fedkernel.site.check_hash(study)
     fedkernel.site.approve(out, sha256, table_share)
     most = "its policy's" if table_share is None else f"{table_share:g}"
-    most = f", with {most} numbers for each entry of the table"
-    print_line(f"study {sha256} is approved in {out}{most}")
+    print_line(f"study {sha256} is approved in {out}, with {most} numbers for each entry of the table")
 
 
 @app.command(name="sign")

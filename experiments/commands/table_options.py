@@ -59,11 +59,8 @@ class ReadingOptions:
 
 def guessed_format(file: "SiteFile") -> str:
     """Return a sentence on the guessed format of a file; empty if nothing was guessed."""
-    return (
-        f"{file.path} is read with {' and '.join(file.csv_format.guessed)}, guessed from the file"
-        if file.csv_format.guessed
-        else ""
-    )
+    guessed = " and ".join(file.csv_format.guessed)
+    return f"{file.path} is read with {guessed}, guessed from the file" if guessed else ""
 
 
 def with_schema_columns(file: "SiteFile", schema: Path) -> "SiteFile":
