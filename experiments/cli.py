@@ -9,6 +9,7 @@ from typing import Annotated
 
 import click
 import typer
+from typer import Option
 from typer.main import get_command, get_group
 
 from experiments.commands.command_group import Group, with_argument_help
@@ -77,7 +78,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(show_version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False) -> None:
     if show_version:
         typer.echo(version("fedkernel"))
         raise typer.Exit

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from experiments import commands
 from experiments.commands.table_options import Drop, FormatOptions, Id
@@ -14,32 +14,29 @@ Partition = Literal["vertical", "horizontal", "peers"]
 
 def advise(
     tables: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE|ROWSxCOLUMNS...", help="The sites' tables, or their shapes, such as 500x30."),
+        list[str], Argument(metavar="FILE|ROWSxCOLUMNS...", help="The sites' tables, or their shapes, such as 500x30.")
     ],
     *,
     partition: Annotated[
         Partition | None,
-        typer.Option(help="What is divided: columns (vertical), rows (horizontal); peers: no server is trusted."),
+        Option(help="What is divided: columns (vertical), rows (horizontal); peers: no server is trusted."),
     ] = None,
-    goal: Annotated[Goal, typer.Option(help="Wanted result.")] = "components",
-    number: Annotated[int, typer.Option("--number", "-k", min=1, help="Number of components, or of clusters.")] = 2,
-    sites: Annotated[
-        int | None, typer.Option(min=1, help="Number of sites with such a table, if only one is given.")
-    ] = None,
+    goal: Annotated[Goal, Option(help="Wanted result.")] = "components",
+    number: Annotated[int, Option("--number", "-k", min=1, help="Number of components, or of clusters.")] = 2,
+    sites: Annotated[int | None, Option(min=1, help="Number of sites with such a table, if only one is given.")] = None,
     id_: Id = None,
     label: Annotated[
-        str | None, typer.Option(help="Column of classes to compare clusters with; kept out of the table.")
+        str | None, Option(help="Column of classes to compare clusters with; kept out of the table.")
     ] = None,
     drop: Drop = None,
     form: FormatOptions,
     share_rows: Annotated[
-        bool, typer.Option("--share-rows/--no-share-rows", help="Whether raw rows may leave the sites.")
+        bool, Option("--share-rows/--no-share-rows", help="Whether raw rows may leave the sites.")
     ] = False,
-    memory: Annotated[float, typer.Option(min=0.001, help="Gigabytes of memory of each machine.")] = 16.0,
-    round_time: Annotated[float, typer.Option(min=0, help="Seconds that a round takes in addition to sending.")] = 0.1,
-    bandwidth: Annotated[float, typer.Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
-    toml: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an experiment to start with.")] = None,
+    memory: Annotated[float, Option(min=0.001, help="Gigabytes of memory of each machine.")] = 16.0,
+    round_time: Annotated[float, Option(min=0, help="Seconds that a round takes in addition to sending.")] = 0.1,
+    bandwidth: Annotated[float, Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
+    toml: Annotated[Path | None, Option(metavar="FILE", help="Write an experiment to start with.")] = None,
 ) -> None:
     """Recommend a method for the sites' tables, with costs and disclosures of each that fits."""
     reading = {"id": id_, "label": label, "drop": drop, **vars(form)}

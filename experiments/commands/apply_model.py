@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from experiments import commands
 from experiments.commands.console import PrintLog, print_status
@@ -12,15 +12,14 @@ from fedkernel import data
 from fedkernel.ground import InputError
 
 Where = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
+    Path, Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
-Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
+File = Annotated[Path, Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
+Label = Annotated[str | None, Option("--label", help="A column of classes, to compare clusters with.")]
 Out = Annotated[
-    Path | None,
-    typer.Option(help="A new .csv or .npz file, with ids or row numbers; by default the results are printed."),
+    Path | None, Option(help="A new .csv or .npz file, with ids or row numbers; by default the results are printed.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing file.")]
 
 
 def predict(
@@ -33,9 +32,9 @@ def predict(
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
-        bool, typer.Option("--name-classes", help="Name each cluster by the class of most of its rows.")
+        bool, Option("--name-classes", help="Name each cluster by the class of most of its rows.")
     ] = False,
-    save_model: Annotated[Path | None, typer.Option(help="With --name-classes: new model file with the names.")] = None,
+    save_model: Annotated[Path | None, Option(help="With --name-classes: new model file with the names.")] = None,
 ) -> None:
     """Label rows by the clusters of a model; nothing leaves this machine."""
     with PrintLog(print_status, "fedkernel.models.fitted_model"):

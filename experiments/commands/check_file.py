@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.text import Text
+from typer import Option
 
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, print_line, print_rows, write_file
@@ -26,17 +26,17 @@ def check(
     reading: ReadingOptions,
     against: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="SCHEMA", help="Compare with the schema that all sites agreed on; FILE may then be a schema, too."
         ),
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the schema of the table: names and types, to go on with by hand."),
+        Option(metavar="FILE", help="Write the schema of the table: names and types, to go on with by hand."),
     ] = None,
     ranges: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ranges",
             help="With --schema: also how many rows there are, the least and the greatest number of each column and "
             "its levels, which tell of single rows. Such a range is no limit (measured = true): of another site's "
@@ -45,9 +45,9 @@ def check(
     ] = False,
     study: Annotated[
         Path | None,
-        typer.Option(metavar="STUDY", help="Print also how many numbers its runs send for each entry of the table."),
+        Option(metavar="STUDY", help="Print also how many numbers its runs send for each entry of the table."),
     ] = None,
-    show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
+    show_values: Annotated[bool, Option("--show-values", help="Quote some of the cells in question.")] = False,
 ) -> None:
     r"""Check a site's file, and print every fault with its remedy; nothing leaves.
 
@@ -77,7 +77,7 @@ def check(
     if schema is not None:
         write_file(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml())
     if faults:
-        raise typer.Exit(BAD_INPUT)
+        raise Exit(BAD_INPUT)
 
 
 def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:

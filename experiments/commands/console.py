@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from experiments.commands.command_group import Group
 from experiments.commands.progress import ProgressReporter
@@ -25,7 +26,7 @@ log = logging.getLogger("fedkernel.command")
 output = Console()
 messages = Console(stderr=True)
 
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+Debug = Annotated[bool, Option(help="Show tracebacks.")]
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 """Exit codes: invalid input by the user; a failed run or engine; an interruption by the user."""

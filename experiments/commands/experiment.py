@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from experiments import commands, running
 from experiments import config as configuration
@@ -17,37 +17,35 @@ from fedkernel.ground import InputError
 def run(  # noqa: PLR0917 - one option each
     config: Annotated[
         Path,
-        typer.Argument(
-            help="The experiment, a TOML file such as experiments/quickstart.toml; with --all a folder of such."
-        ),
+        Argument(help="The experiment, a TOML file such as experiments/quickstart.toml; with --all a folder of such."),
     ],
     engine: Annotated[
-        str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
+        str | None, Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
     ] = None,
     connection: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Engine superlink: which one of Flower's configuration.")
+        str | None, Option(metavar="NAME", help="Engine superlink: which one of Flower's configuration.")
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
+        Path | None, Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Delete the experiment in the output folder.")] = False,
+    restart: Annotated[bool, Option(help="Delete the experiment in the output folder.")] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
+        bool, Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="With --all: number of experiments at a time; by default the number of processors."),
+        Option(min=1, help="With --all: number of experiments at a time; by default the number of processors."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
+        bool, Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the forecast costs, and run nothing.")] = False,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, if sites hold them."),
+        Option(metavar="ROWSxCOLUMNS", help="With --dry-run: shape of each site's table, if sites hold them."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -85,10 +83,9 @@ def run(  # noqa: PLR0917 - one option each
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Output folder of an experiment.")],
+    folder: Annotated[Path, Argument(help="Output folder of an experiment.")],
     form: Annotated[
-        Format | None,
-        typer.Option("--format", help="Print the table so, and write nothing: csv has every figure in full."),
+        Format | None, Option("--format", help="Print the table so, and write nothing: csv has every figure in full.")
     ] = None,
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
@@ -107,21 +104,21 @@ def report(
 
 
 def compare(  # noqa: PLR0917 - one option each
-    a: Annotated[Path, typer.Argument(metavar="A", help="Output folder of an experiment.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of the experiment to compare with.")],
+    a: Annotated[Path, Argument(metavar="A", help="Output folder of an experiment.")],
+    b: Annotated[Path, Argument(metavar="B", help="Output folder of the experiment to compare with.")],
     metrics: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--metric",
             metavar="NAME",
             help="Metric to compare, by default the leading metric of their tables; may be repeated.",
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Compare all metrics.")] = False,
+    every: Annotated[bool, Option("--all", help="Compare all metrics.")] = False,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Print the tables alone: csv has every figure in full.")
+        Format | None, Option("--format", help="Print the tables alone: csv has every figure in full.")
     ] = None,
-    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
+    fail: Annotated[bool, Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
 ) -> None:
     """Compare the experiments in two output folders, A and B, method by method.
 
@@ -133,4 +130,4 @@ def compare(  # noqa: PLR0917 - one option each
     differing = commands.compare_folders(a, b, metrics or [], form, every=every)
     if fail and differing:
         print_status(f"differ by more than noise: {differing}")
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from experiments import commands
 from experiments.commands.console import Debug, check_finite, report_errors
@@ -23,14 +23,14 @@ REHEARSAL = "rehearsal"
 
 
 def join(
-    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the server.")],
-    name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
-    out: Annotated[Path, typer.Option(help="Folder for the site's own results of each run: labels, embedding, ...")],
+    server: Annotated[str, Argument(metavar="HOST:PORT", help="Address of the server.")],
+    name: Annotated[str, Option(help="The site's name, as its certificate has it.")],
+    out: Annotated[Path, Option(help="Folder for the site's own results of each run: labels, embedding, ...")],
     *,
-    data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
+    data: Annotated[Path | None, Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     new: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="A file of rows that came after those of --data, with the same columns. With --take-models, models "
             "that the server sends are applied to them; under serve --project, they are what is projected. Without it, "
             "models of a server that asks nothing else are applied to --data."
@@ -38,19 +38,19 @@ def join(
     ] = None,
     rehearse: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="SCHEMA",
             help="In place of --data: rows are made up as a schema says (`fedkernel check --schema`), the table "
             "is not opened, and what is kept goes to the folder rehearsal in --out. Every study that the policy allows "
             "is taken part in.",
         ),
     ] = None,
-    tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
+    tls: Annotated[Path | None, Option(help="The site's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     reading: ReadingOptions,
     against: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="SCHEMA",
             help="Join only if the table is as a file says that `fedkernel check --schema` writes or people do; its "
             "columns are put into the order that they have there.",
@@ -58,30 +58,30 @@ def join(
     ] = None,
     id_key: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="A file with a secret of all sites, which the server lacks, to hash ids with; one of them makes it: "
             "(umask 77; openssl rand -hex 32 > FILE)."
         ),
     ] = None,
     ids_without_key: Annotated[
-        bool, typer.Option("--ids-without-key", help="Allow hashes of ids to leave that anybody can compute.")
+        bool, Option("--ids-without-key", help="Allow hashes of ids to leave that anybody can compute.")
     ] = False,
     identity: Annotated[
-        Path | None, typer.Option(help="The site's key for letters to its peers: `fedkernel identity`.")
+        Path | None, Option(help="The site's key for letters to its peers: `fedkernel identity`.")
     ] = None,
     pins: Annotated[
-        Path | None, typer.Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
+        Path | None, Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
     ] = None,
     peers_without_pins: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--peers-without-pins", help="Write letters to any peer that the server names, perhaps the server itself."
         ),
     ] = False,
-    policy: Annotated[Path | None, typer.Option(help="The site's policy: see `fedkernel policy init`.")] = None,
+    policy: Annotated[Path | None, Option(help="The site's policy: see `fedkernel policy init`.")] = None,
     approval: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--approve",
             metavar="ask|any|HASH",
             help="Which studies to take part in: each that is approved at this terminal or by `fedkernel study "
@@ -89,18 +89,18 @@ def join(
         ),
     ] = None,
     share_rows: Annotated[
-        bool, typer.Option("--share-rows", help="Allow raw rows to leave, if a method sends some.")
+        bool, Option("--share-rows", help="Allow raw rows to leave, if a method sends some.")
     ] = False,
     table_share: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Numbers that may leave in a run for each entry of the table, above 0; by default "
             f"{TABLE_SHARE:g}. What a study takes: `fedkernel check FILE --study STUDY`."
         ),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="A client to answer as, or a kernel, by its name or package.module:Class; again for more. By default, "
             "those of fedkernel's clients that the job names.",
@@ -108,28 +108,28 @@ def join(
     ] = None,
     take_models: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--take-models", help="Keep models that the server sends, in the folder received of --out, and apply them."
         ),
     ] = False,
     models_quota: Annotated[
-        int, typer.Option(min=0, help="With --take-models: bytes of all files in received, at most.")
+        int, Option(min=0, help="With --take-models: bytes of all files in received, at most.")
     ] = QUOTA,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Store all data that leave, in addition to the outbox in --out.")
+        bool, Option("--keep", help="Store all data that leave, in addition to the outbox in --out.")
     ] = False,
     min_rows: Annotated[
-        int | None, typer.Option(min=1, help=f"Least number of rows to answer from; by default {site.MIN_ROWS}.")
+        int | None, Option(min=1, help=f"Least number of rows to answer from; by default {site.MIN_ROWS}.")
     ] = None,
     min_sites: Annotated[
-        int | None, typer.Option(min=1, help=f"Least number of sites in a run; by default {site.MIN_SITES}.")
+        int | None, Option(min=1, help=f"Least number of sites in a run; by default {site.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
-        bool, typer.Option("--given-seed", help="Allow the server to choose the seed of draws from the rows, too.")
+        bool, Option("--given-seed", help="Allow the server to choose the seed of draws from the rows, too.")
     ] = False,
     max_message: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=site.LEAST_MESSAGE,
             max=site.MOST_MESSAGE,
             help="Largest message to or from this site in bytes, whatever the server allows; by default 2^30.",
@@ -137,21 +137,17 @@ def join(
     ] = None,
     max_memory: Annotated[
         int | None,
-        typer.Option(
-            min=site.LEAST_MEMORY, help="Most bytes of memory for answering; by default half of the machine's."
-        ),
+        Option(min=site.LEAST_MEMORY, help="Most bytes of memory for answering; by default half of the machine's."),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
+        Option(help=f"Seconds for which a request may be computed, above 0; by default {site.USUAL_SECONDS:g}."),
     ] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="File for the messages printed here, and the details of errors.")
-    ] = None,
+    log: Annotated[Path | None, Option(help="File for the messages printed here, and the details of errors.")] = None,
     log_json: LogJSON = False,
     patience: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0,
             callback=check_finite,
             help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",

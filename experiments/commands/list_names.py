@@ -11,6 +11,7 @@ from textwrap import TextWrapper
 from typing import Annotated, Any, get_args
 
 import typer
+from typer import Argument
 
 import fedkernel
 from experiments.commands.console import output
@@ -33,7 +34,7 @@ class Kind(StrEnum):
 HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
 
 
-def list_(kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")]) -> None:
+def list_(kind: Annotated[Kind, Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")]) -> None:
     """List the names that a configuration can use."""
     lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
     *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]

@@ -11,14 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from experiments.commands.console import SafeLogHandler, messages
 from fedkernel.ground import InputError, one_line
 
-LogJSON = Annotated[
-    bool, typer.Option("--log-json", help="Write messages as lines of JSON: time, level, logger, event, ...")
-]
+LogJSON = Annotated[bool, Option("--log-json", help="Write messages as lines of JSON: time, level, logger, event, ...")]
 
 FIELDS = ("run", "round", "phase", "site", "code")
 """Attributes of a record that are copied into its line of JSON, if present."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 import fedkernel.run
 import fedkernel.site
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 app = CommandGroup("Show and check the record of what has left a site.")
 
-Record = Annotated[
-    Path, typer.Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")
-]
+Record = Annotated[Path, Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")]
 
 
 @app.command(name="show")
-def show_(out: Record, run: Annotated[str | None, typer.Option(help="Show this run only.")] = None) -> None:
+def show_(out: Record, run: Annotated[str | None, Option(help="Show this run only.")] = None) -> None:
     """List the site's requests, and each reply, or the reason for refusing it."""
     departures, damage = [], None
     try:
@@ -57,11 +55,10 @@ def _shapes(arrays: Mapping[str, tuple[int, ...]]) -> list[str]:
 def verify(
     out: Record,
     against: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RESULT", help="Folder of a run's result at the server; may be repeated."),
+        list[Path] | None, Option(metavar="RESULT", help="Folder of a run's result at the server; may be repeated.")
     ] = None,
     client: Annotated[
-        int | None, typer.Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
+        int | None, Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
     ] = None,
 ) -> None:
     """Check that the outbox is complete and unchanged, and that the server counts no more than left.

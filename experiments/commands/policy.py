@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 import fedkernel.data
 from experiments import commands
@@ -16,8 +16,8 @@ from fedkernel.ground import InputError, one_line
 
 app = CommandGroup("Write and check a site's policy: what its operator allows.")
 
-File = Annotated[Path, typer.Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
-Data = Annotated[Path | None, typer.Option(help="The site's table, of which only the size is used.")]
+File = Annotated[Path, Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
+Data = Annotated[Path | None, Option(help="The site's table, of which only the size is used.")]
 
 WORDS = {True: "allowed", False: "refused", None: "open"}
 
@@ -26,13 +26,13 @@ TEMPLATE = Path(__file__).with_name("policy.toml")
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
+    path: Annotated[Path, Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
     study: Annotated[
-        Path | None, typer.Option(metavar="STUDY", help="Allow a study's replies only, as often and as large.")
+        Path | None, Option(metavar="STUDY", help="Allow a study's replies only, as often and as large.")
     ] = None,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="With --study: size of the site's table, which limits the replies."),
+        Option(metavar="ROWSxCOLUMNS", help="With --study: size of the site's table, which limits the replies."),
     ] = None,
 ) -> None:
     """Write a policy to start from: the defaults, with all other settings as comments."""
@@ -62,15 +62,15 @@ def check(path: File) -> None:
 @app.command()
 def explain(
     path: File,
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
+    study: Annotated[Path, Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
     *,
     data: Data = None,
     reading: ReadingOptions,
     shape: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: size of the site's table.")
+        str | None, Option(metavar="ROWSxCOLUMNS", help="In place of --data: size of the site's table.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder that the site joins with: earlier departures count, too.")
+        Path | None, Option(help="The folder that the site joins with: earlier departures count, too.")
     ] = None,
 ) -> None:
     """Check a study against each rule of a policy, before anything connects; exit code 2 if one refuses.
@@ -97,16 +97,16 @@ def explain(
     ending += f"; the run decides {open_} more" if open_ else ""
     print_line(f"study {read.sha256[: wire.HASH_DIGITS]} ({one_line(read.name)}): {ending}")
     if refused:
-        raise typer.Exit(BAD_INPUT)
+        raise Exit(BAD_INPUT)
 
 
 @app.command()
 def schema(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    data: Annotated[Path, Argument(metavar="DATA", help="The site's table.")],
     *,
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
+    out: Annotated[Path, Option(help="The file to write.")] = Path("schema.toml"),
     reading: ReadingOptions,
-    policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
+    policy: Annotated[Path | None, Option(help="The site's policy: columns that it hides are not read.")] = None,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges show the extreme values."""
     file = reading.of(data)

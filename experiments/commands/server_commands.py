@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from experiments import commands, running
 from experiments import config as configuration
@@ -25,29 +25,27 @@ from experiments.commands.logging_setup import LogJSON, server_log
 from fedkernel.engines import grpc
 from fedkernel.ground import InputError
 
-Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
+Insecure = Annotated[bool, Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
 
 
 def certs(  # noqa: PLR0917 - one option each
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of the authority, new or existing; it gets a folder for each name.")
-    ],
+    folder: Annotated[Path, Argument(help="Folder of the authority, new or existing; it gets a folder for each name.")],
     server: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Host name or address of the server; may be repeated.")
+        list[str] | None, Option(metavar="HOST", help="Host name or address of the server; may be repeated.")
     ] = None,
-    client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Name of a site; may be repeated.")] = None,
+    client: Annotated[list[str] | None, Option(metavar="NAME", help="Name of a site; may be repeated.")] = None,
     days: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="DAYS",
             help=f"For how many days the certificates are valid, above 0 and {grpc.AUTHORITY_DAYS} at most; by default "
             f"{grpc.DAYS}, with --renew-expiring as many as before.",
         ),
     ] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace existing certificates, and their keys.")] = False,
+    renew: Annotated[bool, Option("--renew", help="Replace existing certificates, and their keys.")] = False,
     expiring: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--renew-expiring",
             metavar="DAYS",
             min=0,
@@ -56,7 +54,7 @@ def certs(  # noqa: PLR0917 - one option each
     ] = None,
     revoked: Annotated[
         list[str] | None,
-        typer.Option("--revoke", metavar="NAME", help="Site whose certificate is no longer accepted; may be repeated."),
+        Option("--revoke", metavar="NAME", help="Site whose certificate is no longer accepted; may be repeated."),
     ] = None,
 ) -> None:
     """Make, renew or revoke certificates of a server and its sites, signed by your own authority."""
@@ -84,8 +82,8 @@ def _renew(folder: Path, within: float, days: float | None) -> None:
 
 
 def identity(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="File of the key; created if missing.")],
-    name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
+    path: Annotated[Path, Argument(metavar="FILE", help="File of the key; created if missing.")],
+    name: Annotated[str, Option(help="The site's name.")] = "NAME",
 ) -> None:
     """Make a site's key for letters to its peers, and print its fingerprint for their pins."""
     from fedkernel.peers import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
@@ -99,20 +97,19 @@ def identity(
 
 def serve(  # noqa: PLR0917 - one option each
     config: Annotated[
-        Path,
-        typer.Argument(help="The experiment, whose \\[data] table names the sites; with --project its output folder."),
+        Path, Argument(help="The experiment, whose \\[data] table names the sites; with --project its output folder.")
     ],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address for sites to join.")] = "127.0.0.1:8443",
-    tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,
+    listen: Annotated[str, Option(metavar="HOST:PORT", help="Address for sites to join.")] = "127.0.0.1:8443",
+    tls: Annotated[Path | None, Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
-    restart: Annotated[bool, typer.Option(help="Delete the experiment in the output folder.")] = False,
+    out: Annotated[Path | None, Option(help="Output folder; by default runs/NAME.")] = None,
+    restart: Annotated[bool, Option(help="Delete the experiment in the output folder.")] = False,
     patience: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0,
             callback=check_finite,
             help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
@@ -122,7 +119,7 @@ def serve(  # noqa: PLR0917 - one option each
     ] = grpc.SERVER_PATIENCE,
     mend: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0,
             callback=check_finite,
             help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
@@ -131,29 +128,26 @@ def serve(  # noqa: PLR0917 - one option each
     ] = grpc.REPAIR_SECONDS,
     set_aside: Annotated[
         int,
-        typer.Option(
-            metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."
-        ),
+        Option(metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."),
     ] = 0,
     max_message: Annotated[
         int,
-        typer.Option(
+        Option(
             min=1,
             max=grpc.MAX_MESSAGE_BYTES,
             help="Largest message to or from any site in bytes; each site has a limit of its own, too.",
         ),
     ] = grpc.MAX_MESSAGE_BYTES,
     project: Annotated[
-        bool,
-        typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
+        bool, Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found.")
     ] = False,
     run: Annotated[
-        str | None, typer.Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
+        str | None, Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
     ] = None,
-    name: Annotated[str, typer.Option(help="With --project: name of the new rows, such as week-14.")] = "new",
+    name: Annotated[str, Option(help="With --project: name of the new rows, such as week-14.")] = "new",
     to_sites: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--to-sites/--coordinator-only",
             help="With --project: whether sites get the coordinates, too; by default they do.",
         ),
@@ -161,7 +155,7 @@ def serve(  # noqa: PLR0917 - one option each
     log_json: LogJSON = False,
     metrics: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="[HOST:]PORT",
             help="Serve counters for Prometheus, by plain HTTP at 127.0.0.1 unless a host is named: sites, rounds, "
             "bytes, seconds, refusals. Needs the extra metrics.",

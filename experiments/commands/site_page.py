@@ -4,7 +4,7 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 import fedkernel.data
 from experiments.commands.console import print_line
@@ -15,19 +15,17 @@ from fedkernel.ground import InputError
 def show(
     out: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."
-        ),
+        Argument(metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."),
     ],
     *,
-    data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
+    data: Annotated[Path | None, Option(metavar="FILE", help="The site's own table, as for join.")] = None,
     reading: ReadingOptions,
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Model file, in place of the one that the site received.")
+        Path | None, Option(metavar="FILE", help="Model file, in place of the one that the site received.")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Show this run only.")] = None,
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    run: Annotated[str | None, Option(help="Show this run only.")] = None,
+    page: Annotated[Path | None, Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
+    open_: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a site's own page about its runs: rows, clusters, columns, and totals of the outbox.
 

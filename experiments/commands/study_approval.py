@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 import fedkernel.site
 from experiments import commands
@@ -13,20 +13,19 @@ from fedkernel.ground import InputError
 app = CommandGroup("Show a study, which is all that sites will be asked, and approve it.")
 
 Shape = Annotated[
-    str | None,
-    typer.Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, for the numbers that leave per entry."),
+    str | None, Option(metavar="ROWSxCOLUMNS", help="Size of the site's table, for the numbers that leave per entry.")
 ]
 
 
 @app.command(name="show")
 def show_(
     study: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
+        Path, Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write the study to this file, for the sites.")] = None,
+    out: Annotated[Path | None, Option(help="Write the study to this file, for the sites.")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
+        Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
     ] = None,
     shape: Shape = None,
 ) -> None:
@@ -46,15 +45,15 @@ def show_(
 def approve_(
     study: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="STUDY", help="Its .json, as `fedkernel study show` has shown it, or its hash, all 64 digits."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder that the site joins with.")],
+    out: Annotated[Path, Option(help="The folder that the site joins with.")],
     shape: Shape = None,
     table_share: Annotated[
         float | None,
-        typer.Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
+        Option(help="Numbers that may leave in each run for each entry of the table, in place of the policy's."),
     ] = None,
 ) -> None:
     """Approve a study: a site that joins with this folder takes part in it."""
@@ -73,8 +72,8 @@ def approve_(
 
 @app.command(name="sign")
 def sign_(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
-    key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
+    study: Annotated[Path, Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
+    key: Annotated[Path, Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
 ) -> None:
     r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
     signature = fedkernel.site.sign(commands.read_study(study).sha256, key)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from fedkernel import data
 from fedkernel.data import checks
@@ -13,9 +13,9 @@ from fedkernel.ground import InputError, and_more
 if TYPE_CHECKING:
     from fedkernel.data import SiteFile
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
-Id = Annotated[str | None, typer.Option("--id", help="Column of row ids; kept out of the table.")]
-Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
+File = Annotated[Path, Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
+Id = Annotated[str | None, Option("--id", help="Column of row ids; kept out of the table.")]
+Drop = Annotated[list[str] | None, Option(metavar="COLUMN", help="Column to leave out; may be repeated.")]
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,14 @@ class FormatOptions:
     """Options for the format of a file."""
 
     delimiter: Annotated[
-        str | None, typer.Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed.")
+        str | None, Option(help="Separator of values in a .csv file, such as ; or tab; by default guessed.")
     ] = None
-    decimal: Annotated[str | None, typer.Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
+    decimal: Annotated[str | None, Option(help="Decimal sign in a .csv file, . or ,; by default guessed.")] = None
     encoding: Annotated[
-        str | None,
-        typer.Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark."),
+        str | None, Option(help="Encoding of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
     ] = None
     header: Annotated[
-        int | None, typer.Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1.")
+        int | None, Option(min=1, help="Row with the column names in a .csv or .xlsx file; by default 1.")
     ] = None
 
 
@@ -41,12 +40,11 @@ class ReadingOptions:
 
     id: Id = None
     label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column of labels, kept out of the table; may be repeated."),
+        list[str] | None, Option(metavar="COLUMN", help="Column of labels, kept out of the table; may be repeated.")
     ] = None
     drop: Drop = None
     columns: Annotated[
-        str | None, typer.Option(help="Names of the table's columns, separated by commas; by default all others.")
+        str | None, Option(help="Names of the table's columns, separated by commas; by default all others.")
     ] = None
     form: FormatOptions = FormatOptions()
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from experiments.commands.console import print_line
 from fedkernel.ground import InputError
@@ -50,9 +50,9 @@ def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
 
 
 def new(
-    pair: Annotated[str, typer.Argument(metavar="PAIR", help="The strategy's class, such as MyPCA.")],
-    out: Annotated[Path, typer.Option(help="Folder.")] = Path(),
-    flower: Annotated[bool, typer.Option("--app", help="Make it a Flower app, for flwr run.")] = False,
+    pair: Annotated[str, Argument(metavar="PAIR", help="The strategy's class, such as MyPCA.")],
+    out: Annotated[Path, Option(help="Folder.")] = Path(),
+    flower: Annotated[bool, Option("--app", help="Make it a Flower app, for flwr run.")] = False,
 ) -> None:
     """Write a pair of your own to start from: client, strategy, test and experiment."""
     for path in write_pair(pair, out, app=flower):
