@@ -21,7 +21,6 @@ from pydantic import Field, model_validator
 from fedkernel.ground import FloatArray, ProtocolError, ShareableError, noise_on, read_only
 from fedkernel.models import center_blocks
 from fedkernel.numerics import (
-    AnyKernel,
     Kernel,
     Linear,
     SubspaceEmbedding,
@@ -168,28 +167,29 @@ class ShareRows(NeighbourDataRequest[RowLetters]):
     posts: ClassVar = (OwnRows, Features)
 
 
-def check_bound(bound: float, rows: int, rounding: float) -> None:
-    """Raise ValueError if a penalty bound is too large for a kernel matrix of so many rows.
-
-    By k(x, x) = 1 the matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2 asks
-    for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
-    """
-    if bound > (1 + rounding) * 4 * rows:
-        raise ValueError(f"bound = {bound:.6g}, but must be at most {4 * rows} for {rows} rows")
-
-
-class StartLocally(CarriesLetters, NeighbourDataRequest[PenaltyBound]):
-    """Request to compute the kernel blocks from the delivered rows, and to start at the local solution."""
+class StartRequest(CarriesLetters, Request[PenaltyBound]):
+    """Base of requests to start at a local solution, and to write it to the neighbours."""
 
     posts: ClassVar = (Estimate,)
+
+    def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
+        """Check also that the bound is possible for a kernel matrix of so many rows.
+
+        By k(x, x) = 1 the matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2
+        asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
+        """
+        super().check_table(reply, sizes)
+        rows = sizes["n_m"]
+        if reply.bound > (1 + reply.rounding) * 4 * rows:
+            raise ValueError(f"bound = {reply.bound:.6g}, but must be at most {4 * rows} for {rows} rows")
+
+
+class StartLocally(StartRequest, NeighbourDataRequest[PenaltyBound]):
+    """Request to compute the kernel blocks from the delivered rows, and to start at the local solution."""
+
     kernel: Kernel
     center: bool
     record: bool
-
-    def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is possible for the table's number of rows."""
-        super().check_table(reply, sizes)
-        check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
@@ -198,15 +198,8 @@ class ShareDirection(CarriesLetters, Request[Letters]):
     posts: ClassVar = (Projection,)
 
 
-class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
+class StartNextComponent(StartRequest):
     """Request to remove the component with the delivered projections from the kernel blocks, and start again."""
-
-    posts: ClassVar = (Estimate,)
-
-    def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is possible for the table's number of rows."""
-        super().check_table(reply, sizes)
-        check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
@@ -297,10 +290,8 @@ class Cell(State):
     def concatenated(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
         """Concatenate the members' vectors, each with a number for each row."""
         for member, part in self.row_slices.items():
-            if len(vectors[member]) != (rows := part.stop - part.start):
-                raise ProtocolError(
-                    f"client {member} sent a vector of {len(vectors[member])} entries, but has {rows} rows"
-                )
+            if (size := len(vectors[member])) != (rows := part.stop - part.start):
+                raise ProtocolError(f"client {member} sent a vector of {size} entries, but has {rows} rows")
         return np.concatenate([vectors[member] for member in self.row_slices])
 
 
@@ -388,17 +379,8 @@ class ADMMKPCAClient(PeerClient):
     """
 
     answers = (
-        PublishKeys,
-        TakeKeys,
-        ShareRows,
-        StartLocally,
-        ShareDirection,
-        StartNextComponent,
-        CompareStarts,
-        UpdateConsensus,
-        UpdateDirection,
-        KeepComponents,
-        MeasureKept,
+        *(PublishKeys, TakeKeys, ShareRows, StartLocally, ShareDirection, StartNextComponent),
+        *(CompareStarts, UpdateConsensus, UpdateDirection, KeepComponents, MeasureKept),
     )
 
     def share_rows(self, ask: ShareRows) -> RowLetters:
@@ -417,13 +399,16 @@ class ADMMKPCAClient(PeerClient):
         kernel = Linear() if ask.features else ask.kernel
         largest = float(np.abs(own).max())
         for peer in self.mail.neighbours:
-            self._check_rows(peer, tables[peer], largest, kernel)
+            if lost_to_rounding(kernel, float(np.abs(tables[peer]).max()), largest):
+                more = f"it has an entry more than {MAX_ENTRY_RATIO:g} times as large as each of client {self.client}"
+                raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
+            if not (kernel.diag(tables[peer]) > 0).all():
+                raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
         K = normalised_gram(kernel, cell.concatenated(tables))
         kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if is_bounded(ask.kernel) else None
         K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
         KernelBlocks(read_only(K)).save(self.memory)
-        n = len(self.X)
-        Components(np.empty((n, 0)), np.empty((n, 0))).save(self.memory)
+        Components(np.empty((n := len(self.X), 0)), np.empty((n, 0))).save(self.memory)
         if ask.record:
             Iterates(np.empty((0, n))).save(self.memory)
         started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
@@ -434,9 +419,8 @@ class ADMMKPCAClient(PeerClient):
     def share_direction(self, ask: ShareDirection) -> Letters:
         """Write the neighbours the projection of the direction that is to be removed."""
         cell = Cell.load(self.memory)
-        values, length = self._consensus(
-            cell, *self._directions_and_multipliers(ask, cell), rho=np.ones(len(cell.rows))
-        )
+        rho = np.ones(len(cell.rows))
+        values, length = self._consensus(cell, *self._directions_and_multipliers(ask, cell), rho)
         own = values[cell.row_slices[self.client]] / max(length, float(np.finfo(np.float64).tiny))
         OwnProjection(own).save(self.memory)
         self.mail.write_to_all(Projection(values=own))
@@ -498,9 +482,8 @@ class ADMMKPCAClient(PeerClient):
         # Equation 12, in the eigenvectors of K_j: a = V b
         b = (V.T @ (Z @ rho - G.sum(axis=1))) / (rho.sum() * values - 2 * values**2)
         a, before, lengths = V @ b, V.T @ last.a, np.sqrt(values)
-        progress = Progress(
-            lagrangian=lagrangian(spectrum, before, G, Z, rho), turned=angle(before * lengths, b * lengths)
-        )
+        turned = angle(before * lengths, b * lengths)
+        progress = Progress(lagrangian=lagrangian(spectrum, before, G, Z, rho), turned=turned)
         # Equation 13
         if ask.dual:
             G += rho * (((V * values) @ b)[:, None] - Z)
@@ -539,14 +522,6 @@ class ADMMKPCAClient(PeerClient):
             # not from the run's seed, which the coordinator knows; once, since differences and means would undo it
             rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
-
-    def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
-        """Raise ProtocolError if a neighbour's rows cannot be normalised, or would drown the node's in rounding."""
-        if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
-            more = f"it has an entry more than {MAX_ENTRY_RATIO:g} times as large as each of client {self.client}"
-            raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
-        if not (kernel.diag(rows) > 0).all():
-            raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
 
     def _start(self, largest: float) -> PenaltyBound:
         """Start from the local solution with zero multipliers; `largest` is K_j's before any component."""

@@ -346,26 +346,20 @@ class Coefficients(State):
     C: FloatArray
 
 
+LOW_RANK_REQUESTS: Answers = (
+    *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, DrawUniformly, MeasureDistances, DrawByDistance),
+    *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents),
+)
+"""Requests of algorithms 1 to 3."""
+
+
 class DisKPCAClient(KernelClient):
     """Client of disKPCA for a table read a block at a time: in memory, memory-mapped, from a file, sparse, generated.
 
     Memory between rounds: the landmarks, and t (t + 1) / 2 + 1 floats per block of 2048 rows, at t = 50 0.6 a row.
     """
 
-    answers: ClassVar[Answers] = (
-        SketchPoints,
-        MultiplyPoints,
-        ScoreRows,
-        DrawByLeverage,
-        DrawUniformly,
-        MeasureDistances,
-        DrawByDistance,
-        TakeLandmarks,
-        SketchKernel,
-        MultiplyKernel,
-        TakeComponents,
-        MeasureCaptured,
-    )
+    answers: ClassVar[Answers] = (*LOW_RANK_REQUESTS, MeasureCaptured)
 
     X: Table
 
@@ -422,13 +416,11 @@ class DisKPCAClient(KernelClient):
 
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
         """Draw rows without replacement, every choice equally likely."""
-        if ask.samples > len(self.X):
-            raise ShareableError(
-                f"samples = {ask.samples}, but must be at most the {len(self.X)} rows of client {self.client}"
-            )
-        if ask.samples == len(self.X):
-            return self._reveal_rows(np.arange(len(self.X)))
-        return self._reveal_rows(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
+        if ask.samples > (n := len(self.X)):
+            raise ShareableError(f"samples = {ask.samples}, but must be at most the {n} rows of client {self.client}")
+        if ask.samples == n:
+            return self._reveal_rows(np.arange(n))
+        return self._reveal_rows(np.sort(self.rng("uniform").choice(n, ask.samples, replace=False)))
 
     def measure_distances(self, ask: MeasureDistances) -> Total:
         """Compute the rows' squared distances from the span of the landmarks so far."""
@@ -515,8 +507,7 @@ class DisKPCAClient(KernelClient):
 
     def _add_landmarks(self, ask: CarriesRows, before: int) -> None:
         """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""
-        others = ask.rows
-        drawn = DrawnPositions.known(self.memory)
+        drawn, others = DrawnPositions.known(self.memory), ask.rows
         own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
         DrawnPositions.forget(self.memory)
         landmarks = [self._landmarks()] if Landmarks.known(self.memory) else []
@@ -536,8 +527,7 @@ class DisKPCAClient(KernelClient):
         floor = tol * float(np.linalg.norm(K, 2))  # error of the basis at the landmarks themselves
 
         def distances(block: Rows) -> FloatArray:
-            lengths = kernel.diag(block)
-            left: FloatArray = lengths - np.square(values(block) @ basis).sum(axis=1)
+            left: FloatArray = kernel.diag(block) - np.square(values(block) @ basis).sum(axis=1)
             left[left <= floor] = 0.0
             return left
 

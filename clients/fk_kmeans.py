@@ -13,17 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
 
-from clients.kmeans_base import (
-    CompareClusters,
-    CountClusters,
-    Embedding,
-    KMeansClient,
-    LabelNewRows,
-    LabelRows,
-    MeasureClusters,
-    SampleCoreset,
-    SolveLocally,
-)
+from clients.kmeans_base import Embedding, KMeansClient
 from fedkernel.ground import (
     BLOCK_ROWS,
     AnyArray,
@@ -144,13 +134,10 @@ class MultiplyColumns(IterationRequest[PackedGram]):
         if self.features.form == "pairs":
             off = float(np.abs(squares[: D // 2] + squares[D // 2 :] - 2 * rows).max())
             if off > slack * rows:
-                raise ValueError(
-                    f"squares of each pair of features must sum to {2 * rows} for {rows} rows, but are off by {off:.3g}"
-                )
-        elif squares.max() > 2 * (1 + slack) * rows:
-            raise ValueError(
-                f"squares of a feature sum to {squares.max():.6g}, but to at most {2 * rows} for {rows} rows"
-            )
+                total = f"{2 * rows} for {rows} rows"
+                raise ValueError(f"squares of each pair of features must sum to {total}, but are off by {off:.3g}")
+        elif (most := squares.max()) > 2 * (1 + slack) * rows:
+            raise ValueError(f"squares of a feature sum to {most:.6g}, but to at most {2 * rows} for {rows} rows")
 
 
 class GramProduct(Summed):
@@ -283,8 +270,7 @@ class FKKMeansClient(KMeansClient):
     """
 
     answers = (
-        *(LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
-        *(MeasureClusters, CountClusters, CompareClusters),
+        *KMeansClient.answers,
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
     )
 
@@ -305,8 +291,7 @@ class FKKMeansClient(KMeansClient):
         """Sum the rows' features with the given weights of the rows."""
         if len(ask.vector) != len(self.X):
             raise ProtocolError(f"vector has {len(ask.vector)} entries, but must have {len(self.X)}, one for each row")
-        features_of = self._features_by_slice(ask)
-        sums = np.zeros(ask.features.n_features)
+        features_of, sums = self._features_by_slice(ask), np.zeros(ask.features.n_features)
         for rows in row_blocks(len(self.X)):
             sums += ask.vector[rows] @ features_of(rows)
         return FeatureSums(sums=sums)
@@ -356,8 +341,7 @@ class FKKMeansClient(KMeansClient):
         elif ask.t == 1:
             Columns(np.empty((len(self.X), 0))).save(self.memory)
         B, X = Columns.load(self.memory).B, self._converted_rows(ask)
-        features = ask.features.map(X.shape[1], ask.t, ask.precision)
-        D = ask.features.n_features
+        features, D = ask.features.map(X.shape[1], ask.t, ask.precision), ask.features.n_features
         A = np.empty((len(X), D), ask.precision) if ask.features_are_kept(len(X)) else None
         G = np.zeros((D + B.shape[1],) * 2)
 
@@ -383,10 +367,8 @@ class FKKMeansClient(KMeansClient):
 
     def _next_columns(self, ask: IterationRequest[ReplyT], M: FloatArray) -> FloatArray:
         B = Columns.load(self.memory).B
-        if len(M) != ask.features.n_features + B.shape[1]:
-            raise ProtocolError(
-                f"map has {len(M)} rows, but must have {ask.features.n_features + B.shape[1]}, one for each column"
-            )
+        if len(M) != (columns := ask.features.n_features + B.shape[1]):
+            raise ProtocolError(f"map has {len(M)} rows, but must have {columns}, one for each column")
         drawn = self._cached_features(ask, ask.t - 1)
         DrawnFeatures.forget(self.memory)  # no longer needed
         if drawn is not None:

@@ -222,16 +222,17 @@ class CommonCenters(State):
     centers: FloatArray
 
 
+CLUSTER_REQUESTS: Answers = (SolveLocally, SampleCoreset, LabelRows, MeasureClusters, CountClusters, CompareClusters)
+"""Requests to cluster embedded rows, and about the clusters."""
+
+
 class KMeansClient(KernelClient):
     """Client of distributed k-means of its embedded rows, which a subclass saves as `Embedding`.
 
     Memory between rounds: besides these, n_m s floats, the k local centres.
     """
 
-    answers: ClassVar[Answers] = (
-        *(SolveLocally, SampleCoreset, LabelRows, LabelNewRows),
-        *(MeasureClusters, CountClusters, CompareClusters),
-    )
+    answers: ClassVar[Answers] = (*CLUSTER_REQUESTS, LabelNewRows)
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
@@ -277,9 +278,8 @@ class KMeansClient(KernelClient):
         if len(earlier) != len(labels):
             raise ProtocolError(f"run {ask.run!r} had other rows than this run")
         if max(own, int(earlier.max(initial=0)) + 1) > k or k > len(labels):
-            raise ProtocolError(
-                f"n_clusters = {k}, but must be at least the clusters of both runs and at most {len(labels)} rows"
-            )
+            allowed = f"at least the clusters of both runs and at most {len(labels)} rows"
+            raise ProtocolError(f"n_clusters = {k}, but must be {allowed}")
         counts, step = np.bincount(earlier * k + labels, minlength=k * k), self._counting_step(ask.step)
         sizes = (counts - counts % step).astype(np.float64).reshape(k, k)
         return SharedRows(sizes=sizes, slack=step - 1.0)

@@ -198,14 +198,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     """
 
     answers = (
-        PublishKeys,
-        TakeKeys,
-        IterateAmongPeers,
-        ForwardVectors,
-        FinishAmongPeers,
-        AddProducts,
-        TakeBlock,
-        MeasureOwn,
+        *(PublishKeys, TakeKeys, IterateAmongPeers, ForwardVectors, FinishAmongPeers),
+        *(AddProducts, TakeBlock, MeasureOwn),
     )
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
@@ -227,7 +221,9 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Finished:
         """Merge once more; store the directions of every round, and the projected features."""
-        return self._finish_with_merges(ask, self._merge(ask))
+        directions = self._merge(ask)
+        self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
+        return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
 
     def add_products(self, ask: AddProducts) -> SearchState:
         """Multiply the block, and add the children's sums; at the root take a step of block Lanczos."""
@@ -310,11 +306,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
                 raise self.mail.refusal(child, str(error)) from None
         return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
 
-    def _finish_with_merges(self, ask: LocalTableRequest[ReplyT], directions: FloatArray) -> Finished:
-        self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
-        return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
-
     def _merge(self, ask: MergeRequest[ReplyT]) -> FloatArray:
+        """Merge the delivered vectors with the site's own; check, store and return the result."""
         self._store_received(ask, PeerVectors if ask.relayed is None else RelayedVectors)
         known = KnownVectors.load(self.memory)
         if ask.relayed is not None and not np.array_equal(np.sort(known.clients), np.arange(ask.relayed)):
@@ -327,18 +320,12 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         vectors = merge_eigenpairs(pairs, weights).vectors
-        if MergedVectors.known(self.memory) and not is_moved(
-            vectors, last := MergedVectors.load(self.memory).vectors[-1]
-        ):
-            vectors = last
-        return self._store_merge(vectors)
-
-    def _store_merge(self, directions: FloatArray) -> FloatArray:
-        """Check directions against the guards, store them after the earlier ones, and return them."""
-        self._check_guards(directions)
         before = [MergedVectors.load(self.memory).vectors] if MergedVectors.known(self.memory) else []
-        MergedVectors(np.concatenate([*before, directions[None]])).save(self.memory)
-        return directions
+        if before and not is_moved(vectors, before[0][-1]):
+            vectors = before[0][-1]
+        self._check_guards(vectors)
+        MergedVectors(np.concatenate([*before, vectors[None]])).save(self.memory)
+        return vectors
 
     def _check_guards(self, vectors: FloatArray) -> None:
         """Check delivered vectors against the site's guards, since letters are no fields of the request."""

@@ -1,29 +1,7 @@
 """Client of spectral clustering: answers the requests of disKPCA, then those of distributed k-means."""
 
-from clients.diskpca import (
-    DisKPCAClient,
-    DrawByDistance,
-    DrawByLeverage,
-    DrawUniformly,
-    MeasureDistances,
-    MultiplyKernel,
-    MultiplyPoints,
-    ScoreRows,
-    SketchKernel,
-    SketchPoints,
-    TakeComponents,
-    TakeLandmarks,
-)
-from clients.kmeans_base import (
-    CompareClusters,
-    CountClusters,
-    Embedding,
-    KMeansClient,
-    LabelRows,
-    MeasureClusters,
-    SampleCoreset,
-    SolveLocally,
-)
+from clients.diskpca import LOW_RANK_REQUESTS, DisKPCAClient, TakeComponents
+from clients.kmeans_base import CLUSTER_REQUESTS, Embedding, KMeansClient
 from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import Receipt
 
@@ -31,11 +9,7 @@ from fedkernel.protocol import Receipt
 class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     """Client of spectral clustering; memory between rounds: disKPCA's, and the rows' coordinates, n_m k floats."""
 
-    answers = (
-        *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
-        *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents, SolveLocally, SampleCoreset, LabelRows),
-        *(MeasureClusters, CountClusters, CompareClusters),
-    )
+    answers = (*LOW_RANK_REQUESTS, *CLUSTER_REQUESTS)
 
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Store the components' coefficients, and the rows' coordinates as the embedding for k-means."""

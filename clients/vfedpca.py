@@ -252,12 +252,7 @@ class VFedPCAClient(NewRowsClient):
     """
 
     answers: ClassVar[Answers] = (
-        IterateLocally,
-        Multiply,
-        Finish,
-        MeasureVariance,
-        ProjectOntoDirections,
-        TakeCoordinates,
+        *(IterateLocally, Multiply, Finish, MeasureVariance, ProjectOntoDirections, TakeCoordinates),
     )
 
     X: FloatArray
@@ -312,7 +307,8 @@ class VFedPCAClient(NewRowsClient):
     def _trace(self, ask: LocalTableRequest[ReplyT]) -> float:
         """Return the trace of the site's matrix before any update."""
         if ask.kernel is None:
-            return self.cached(f"trace, centred {ask.center}", lambda: float(self._row_squares(ask).sum()))
+            squares = (squared_norms(X) for _, X in self._centred_blocks(ask))
+            return self.cached(f"trace, centred {ask.center}", lambda: float(np.concatenate([*squares]).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _is_negligible(self, ask: LocalTableRequest[ReplyT]) -> bool:
@@ -353,16 +349,6 @@ class VFedPCAClient(NewRowsClient):
         for rows, X in self._centred_blocks(ask):
             total += transposed_product(X, V[rows])
         return total
-
-    def _gram(self, ask: LocalTableRequest[ReplyT]) -> FloatArray:
-        """Return the transposed table times the table, (d_m, d_m)."""
-        total = np.zeros((self.X.shape[1], self.X.shape[1]))
-        for _, X in self._centred_blocks(ask):
-            total += transposed_product(X, X)
-        return total
-
-    def _row_squares(self, ask: LocalTableRequest[ReplyT]) -> FloatArray:
-        return np.concatenate([squared_norms(X) for _, X in self._centred_blocks(ask)])
 
     def _centred(self, ask: LocalTableRequest[ReplyT], rows: FloatArray) -> FloatArray:
         """Subtract column or row means, by `ask.center`; with a kernel, `center_gram` centres in place of columns."""
@@ -406,14 +392,14 @@ class VFedPCAClient(NewRowsClient):
         """Return the site's matrix, updated by equation 14 if it is, in the form that is fastest for iterations."""
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
-        if (
-            ask.kernel is None
-            and low_rank_pays(self.X.shape, ask.n_components, ask.iterations)
-            and not self._is_negligible(ask)
-        ):
-            product, transposed = partial(self._table_product, ask), partial(self._transposed_table_product, ask)
-            return low_rank(self._gram(ask), ask.n_components, product, transposed) or self._original_product(ask)
-        return self._original_product(ask)
+        pays = ask.kernel is None and low_rank_pays(self.X.shape, ask.n_components, ask.iterations)
+        if not pays or self._is_negligible(ask):
+            return self._original_product(ask)
+        gram = np.zeros((self.X.shape[1], self.X.shape[1]))
+        for _, X in self._centred_blocks(ask):
+            gram += transposed_product(X, X)
+        product, transposed = partial(self._table_product, ask), partial(self._transposed_table_product, ask)
+        return low_rank(gram, ask.n_components, product, transposed) or self._original_product(ask)
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Update the matrix K = X X^T by equation 14.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
-from typer import Option
+from typer import Exit, Option
 
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, print_line, print_rows, write_file
