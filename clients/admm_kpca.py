@@ -173,13 +173,11 @@ class StartRequest(CarriesLetters, Request[PenaltyBound]):
     posts: ClassVar = (Estimate,)
 
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
-        """Check also that the bound is possible for a kernel matrix of so many rows.
-
-        By k(x, x) = 1 the matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2
-        asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
-        """
+        """Check also that the bound is possible for the table's number of rows."""
         super().check_table(reply, sizes)
         rows = sizes["n_m"]
+        # By k(x, x) = 1 the kernel matrix's trace is n at most. By lambda_1 <= n and sum lambda^3 <= n lambda_1^2,
+        # assumption 2 asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
         if reply.bound > (1 + reply.rounding) * 4 * rows:
             raise ValueError(f"bound = {reply.bound:.6g}, but must be at most {4 * rows} for {rows} rows")
 
