@@ -264,10 +264,7 @@ class MeasureKept(Request[KeptVariance]):
 
 
 def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
-    """Return the least penalty rho for a node by assumption 2.
-
-    `eigenvalues` (r,): of the node's kernel matrix, the largest first. `degree`: |O_j|, of its neighbours and itself.
-    """
+    """Return assumption 2's least penalty rho for eigenvalues (r,) of a node's kernel matrix; `degree` is |O_j|."""
     first, cubes = float(eigenvalues[0]), float((eigenvalues**3).sum())
     return (first**2 + float(np.sqrt(first**4 + 8 * degree * first * cubes))) / (degree * first)
 

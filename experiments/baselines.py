@@ -44,10 +44,7 @@ def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
 
 
 def baselines() -> dict[str, str]:
-    """Return fedkernel's baselines by name, with one sentence about each.
-
-    ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK.
-    """
+    """Return one sentence about each of fedkernel's baselines, by name; CK and SK of the FK paper are among them."""
     return {
         f"{place} {method}": sentence
         for method, strategy in methods().items()
@@ -56,10 +53,9 @@ def baselines() -> dict[str, str]:
 
 
 def check_baseline(method: str, argument: str = "method") -> None:
-    """Raise InputError unless `method` names a baseline; `argument` is the name of `method` in the error.
+    """Raise InputError, with the name `argument`, unless `method` names a baseline.
 
-    Allowed are the names in `baselines`, and ``central my_lab.pairs:MyPCA`` for a strategy elsewhere, which is not
-    imported here.
+    Allowed are also names such as ``central my_lab.pairs:MyPCA``, of a strategy elsewhere, which is not imported here.
     """
     if method in (ours := baselines()):
         return
@@ -102,10 +98,9 @@ class Duration(NamedTuple):
 
 
 class Baseline:
-    """Baseline of a strategy, such as ``central kernel k-means``, with its parameters.
+    """Baseline of a strategy, such as ``central kernel k-means``; `method` is as for `check_baseline`.
 
-    `method` is as for `check_baseline`, `parameters` are the strategy's (``n_components``, ``kernel``, ``center``,
-    ``n_clusters``) and a rival's own.
+    `parameters`: the strategy's (``n_components``, ``kernel``, ``center``, ``n_clusters``) and a rival's own.
     """
 
     def __init__(self, method: str, parameters: Mapping[str, Any]) -> None:

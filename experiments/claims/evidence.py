@@ -25,10 +25,7 @@ class Setting(NamedTuple):
 
 
 class Evidence:
-    """Runs of an experiment, by method and setting, with missing and failed runs.
-
-    `due`: every point and seed of the finished experiment; by default those of any run.
-    """
+    """Runs of an experiment, by method and setting, with missing and failed runs; `due`: every point and seed."""
 
     def __init__(
         self,

@@ -192,10 +192,6 @@ def check_claims(
     due: Iterable[tuple[dict[str, Any], int]] | None = None,
     failed: Iterable[Failure] = (),
 ) -> list[Claim]:
-    """Check claims against runs, and return them with verdicts in the same order.
-
-    `due` and `failed` are as for `Evidence`: a claim about an unfinished run is not testable, and names a failure's
-    cause.
-    """
+    """Return the claims with verdicts, in order; parameters as for `Evidence`."""
     evidence = Evidence(runs, due, failed)
     return [claim.judge(evidence) for claim in claims]

@@ -115,10 +115,7 @@ class Candidate:
         return (clusters if self.goals == CLUSTERS_ONLY else components) | settings
 
     def strategy(self, situation: Situation) -> KernelStrategy[Any]:
-        """Return the strategy with these settings; InputError where they do not fit the situation.
-
-        A width by rule becomes 1; no cost depends on it.
-        """
+        """Return the strategy, with 1 for a width by rule; InputError where settings do not fit the situation."""
         parameters = self.parameters(situation)
         if any(values_of("share_rows", parameters)) and not situation.share_rows:
             raise InputError("this method sends raw rows; pass --share-rows to allow it")
@@ -276,10 +273,7 @@ def rules() -> str:
 
 
 class Advice(NamedTuple):
-    """Advice on one candidate in a situation.
-
-    `refusal`: reason against the candidate; "" if it fits.
-    """
+    """Advice on one candidate in a situation; `refusal` is the reason against the candidate, "" if it fits."""
 
     candidate: Candidate
     refusal: str = ""

@@ -47,10 +47,7 @@ def is_shape(table: str) -> bool:
 
 
 def read_site_table(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> SiteTable:
-    """Read a site's table for `fedkernel advise`: its shape, and from a file what its columns and rows are.
-
-    `without`: columns of a file that no method would see.
-    """
+    """Read a site's table: its shape, and properties of a file's columns but those in `without`."""
     if is_shape(table):
         return SiteTable(*read_shape(table))
     file = SiteFile(table, id=id_, **form)

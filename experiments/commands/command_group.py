@@ -17,10 +17,9 @@ class Group(TyperGroup):
 
 
 def with_argument_help(command: click.Command) -> click.Command:
-    """Return a command with the help texts of its arguments.
+    """Return a command with the help texts of its arguments, from the `Annotated` types.
 
-    Click from 8.5 on sets them to None under typer below 0.21, which Flower needs. They are read from the `Annotated`
-    types.
+    Click from 8.5 on sets them to None under typer below 0.21, which Flower needs.
     """
     if command.callback is not None:
         declared = inspect.signature(command.callback).parameters

@@ -68,10 +68,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def print_status(text: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Print a message on standard error as one line.
-
-    A command with a log (`experiments.commands.logging_setup`) logs it instead, with fields such as the run's id.
-    """
+    """Print a message on standard error as one line, or log it, with fields, if the command has a log."""
     if logging.getLogger("fedkernel").handlers:
         log.log(level, "%s", one_line(text), extra=fields)
     else:

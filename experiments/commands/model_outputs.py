@@ -17,10 +17,9 @@ from fedkernel.site import MOST_CSV_COLUMNS, RunRows
 def predict_rows(
     model: Path, rows: SiteFile, label: str | None, out: Path | None, *, name_classes: bool
 ) -> FittedModel:
-    """Label a file's rows by a model's clusters, and write or print the labels.
+    """Label a file's rows by a model's clusters, and write or print the labels; compare them with a label column.
 
-    With `label` they are compared with a column of classes; with `name_classes` the returned model calls its clusters
-    by that column.
+    With `name_classes` the returned model calls its clusters by that column.
     """
     fitted, raw = FittedModel.load(find_model(model)), read_raw(rows)
     applied = fitted.predict(raw)
@@ -82,10 +81,7 @@ def apply_received(
 
 
 def find_model(where: Path) -> Path:
-    """Return the model's file at a path: a file, or the folder of a run, experiment or site.
-
-    Raises InputError if there is none, or more than one: the text lists them.
-    """
+    """Return the model's file, or the only one in a folder of a run, experiment or site; else InputError."""
     if not where.is_dir():
         return where
     if (own := where / "model.npz").exists():

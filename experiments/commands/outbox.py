@@ -78,10 +78,7 @@ def verify(
 
 
 def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:
-    """Return a client's name and number of replies in a result, all found in the outbox.
-
-    Raises InputError if a reply is missing, or the outbox is another client's.
-    """
+    """Return a client's name and number of replies in a result; InputError unless all are in this outbox."""
     run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     clients = sorted({entry.client for entry in ledger.entries})
     names = {number: client_label(number, sites[number] if number < len(sites) else None) for number in clients}
@@ -114,10 +111,7 @@ def _sites_of(folder: Path) -> Sequence[str]:
 
 
 def missing_from(departures: Sequence["Departure"], run: str, ledger: "Ledger") -> list["Entry"]:
-    """Return the entries of a client's ledger (`Ledger.of_client`) that the site's outbox lacks.
-
-    A repeated request leaves more in the outbox than in the ledger.
-    """
+    """Return the entries of a client's ledger (`Ledger.of_client`) that are missing from the site's outbox."""
     left = (line for line in departures if line.run == run and not line.refused)
     departed = {(line.round, line.floats, line.bytes, line.rows, line.sha256) for line in left}
     figures = ((it, (it.round, it.floats_up, it.bytes_up, it.rows_up, it.sha256)) for it in ledger.entries)

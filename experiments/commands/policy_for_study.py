@@ -37,8 +37,7 @@ def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
 def show_shares(study: Study, shape: tuple[int, int] | None, table_share: float | None = None) -> float | None:
     """Print each run's numbers per entry of a site's table, and return the share that the site must allow.
 
-    None if the allowed share is enough, as far as forecasts can show. `shape` has the table's rows and columns, if
-    known; `table_share` is by default that of sites without a policy. Raises InputError if it is no number above 0.
+    None if `table_share`, by default that of sites without a policy, is enough, as far as forecasts can show.
     """
     policy = Policy(guards=Guards() if table_share is None else Guards(table_share=table_share))
     for verdict in table_shares(policy, study, shape, answers_of, forecast_of):
@@ -63,10 +62,7 @@ def forecasts_within(seconds: float) -> Callable[[RunSpec, Sequence[Member]], Fo
 
 
 def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
-    """Return the forecast of a run's strategy; None unless the strategy is fedkernel's own.
-
-    Other strategies, which only a study names, are not imported.
-    """
+    """Return the forecast of a run's strategy; None unless it is fedkernel's own, as others are not imported."""
     ours = own_short_names("pairs")
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None

@@ -30,9 +30,9 @@ class Projection(NamedTuple):
     model: Path
 
     def serve(self, out: Path, **serving: Any) -> None:
-        """Wait for all sites, and have them project, with the coordinates in a new folder; or send them the model.
+        """Have all sites project, with the coordinates in a new folder, or send them the model.
 
-        Parameters are those of `fedkernel.engines.grpc.serve`.
+        Further parameters are those of `fedkernel.engines.grpc.serve`.
         """
         experiment, run, folder = self.experiment, self.run, out / self.run.id
         if run.project is None:

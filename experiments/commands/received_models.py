@@ -39,10 +39,7 @@ class ReceivedModels:
     apply: bool = True
 
     def store(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
-        """Store a model file, and apply it to the site's rows; other files are refused.
-
-        `runs` are the ids of the job's runs: the file's model belongs to one of them, or was handed out without a run.
-        """
+        """Store a model file, and apply it to the site's rows. `runs`: the job's, unless it hands the model out."""
         from fedkernel.ground import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
         folder = self.out / "received"

@@ -44,10 +44,7 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def show_study(study: Study) -> None:
-    """Print a study; runs that differ only in id and seed are shown once.
-
-    A reply's disclosure is also printed once.
-    """
+    """Print a study; runs that differ only in id and seed are shown once, and so is a reply's disclosure."""
     versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
     _line(f"study {study.name!r}, {versions}")
     alike: dict[str, list[RunSpec]] = {}
@@ -155,10 +152,7 @@ def _range_text(values: Sequence[Any]) -> str:
 
 
 def _disclosures(run: RunSpec) -> dict[str, str]:
-    """Return the disclosed information of each reply of a run, by the reply's name.
-
-    It is from the reply's class if that is fedkernel's own, else from the plan, as its author's claim.
-    """
+    """Return the disclosed information of each reply: from fedkernel's own class, or as the plan's author claims."""
     here = {told.__name__: reveals(told) for kind in answers_of(run) for told in (kind.reply_type, *kind.posts)}
     requests = [planned for step in run.plan or () for planned in step.requests]
     replies = {planned.reply: planned.reveals for planned in requests}
@@ -168,10 +162,7 @@ def _disclosures(run: RunSpec) -> dict[str, str]:
 
 
 def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
-    """Return the requests that a run's client and the preceding steps answer; empty for a foreign client.
-
-    Only fedkernel's own clients are imported.
-    """
+    """Return the requests that a run's client and preceding steps answer; empty for a foreign, unimported client."""
     ours = own_short_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():

@@ -62,10 +62,7 @@ def guessed_format(file: "SiteFile") -> str:
 
 
 def with_schema_columns(file: "SiteFile", schema: Path) -> "SiteFile":
-    """Return a file with a schema's columns in the schema's order.
-
-    Raises InputError if the file does not fit the schema; missing cells are allowed.
-    """
+    """Return a file with a schema's columns in its order; InputError if it differs but for missing cells."""
     agreed = checks.read_schema(schema)
     faults = [finding for finding in checks.compare(checks.check_file(file, 1), agreed) if finding.severity == "fault"]
     if faults:

@@ -12,10 +12,7 @@ from fedkernel.ground import InputError, parse_toml
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:
-    """Read a configuration file, apply ``--set key=value`` overrides, and validate the result.
-
-    With `quick` the changes of its table ``[quick]`` come before them.
-    """
+    """Read and validate a configuration file, changed by its ``[quick]`` if `quick`, and by ``--set`` overrides."""
     table, text = read_table(path, overrides, quick=quick)
     return Experiment.from_table(table, str(path), text)
 

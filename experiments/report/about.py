@@ -131,10 +131,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
-    """Describe each metric by its meaning, unit, scale and better direction.
-
-    `metrics`: headings on the page by the metric's name.
-    """
+    """Describe each metric by meaning, unit, scale and better direction; `metrics` has headings by name."""
     lines = []
     for name, heading in metrics.items():
         metric = metric_of(name)

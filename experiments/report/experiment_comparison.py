@@ -51,10 +51,7 @@ class ComparedFigure:
 
     @property
     def differs(self) -> bool:
-        """True if A and B differ by more than `NOISE` standard errors, or at all with one seed.
-
-        A figure of one experiment alone does not differ, nor do seconds, which depend on the machine.
-        """
+        """True if A and B differ by more than `NOISE` standard errors, or with one seed at all. Seconds never do."""
         return self._reason_for_equality() is None
 
     @property
@@ -132,10 +129,7 @@ def metric_table(compared: Sequence[ComparedFigure], sides: str) -> Layout:
 
 
 def cost_table(costs: Mapping[str, Sequence[ComparedFigure]], sides: str) -> Layout:
-    """Lay out the runs' mean costs, A's and B's where they differ; a star marks more than noise.
-
-    `costs` is by the names of `COSTS`, all of the same methods and settings; `sides` names A and B in the title.
-    """
+    """Lay out the mean costs in `COSTS`, A's and B's where they differ. A star marks more than noise."""
     rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
     swept = swept_of(row[0].run.point for row in rows)
     cells = [[row[0].run.name, *settings(row[0].run.point, swept), *map(_cost, row)] for row in rows]
@@ -146,11 +140,7 @@ def cost_table(costs: Mapping[str, Sequence[ComparedFigure]], sides: str) -> Lay
 
 
 def compared_in_full(compared: Sequence[ComparedFigure]) -> tuple[list[str], list[list[object]]]:
-    """Lay out comparisons with all their digits, a row each; None where a figure does not apply.
-
-    Headings are ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"), the
-    `IN_FULL`, ``verdict``.
-    """
+    """Lay out comparisons with all their digits, a row each; None where a figure does not apply."""
     swept = swept_of(c.run.point for c in compared)
     rows: list[list[object]] = []
     for c in compared:

@@ -37,8 +37,7 @@ class Entry(NamedTuple):
 def write_index(out: Path, entries: Sequence[Entry], *, command: str, environment: Mapping[str, str]) -> Path:
     """Write ``index.html``, the same as ``README.md``, ``results.json`` and their figures; return index.html.
 
-    `entries` are in the order of the page. `command` makes the whole page, ``--all`` of a folder; each experiment's
-    follows from it. `environment` has versions and the machine.
+    `command` makes the whole page, ``--all`` of a folder; `environment` has versions and the machine.
     """
     figures = out / "figures"
     shutil.rmtree(figures, ignore_errors=True)

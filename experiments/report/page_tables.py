@@ -64,10 +64,7 @@ def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
-    """Return method, setting and cluster sizes, largest first, of the runs with clusters.
-
-    For runs whose sites hold their own data, the sizes that the sites reported: by site, in steps.
-    """
+    """Return method, setting and cluster sizes, largest first, or by site in steps as sites reported them."""
     rows = []
     first = {(run.name, setting(run.point)): run.seed for run in reversed(runs)}
     for run in runs:

@@ -90,11 +90,7 @@ MOST_PICTURES = 24
 
 
 def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
-    """Draw each method's rows along two components, with its first seed.
-
-    A line is a group at a setting, the central method first. `pictures`: by the id of a run; runs without an entry are
-    not drawn.
-    """
+    """Draw each method's rows along two components, with its first seed. A line is a group at a setting."""
     if not (having := pictured(runs, pictures)):
         return None
     drawn = having[:MOST_PICTURES]

@@ -165,10 +165,7 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
 
 
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
-    """Return the scale for a metric: logarithmic for errors, and for others that span two decades.
-
-    The values in `also` are covered, too.
-    """
+    """Return a metric's scale, over `also` too: logarithmic for errors, and for others that span two decades."""
     means, lie = [m.mean for m in spreads], metric_of(metric).axis
     if lie == "close":
         log = min(means) > 0 and max(means) >= 5 * min(means)
@@ -186,10 +183,7 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
 
 
 def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
-    """Create one axes per setting of the other parameters; also return the caption's sentence about the panels.
-
-    With `alike` all have the same scales, else each its own.
-    """
+    """Create axes for each setting, with the same scales if `alike`; also return the caption's sentence."""
     shown = settings[:MOST_PANELS]
     columns = 2 if len(shown) == 4 else min(3, len(shown))
     rows = math.ceil(len(shown) / columns)

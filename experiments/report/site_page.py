@@ -26,10 +26,7 @@ MOST_KINDS = 30
 
 
 def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
-    """Write the page of a folder's runs as one self-contained file that only its owner can read.
-
-    Totals are from the folder's ``outbox.jsonl``, if there is one.
-    """
+    """Write the page of a folder's runs and outbox as one self-contained file that only its owner can read."""
     values = {"folder": folder, "runs": [_page_values(run) for run in runs], "left": _outbox_totals(folder)}
     page = render("site.html.jinja", **values)
     return write_atomic(path, lambda file: file.write(page.encode()), mode=0o600)

@@ -169,8 +169,7 @@ class SiteRun:
 def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = None) -> Iterator[SiteRun]:
     """Read every run in the folder of a site, of a simulated run, or of an experiment.
 
-    A `model` replaces the folder's own, `table` is the site's own file. Raises InputError if the folder has no run, or
-    rows that the table lacks.
+    `model`: in place of the folder's own. Raises InputError without a run, or for rows that the site's `table` lacks.
     """
     if not out.is_dir():
         raise InputError(

@@ -27,11 +27,7 @@ LOOK: Mapping[str, Any] = MappingProxyType(
 
 
 class WideTable(Table):
-    """Table whose first columns name its rows; if too wide, the other columns are shown in parts.
-
-    `keys` is the number of naming columns; all but the first are shown only once if they would leave no room for
-    others.
-    """
+    """Table whose first `keys` columns name its rows; if too wide, the other columns are shown in parts."""
 
     def __init__(self, keys: int = 1, caption: str | None = None) -> None:
         super().__init__(caption=caption, **LOOK)

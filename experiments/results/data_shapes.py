@@ -11,10 +11,7 @@ from fedkernel.ground import InputError, load_parts, write_atomic
 
 
 def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence[int] = ()) -> None:
-    """Write each client's table shape, (rows, columns), and dropped rows, unless they are already written.
-
-    `dropped`: number of rows left out for an empty cell, where any are.
-    """
+    """Write each client's table shape, (rows, columns), and rows left out for an empty cell, unless written."""
     if read_shapes(out) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
         write_atomic(_path(out), lambda file: file.write(json.dumps(table).encode()))

@@ -31,12 +31,9 @@ MOST_ROWS = 2000
 
 @dataclass(frozen=True)
 class RowPicture:
-    """Coordinates, classes and clusters of the drawn rows, which are the same for all methods of a seed.
+    """Points (n, 2), class texts (n,) and cluster numbers (n,) of the drawn rows.
 
-    - `points`: coordinates, (n, 2).
-    - `classes`: texts (n,), from the data.
-    - `clusters`: whole numbers (n,), from the method.
-    - `sizes`: number of all rows in each cluster.
+    The rows are the same for all methods of a seed. `sizes`: number of all rows in each cluster.
     """
 
     points: FloatArray
@@ -69,11 +66,7 @@ def rows_to_draw(rows: int) -> npt.NDArray[np.intp]:
 
 
 def two_coordinates(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
-    """Return two coordinates of rows, (n, 2), from `coordinates` (n, s); None if there are fewer.
-
-    With `turn` they are the first two principal components of the coordinates, for those from clusters, which have no
-    order; else the first two coordinates.
-    """
+    """Return two coordinates (n, 2) of `coordinates` (n, s), the first or with `turn` principal ones; else None."""
     if coordinates.ndim != 2 or min(coordinates.shape) < 2:
         return None
     if not turn:

@@ -80,9 +80,9 @@ class Run(pydantic.BaseModel):
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """Read the finished runs from a runs.jsonl, without a last line cut by an interruption.
+    """Read the runs from a runs.jsonl, without a last line cut by an interruption.
 
-    Raises InputError for any other invalid line, or a repeated id; names file and line number.
+    Raises InputError, with file and line number, for any other invalid line, or a repeated id.
     """
     path = Path(path)
     try:
@@ -182,10 +182,7 @@ class Failure(pydantic.BaseModel):
 
 
 def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
-    """Read the failed runs from failures.jsonl, without those in `finished`.
-
-    Raises InputError for an invalid line; names file and line number.
-    """
+    """Read the failed runs from failures.jsonl, without those in `finished`; InputError names an invalid line."""
     done, failures = set(finished), list[Failure]()
     try:
         lines = path.read_bytes().splitlines()

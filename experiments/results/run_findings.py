@@ -13,10 +13,7 @@ RECOMMENDATION_METRIC = "silhouette"
 
 
 def recommendations(runs: Iterable[Run]) -> list[str]:
-    """Return a sentence on the best setting by mean silhouette, for each strategy with several settings.
-
-    Means are over seeds. Strategies without a silhouette, as all are without ``evaluate = true``, are left out.
-    """
+    """Return a sentence on the best setting by mean silhouette, for each strategy with several settings."""
     by_name: dict[str, list[tuple[float, str]]] = {}
     for summary in summarise(run for run in runs if run.kind == "strategy" and run.point):
         if (spread := summary.metrics.get(RECOMMENDATION_METRIC)) is not None:
@@ -40,10 +37,7 @@ NUMBER = re.compile(r"-?\d[\d.,]*(e[+-]?\d+)?")
 
 
 def findings(runs: Sequence[Run]) -> list[str]:
-    """Return the runs' own findings, with sentences that differ in numbers only merged.
-
-    Each run's first finding comes first: its choices and its model's warnings come before those of its data.
-    """
+    """Return the runs' findings, each run's first ahead; sentences that differ in numbers only are merged."""
     alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
     times = Counter[tuple[str, str]]()  # one run may have a sentence twice, of columns whose names differ in a number
     for nth in itertools.zip_longest(*(run.findings for run in runs)):

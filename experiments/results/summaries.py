@@ -13,10 +13,7 @@ from fedkernel.models import MAIN_METRIC, metric_of
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Sort runs by sweep point and seed, each in order of first appearance, strategies before baselines.
-
-    This is the configuration's order; in the file all strategies come first, since they run first.
-    """
+    """Sort runs as configured: by sweep point and seed, strategies before baselines."""
     runs = list(runs)
     points = {key: place for place, key in enumerate(dict.fromkeys(point_key(run.point) for run in runs))}
     seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in runs))}
@@ -145,10 +142,7 @@ LEADING = (MAIN_METRIC, "silhouette", "nmi", "ari", "stability")
 
 
 def leading_metric(summaries: Iterable[Summary], preferred: str | None = None) -> str | None:
-    """Return the metric for tables and figures: `preferred`, else the first of `LEADING`, else any that leads.
-
-    A metric that does not lead is only taken if wanted: traffic has its own columns.
-    """
+    """Return the metric for tables and figures: `preferred`, else the first of `LEADING`, else any that leads."""
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
     return next((name for name in (preferred, *LEADING) if name in names), next(others, None))
@@ -161,11 +155,7 @@ def measured(run: Run, figure: str) -> float | None:
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:
-    """Return a value of a run's rounds by their outer iteration t.
-
-    The last round of an iteration that has the value counts; counts of whole runs, such as `floats_up`, are summed over
-    the rounds.
-    """
+    """Return a value of a run's rounds by outer iteration t, the last one. Counts of whole runs are summed."""
     values: dict[int, float] = {}
     adds_up = metric_of(value).counted and value in Round.model_fields
     for row in run.history:

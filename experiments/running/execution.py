@@ -271,11 +271,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 
 
 def _stability(run: Planned, model: Model, out: Path) -> tuple[dict[str, float], list[str]]:
-    """Return the agreement of a run's clusters with the first seed's, on all rows, and sentences if it is missing.
-
-    Sites that hold their own data compare themselves (`strategies.cluster_stability`). The first seed's own run has
-    none; if its result is missing, the second value is a sentence about it.
-    """
+    """Return the agreement of a run's clusters with the first seed's, or a sentence if its result is missing."""
     experiment, first = run.point.experiment, out / "results" / run.first_seed_id / "model.npz"
     here = experiment.evaluate and bool(run.shards)
     if not here or not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0]:

@@ -1,8 +1,4 @@
-"""Tables of the clients from files of ``[data]``: read as sites read them, names checked, rows aligned by ids.
-
-`files_of` settles the options of each file, as its client uses them; `raw_tables` are the files' contents, and
-`tables_of` the numbers for the clients.
-"""
+"""Tables of the clients from files of ``[data]``: read as sites read them, names checked, rows aligned by ids."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -69,10 +65,7 @@ def raw_tables(
 
 
 def tables_of(data: Shards, divided: Division, run: str = "", seed: int = 0) -> list[Rows]:
-    """Return the clients' numeric tables, CSR where a file is sparse, with rows aligned as by `raw_tables`.
-
-    Raises InputError for an empty or text cell: the sentence names file, row and column.
-    """
+    """Return the clients' numeric tables, rows aligned as by `raw_tables`; InputError names an empty or text cell."""
     places = _positions(data, divided, run, seed, _ids(data, divided))
     tables = [(_numbers(file), rows) for file, rows in zip(files_of(data, divided), places, strict=True)]
     return [X if rows is None else X[rows] for X, rows in tables]
