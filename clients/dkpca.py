@@ -193,9 +193,8 @@ class DKPCAClient(NewRowsClient):
         else:
             problem = _Problem.of_products(self.X)
         pairs = self._solve(ask, problem)
-        return LocalSpectrum(
-            vectors=pairs.vectors, values=pairs.values, omitted=problem.after(pairs) if ask.omitted else None
-        )
+        omitted = problem.after(pairs) if ask.omitted else None
+        return LocalSpectrum(vectors=pairs.vectors, values=pairs.values, omitted=omitted)
 
     def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
         """Solve the eigenproblem of X_m X_m^T in (N, d_m) memory, columns centred, which changes no distance."""

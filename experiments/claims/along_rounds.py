@@ -100,7 +100,8 @@ class Bounded(_RoundCriteria):
         """Return each method's value at every setting, iteration and seed, or the mean over iterations."""
         numbers = []
         for name, setting, values in evidence.curves(self.of, self.where, self.value):
-            curves = {seed: {t: self._factor(t) * x for t, x in curve.items()} for seed, curve in values.items()}
+            power = int(self.times_t)
+            curves = {seed: {t: t**power * x for t, x in curve.items()} for seed, curve in values.items()}
             if self.average:
                 means = [Spread.of(list(curve.values())).mean for curve in curves.values()]
                 numbers.append(CheckedNumber.mean(means, place_text(setting.point, name)))
@@ -110,12 +111,8 @@ class Bounded(_RoundCriteria):
                     for seed, curve in curves.items()
                     for t, x in curve.items()
                 ]
-        return CheckedNumbers(
-            numbers, f"{'mean ' if self.average else ''}{'t · ' if self.times_t else ''}{self.value} "
-        )
-
-    def _factor(self, t: int) -> int:
-        return t if self.times_t else 1
+        what = f"{'mean ' if self.average else ''}{'t · ' if self.times_t else ''}{self.value} "
+        return CheckedNumbers(numbers, what)
 
 
 class Rise(_RoundCriteria):
@@ -125,16 +122,12 @@ class Rise(_RoundCriteria):
 
     def find(self, evidence: Evidence) -> CheckedNumbers:
         """Return the rise of every method at every setting, seed and iteration but the first."""
-        numbers = [
-            CheckedNumber(
-                math.copysign(_distance(a, b), b - a),
-                place_text(setting.point, name, t=t, seed=seed),
-                len(setting.runs),
-            )
-            for name, setting, curves in evidence.curves(self.of, self.where, self.value)
-            for seed, curve in curves.items()
-            for (_, a), (t, b) in itertools.pairwise(sorted(curve.items()))
-        ]
+        numbers = []
+        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
+            for seed, curve in curves.items():
+                for (_, a), (t, b) in itertools.pairwise(sorted(curve.items())):
+                    place, rise = place_text(setting.point, name, t=t, seed=seed), math.copysign(_distance(a, b), b - a)
+                    numbers.append(CheckedNumber(rise, place, len(setting.runs)))
         if not numbers:
             raise Uncheckable(f"{', '.join(map(repr, self.of))}: no run has two iterations")
         return CheckedNumbers(numbers, "rises by ")

@@ -45,13 +45,10 @@ class Value(ClaimCriteria):
         """Return the figure at every setting."""
         settings = evidence.of(self.of, self.where)
         chosen = [best_of(settings, self.metric)] if self.best else settings
-        numbers = [
-            CheckedNumber.mean([measure(run, self.metric) for run in setting.runs.values()], place_text(setting.point))
-            for setting in chosen
-        ]
-        return CheckedNumbers(
-            numbers, note=f"; best {place_text(chosen[0].point)}" if len(settings) > len(chosen) else ""
-        )
+        values = [[measure(run, self.metric) for run in setting.runs.values()] for setting in chosen]
+        places = [place_text(setting.point) for setting in chosen]
+        note = f"; best {places[0]}" if len(settings) > len(chosen) else ""
+        return CheckedNumbers([*map(CheckedNumber.mean, values, places)], note=note)
 
 
 class Comparison(ClaimCriteria):
@@ -113,29 +110,21 @@ class Comparison(ClaimCriteria):
         ]
         fixed, note = {*conditions[0], *conditions[1], *self.along}, ""
         if self.at:
-            return CheckedNumbers(
-                self._compared_with_curves(sides[0], sides[1], fixed), f"at equal {' + '.join(self.at)} "
-            )
+            label = f"at equal {' + '.join(self.at)} "
+            return CheckedNumbers(self._compared_with_curves(sides[0], sides[1], fixed), label)
         if self.best:
-            chosen = [best_of(side, self.metric) for side in sides]
-            note = (
-                f"; best {' and '.join(place_text(best.point) for best in chosen)}" if max(map(len, sides)) > 1 else ""
-            )
-            pairs = [(chosen[0], chosen[1])]
+            pairs = [(best_of(sides[0], self.metric), best_of(sides[1], self.metric))]
+            if max(map(len, sides)) > 1:
+                note = f"; best {' and '.join(place_text(best.point) for best in pairs[0])}"
         else:
             pairs = [(a, b) for a in sides[0] for b in sides[1] if _other_key(a, fixed) == _other_key(b, fixed)]
         return CheckedNumbers([self._compared(a, b) for a, b in pairs], note=note)
 
     def _compared(self, a: Setting, b: Setting) -> CheckedNumber:
-        compared = [
-            self._ratio_or_difference(
-                measure(a.runs[seed], self.metric, self.iteration), measure(b.runs[seed], self.metric)
-            )
-            for seed in (seed for seed in a.runs if seed in b.runs)
-        ]
-        return CheckedNumber.mean(
-            compared, place_text(a.point) if a.point == b.point else f"{place_text(a.point)} and {place_text(b.point)}"
-        )
+        pairs = [(a.runs[seed], b.runs[seed]) for seed in a.runs if seed in b.runs]
+        values = [(measure(x, self.metric, self.iteration), measure(y, self.metric)) for x, y in pairs]
+        place = place_text(a.point) if a.point == b.point else f"{place_text(a.point)} and {place_text(b.point)}"
+        return CheckedNumber.mean([self._ratio_or_difference(x, y) for x, y in values], place)
 
     def _ratio_or_difference(self, x: float, y: float) -> float:
         return x - y if self.check == "difference" else x / y if y else math.nan
@@ -144,17 +133,13 @@ class Comparison(ClaimCriteria):
         """Compare each setting of `of` with the curve of `to` at the same values of all other parameters."""
         numbers = []
         for rest in dict.fromkeys(_other_key(setting, fixed) for setting in ours):
-            side, curve = (
-                [each for each in settings if _other_key(each, fixed) == rest] for settings in (ours, theirs)
-            )
+            side, curve = ([each for each in both if _other_key(each, fixed) == rest] for both in (ours, theirs))
             compared = [finding for setting in side if (finding := self._compared_with_curve(setting, curve))]
             if not compared:
-                of, to = (
-                    f"{', '.join(map(repr, names))} has {_range_text(each, self.at)}"
-                    for names, each in zip(self._sides, (side, curve), strict=True)
-                )
+                pairs = zip(self._sides, (side, curve), strict=True)
+                ranges = [f"{', '.join(map(repr, names))} has {_range_text(its, self.at)}" for names, its in pairs]
                 where = place_text(_other_values(side[0], fixed))
-                raise Uncheckable(f"no common range of {' + '.join(self.at)}: {of}, {to} {where}".rstrip())
+                raise Uncheckable(f"no common range of {' + '.join(self.at)}: {', '.join(ranges)} {where}".rstrip())
             numbers += compared
         return numbers
 
@@ -162,17 +147,15 @@ class Comparison(ClaimCriteria):
         """Compare a setting with a curve at the setting's own value; None if the curve does not reach it."""
         compared, values = [], []
         for seed, run in setting.runs.items():
-            points = sorted(
-                (_metric_sum(each.runs[seed], self.at), measure(each.runs[seed], self.metric)) for each in curve
-            )
+            others = [each.runs[seed] for each in curve]
+            points = sorted((_metric_sum(other, self.at), measure(other, self.metric)) for other in others)
             values.append(_metric_sum(run, self.at))
             if not points[0][0] <= values[-1] <= points[-1][0]:
                 return None
             compared.append(self._ratio_or_difference(measure(run, self.metric), _interpolated(points, values[-1])))
-        name = "" if isinstance(self.of, str) else setting.name
-        return CheckedNumber.mean(
-            compared, place_text({**setting.point, " + ".join(self.at): f"{Spread.of(values).mean:.6g}"}, name)
-        )
+        name, point = "" if isinstance(self.of, str) else setting.name, dict(setting.point)
+        point[" + ".join(self.at)] = f"{Spread.of(values).mean:.6g}"
+        return CheckedNumber.mean(compared, place_text(point, name))
 
 
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]

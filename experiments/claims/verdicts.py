@@ -37,7 +37,6 @@ class Claim:
     - `value`: the number that the limits are for; of several settings that of the worst.
     - `standard_error`: of `value`, a mean over seeds; None with one seed, which gives no estimate of noise, and where
       every seed by itself must be within the limits.
-    - `seeds`: number of seeds of the value.
     - `where`: the setting, method, iteration or seed of the value; "" where there is only one.
     """
 
@@ -46,9 +45,6 @@ class Claim:
     numbers: str
     value: float | None = None
     standard_error: float | None = None
-    at_least: float | None = None
-    at_most: float | None = None
-    seeds: int = 0
     where: str = ""
 
 
@@ -132,38 +128,28 @@ class ClaimCriteria(pydantic.BaseModel, ABC):
         try:
             numbers, label, note = self.find(evidence)
         except Uncheckable as reason:
-            return Claim(self.text, Verdict.UNTESTABLE, str(reason), at_least=self.at_least, at_most=self.at_most)
+            return Claim(self.text, Verdict.UNTESTABLE, str(reason))
         order = list(Verdict)
-        worst = min(
-            numbers, key=lambda number: (order.index(self._verdict(number)), self._distance_inside(number.value))
-        )
+        worst = min(numbers, key=lambda it: (order.index(self._verdict(it)), self._distance_inside(it.value)))
         noise = f", standard error {worst.error:.2g}," if worst.error else ""
         seeds = f"{worst.seeds} seed{'' if worst.seeds == 1 else 's'}"
         place = f"; the worst is {worst.place}" if len(numbers) > 1 and worst.place else ""
-        return Claim(
-            self.text,
-            self._claim_verdict(self._verdict(worst)),
-            f"{label}{self._number_text(worst.value)}{noise} against {self._limits_text()} ({seeds}{place}{note})"
-            + (f". {self.why}" if self.why else ""),
-            value=worst.value,
-            standard_error=worst.error,
-            at_least=self.at_least,
-            at_most=self.at_most,
-            seeds=worst.seeds,
-            where=worst.place,
-        )
+        ends = (("at least", self.at_least), ("at most", self.at_most))
+        limits = " and ".join(f"{words} {limit:.12g}" for words, limit in ends if limit is not None)
+        text = f"{label}{self._number_text(worst.value)}{noise} against {limits} ({seeds}{place}{note})"
+        text += f". {self.why}" if self.why else ""
+        verdict = self._verdict(worst)
+        if self.kind == "untestable":
+            verdict = Verdict.UNTESTABLE
+        elif self.kind == "identity" and verdict is Verdict.HOLDS:  # an identity that fails remains a failure
+            verdict = Verdict.IDENTITY
+        return Claim(self.text, verdict, text, worst.value, worst.error, worst.place)
 
     def _verdict(self, number: CheckedNumber) -> Verdict:
         inside, noise = self._distance_inside(number.value), NOISE * (number.error or 0.0)
         if inside >= noise:
             return Verdict.HOLDS
         return Verdict.NOISE if inside >= -noise else Verdict.FAILS
-
-    def _claim_verdict(self, verdict: Verdict) -> Verdict:
-        """Return the claim's verdict from the number's verdict; an identity that fails remains a failure."""
-        if self.kind == "untestable":
-            return Verdict.UNTESTABLE
-        return Verdict.IDENTITY if self.kind == "identity" and verdict is Verdict.HOLDS else verdict
 
     def _distance_inside(self, x: float) -> float:
         """Return a number's distance from the nearest limit, negative outside of the limits."""
@@ -180,10 +166,6 @@ class ClaimCriteria(pydantic.BaseModel, ABC):
         whole = len(f"{abs(x):.0f}")
         texts = (f"{x:.{digits}g}" for digits in range(whole if 3 < whole < 10 else 3, 18))
         return next(text for text in texts if all(np.sign(float(text) - at) == np.sign(x - at) for at in limits))
-
-    def _limits_text(self) -> str:
-        ends = (("at least", self.at_least), ("at most", self.at_most))
-        return " and ".join(f"{words} {limit:.12g}" for words, limit in ends if limit is not None)
 
 
 def check_claims(

@@ -1,7 +1,7 @@
 """The command `fedkernel advise`: suitable strategies with costs and disclosures, and a recommendation."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -40,11 +40,6 @@ def advise(
 ) -> None:
     """Recommend a method for the sites' tables, with costs and disclosures of each that fits."""
     reading = {"id": id_, "label": label, "drop": drop, **vars(form)}
-    fields = {
-        "goal": goal,
-        "share_rows": share_rows,
-        "components_or_clusters": number,
-        "round_overhead": round_time,
-        "memory": 1e9 * memory,
-    }
+    fields: dict[str, Any] = {"goal": goal, "share_rows": share_rows, "components_or_clusters": number}
+    fields |= {"round_overhead": round_time, "memory": 1e9 * memory}
     commands.print_advice(tables, reading, fields, partition=partition, sites=sites, bandwidth=bandwidth, toml=toml)

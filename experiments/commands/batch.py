@@ -31,13 +31,7 @@ def run_folder(
     experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
     errors: dict[str, str | None] = {}
     with progress() as report_line:
-        ended = run_all(
-            experiments,
-            out,
-            jobs=jobs,
-            restart=restart,
-            progress=lambda its: report_line(", ".join(its.running), its.done, its.total),
-        )
+        ended = run_all(experiments, out, jobs=jobs, restart=restart, progress=report_line)
         for number, (experiment, seconds, error) in enumerate(ended, start=1):
             errors[experiment.name] = error
             what = f"{seconds:.0f} s" if error is None else f"failed: {error}"

@@ -57,19 +57,15 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.metrics:
         functions = {name: load_function(name, "metrics", "metric") for name in short_names("metrics")}
         metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
-        return [
-            (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
-            for metric in metrics
-        ]
+        meanings = [metric.meaning or _first_line(functions[metric.name]) for metric in metrics]
+        return [(its.name, its.better or "", its.unit, what) for its, what in zip(metrics, meanings, strict=True)]
     if kind is Kind.baselines:
         from experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
 
         return list(baselines().items())
     if kind is Kind.engines:
         paths = {name: str(getattr(find_spec(f"fedkernel.engines.{name}"), "origin", None)) for name in ENGINES}
-        trees = {
-            name: ast.parse(Path(path).read_text(encoding="utf-8")) for name, path in paths.items()
-        }  # not imported
+        trees = {name: ast.parse(Path(path).read_text(encoding="utf-8")) for name, path in paths.items()}
         return [(name, (ast.get_docstring(tree) or "").splitlines()[0]) for name, tree in trees.items()]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'

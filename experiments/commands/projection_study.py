@@ -1,15 +1,15 @@
 """Job behind `fedkernel serve FOLDER --project`: projection of sites' new rows onto a finished run's model."""
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from experiments.commands.console import print_status
 from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
+from fedkernel.data import file_hash
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import InputError, ensure_writable_folder, write_rows
@@ -56,9 +56,8 @@ class Projection(NamedTuple):
         )
         for _ in grpc.serve(job, self.sites.sites, **serving):
             coordinates = np.asarray(load_model(folder / "model.npz"))
-            path = write_rows(
-                folder / "coordinates.csv", {"embedding": coordinates}
-            )  # nothing else is known of the rows
+            # nothing else is known of the rows
+            path = write_rows(folder / "coordinates.csv", {"embedding": coordinates})
             print_status(f"wrote {path}: {len(coordinates):,} rows, in the common order of all sites")
 
 
@@ -86,12 +85,8 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
     if not orders:
         raise InputError(f"the sites of run {chosen.id!r} had no ids, which align new rows (join --id)")
     spec, strategy = chosen.spec, chosen.strategy.as_run(result)
-    project = Projecting(
-        of=chosen.id,
-        order=orders[-1],
-        model=hashlib.sha256(model.read_bytes()).hexdigest(),
-        coordinates="sites" if to_sites else "coordinator",
-    )
+    to: Literal["sites", "coordinator"] = "sites" if to_sites else "coordinator"
+    project = Projecting(of=chosen.id, order=orders[-1], model=file_hash(model), coordinates=to)
     fields = {"plan": strategy.projection_plan(to_sites=to_sites), "parameters": strategy.hyperparameters}
     run = _renamed_run(spec, name, **fields, project=project, joint_seed=False, evaluate=False)
     return Projection(experiment, experiment.data, run, model)

@@ -109,14 +109,10 @@ def _steps(run: RunSpec) -> Table:
             if (kind := kinds.get(planned.request)) is not None:  # fields that the plan leaves open
                 open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
                 with_ += [f"{name} open" for name in open_]
-            cells = (
-                _range_text(numbers),
-                _range_text([step.times for step in folded]),
-                planned.request,
-                ", ".join(with_),
-            )
+            times = _range_text([step.times for step in folded])
             leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
-            table.add_row(*map(Text, map(one_line, (*cells, leaving))))
+            cells = (_range_text(numbers), times, planned.request, ", ".join(with_), leaving)
+            table.add_row(*map(Text, map(one_line, cells)))
     return table
 
 

@@ -42,11 +42,8 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
     figures = out / "figures"
     shutil.rmtree(figures, ignore_errors=True)
     figures.mkdir(parents=True)
-    results: dict[str, Any] = {
-        "command": command,
-        "environment": dict(environment),
-        "experiments": [_described(entry, figures) for entry in entries],
-    }
+    results: dict[str, Any] = {"command": command, "environment": dict(environment)}
+    results["experiments"] = [_described(entry, figures) for entry in entries]
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     write_atomic(out / RESULTS, lambda file: file.write(text.encode()))
     for name, page in pages(results).items():

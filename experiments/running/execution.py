@@ -344,13 +344,7 @@ def _store_pictures(
 
 def _common_fields(run: Planned) -> dict[str, Any]:
     experiment, kind = run.point.experiment, "strategy" if run.baseline is None else "baseline"
-    method = {
-        "id": run.id,
-        "name": run.method.name,
-        "kind": kind,
-        "method": run.method.method,
-        "group": run.method.group,
-    }
+    method = {"id": run.id, "kind": kind, **{key: getattr(run.method, key) for key in ("name", "method", "group")}}
     setting = {"point": run.point.values, "seed": run.seed, "clients": experiment.clients}
     engine = experiment.engine if kind == "strategy" else "none"
     return {**method, **setting, "parameters": json.loads(json.dumps(run.parameters)), "engine": engine}

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.config import Experiment
-from experiments.running.execution import run_experiment
+from experiments.running.execution import Progress, run_experiment
 from experiments.running.planning import run_ids
 from fedkernel.ground import FedkernelError, InputError
 
@@ -31,14 +31,6 @@ class FinishedExperiment(NamedTuple):
     error: str | None = None
 
 
-class Progress(NamedTuple):
-    """Progress of all experiments: names of the running ones, finished runs, and total runs."""
-
-    running: list[str]
-    done: int
-    total: int
-
-
 def experiments_in(folder: Path) -> list[Path]:
     """Return the configuration files of a folder, sorted by name."""
     if not (files := sorted(folder.glob("*.toml"))):
@@ -52,17 +44,15 @@ def run_all(
     *,
     jobs: int | None = None,
     restart: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[FinishedExperiment]:
     """Run each experiment in ``out/NAME``, skipping finished runs, and yield each as it ends.
 
     An exception ends its experiment alone; failed runs count as an error of their experiment.
 
-    - `experiments`: with names that differ.
     - `jobs`: most experiments at a time, by default the number of processors; fewer where their memory
       (``paper.memory``) exceeds the machine's.
-    - `restart`: as for `run_experiment`.
-    - `progress`: called about every second.
+    - `progress`: called about every second with the names of the running experiments.
     """
     jobs = jobs or os.cpu_count() or 1
     runs = {experiment.name: len(run_ids(experiment)) for experiment in experiments}
@@ -85,7 +75,7 @@ def run_all(
                     yield FinishedExperiment(experiment, time.perf_counter() - began, _error(future))
                 if progress is not None:
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
-                    progress(Progress([its.name for its, _ in running.values()], done, sum(runs.values())))
+                    progress(", ".join(its.name for its, _ in running.values()), done, sum(runs.values()))
         except BrokenProcessPool:  # with a process lost a pool begins no other
             interrupted = [experiment for experiment, _ in running.values()]
             yield from (FinishedExperiment(experiment, 0.0, LOST_PROCESS) for experiment in interrupted)

@@ -259,11 +259,10 @@ def _planned_run(kind: str, method: Method, point: Point, seed: int, widths: Wid
     """Return one run of a method, checked against the clients' tables, with kernel widths settled."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]]
-    pair = (
-        counterpart(method.method)
-        if kind == "baseline"
-        else load_class(method.method, KernelStrategy, "pairs", "method")
-    )
+    if kind == "baseline":
+        pair = counterpart(method.method)
+    else:
+        pair = load_class(method.method, KernelStrategy, "pairs", "method")
     shards = _shards(experiment, seed, pair.partition, id_)
     _check_data(method, pair, experiment, shards)
     data = repr((experiment.data, experiment.partition, experiment.clients, experiment.prepare, seed))
@@ -292,9 +291,8 @@ def _check_data(
 ) -> None:
     """Raise InputError for data divided the wrong way, and for sparse rows of a client of dense ones."""
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
-        raise InputError(
-            f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {pair.partition!r}"
-        )
+        kind = experiment.partition.kind
+        raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
     columns = sum(shard.shape[1] for shard in shards)
     if experiment.report.images and (pair.partition != "vertical" or math.isqrt(columns) ** 2 < columns):
         here = f"there are {columns}" if pair.partition == "vertical" else "rows are"
