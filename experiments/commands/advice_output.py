@@ -10,35 +10,16 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from experiments.commands import advise_tables
 from experiments.commands.advise import Partition
 from experiments.commands.advise_candidates import Advice, Situation, advise
-from experiments.commands.advise_tables import (
-    SiteTable,
-    as_prepared,
-    categories_of,
-    column_remarks,
-    is_shape,
-    read_site_table,
-    unusable_columns,
-    with_common_rows,
-)
+from experiments.commands.advise_tables import SiteTable
 from experiments.commands.console import print_line, print_status, print_table
 from experiments.commands.forecast_table import cells_of
 from experiments.report import NARROWEST, WideTable
+from fedkernel import protocol
 from fedkernel.ground import Division, InputError, write_atomic
-from fedkernel.protocol import (
-    FLOAT,
-    LIMIT_ADVICE,
-    TABLE_SHARE,
-    Member,
-    Plan,
-    PlannedRequest,
-    Receipt,
-    forecast_share,
-    pooled_floats,
-    share_text,
-    whole_table_text,
-)
+from fedkernel.protocol import Member, Plan, PlannedRequest, Receipt
 
 
 def print_advice(
@@ -57,23 +38,23 @@ def print_advice(
     """
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
-    parts = [read_site_table(table, reading["id"], out, **form) for table in tables]
+    parts = [advise_tables.read_site_table(table, reading["id"], out, **form) for table in tables]
     if sites is not None and len(parts) not in (1, sites):
         raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
     if len(parts) == 1:
         parts *= sites or 3
     divided, suggested = infer_division(parts, partition)
-    aside = unusable_columns(parts, divided)
-    categories = categories_of(parts, [*aside])
-    parts = as_prepared(parts, [*aside], categories)
+    aside = advise_tables.unusable_columns(parts, divided)
+    categories = advise_tables.categories_of(parts, [*aside])
+    parts = advise_tables.as_prepared(parts, [*aside], categories)
     if divided == "vertical":
-        parts = with_common_rows(parts)
+        parts = advise_tables.with_common_rows(parts)
     cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
     situation = Situation(cohort, divided, no_trusted_coordinator=partition == "peers", **fields)
     advice = advise(situation)
     if suggested:
         print_line(suggested)
-    for sentence in column_remarks(tables, parts, aside, categories):
+    for sentence in advise_tables.column_remarks(tables, parts, aside, categories):
         print_status(sentence)
     best = advice[0]
     if not best.refusal:
@@ -87,7 +68,7 @@ def print_advice(
         allowed = "another --goal, or --share-rows where the lines above say so"
         raise InputError(f"no pair finds {situation.goal} of such tables{peers}; allowed: {allowed}")
     if toml is not None:
-        files = [table for table in tables if not is_shape(table)]
+        files = [table for table in tables if not advise_tables.is_shape(table)]
         columns = {**reading, "drop": [*(reading["drop"] or ()), *aside] or None}
         prepare: dict[str, Any] = {"missing": "mean"} if any(part.empty for part in parts) else {}
         prepare |= {"categories": categories} if categories else {}
@@ -135,9 +116,11 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
         cells = ["unknown", *[""] * 6]
         if (forecast := fit.forecast) is not None:
             floats = forecast.floats_up + forecast.floats_down
-            sending = 8e-6 * FLOAT * floats / len(situation.cohort) / bandwidth
+            sending = 8e-6 * protocol.FLOAT * floats / len(situation.cohort) / bandwidth
             seconds = forecast.rounds * situation.round_overhead + sending
-            *cells, meaning = cells_of(forecast, share_text(forecast_share(forecast, situation.cohort)))
+            *cells, meaning = cells_of(
+                forecast, protocol.share_text(protocol.forecast_share(forecast, situation.cohort))
+            )
             cells += [f"{seconds:,.1f}", meaning]
         table.add_row(*map(Text, (fit.candidate.name, *cells, _reply_names(fit.plan))))
     return table
@@ -146,14 +129,15 @@ def _table(fitting: Sequence[Advice], situation: Situation, bandwidth: float) ->
 def _print_recommended(best: Advice, situation: Situation) -> None:
     """Print the recommended pair, the reasons, and all its disclosures."""
     candidate, cohort = best.candidate, situation.cohort
-    share = 0.0 if best.forecast is None else forecast_share(best.forecast, cohort)
+    share = 0.0 if best.forecast is None else protocol.forecast_share(best.forecast, cohort)
     lines = [
-        f"Of floats, {whole_table_text(pooled_floats(cohort, situation.divided))}.",
+        f"Of floats, {protocol.whole_table_text(protocol.pooled_floats(cohort, situation.divided))}.",
         f"Take {candidate.name}{f' where {candidate.condition}' if candidate.condition else ''}: {candidate.reason}.",
     ]
-    if share > TABLE_SHARE:
-        takes = f"{share_text(share)} numbers for each entry of a site's table, of which sites allow {TABLE_SHARE:g}"
-        lines.append(f"It takes {takes} by default: each must say so ({LIMIT_ADVICE}).")
+    if share > protocol.TABLE_SHARE:
+        takes = f"{protocol.share_text(share)} numbers for each entry of a site's table"
+        usual = f"of which sites allow {protocol.TABLE_SHARE:g} by default: each must say so ({protocol.LIMIT_ADVICE})"
+        lines.append(f"It takes {takes}, {usual}.")
     lines.append(f"Shown by experiments/papers/{candidate.evidence}.toml, of which docs/which-method.md says more.")
     if situation.goal == "clusters" and situation.divided == "vertical":
         lines.append("Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more.")

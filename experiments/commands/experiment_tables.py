@@ -7,25 +7,10 @@ from typing import Any, NamedTuple
 
 import typer
 
+from experiments import report
 from experiments.commands.console import FAILED, print_line, print_status, print_table
 from experiments.config import Experiment, by_path
-from experiments.report import (
-    COSTS,
-    Format,
-    Layout,
-    as_csv,
-    as_latex,
-    as_markdown,
-    compare_figure,
-    compared_in_full,
-    cost_table,
-    for_terminal,
-    in_full,
-    lay_out,
-    match,
-    metric_names,
-    metric_table,
-)
+from experiments.report import Format, Layout
 from experiments.results import Failure, Run, findings, in_order, recommendations, setting, summarise
 from experiments.running import PRESENTATION_SECTIONS, Outcome, read_folder, unfinished
 from fedkernel.ground import InputError, and_more, load_function, one_line
@@ -34,7 +19,7 @@ from fedkernel.models import METRICS, is_user_defined
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
     """Print an experiment's table, missing and failed runs, findings, claims, and the report's path."""
-    print_table(for_terminal(lay_out(summarise(outcome.rows), experiment.report.metric)))
+    print_table(report.for_terminal(report.lay_out(summarise(outcome.rows), experiment.report.metric)))
     for failure in outcome.failed:
         print_line(has_failed(failure))
     if outcome.missing:
@@ -96,9 +81,9 @@ def print_summaries(finished: Finished, form: Format) -> None:
     """Print the console's table in a format, or all figures as csv; missing runs are named on standard error."""
     summaries = summarise(finished.runs)
     if form is Format.csv:
-        typer.echo(as_csv(*in_full(summaries)), nl=False)
+        typer.echo(report.as_csv(*report.in_full(summaries)), nl=False)
     else:
-        print_layouts(form, [lay_out(summaries, finished.experiment.report.metric)])
+        print_layouts(form, [report.lay_out(summaries, finished.experiment.report.metric)])
     if finished.missing:
         print_status(not_finished(finished.missing))
 
@@ -106,24 +91,24 @@ def print_summaries(finished: Finished, form: Format) -> None:
 def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
     """Print a comparison of two output folders, and return the differences beyond noise."""
     sides = open_finished(a), open_finished(b)
-    matched = match(sides[0].runs, sides[1].runs)
+    matched = report.match(sides[0].runs, sides[1].runs)
     if not matched.both:
         raise InputError(
             f"{a} and {b} have no method at the same setting in common: "
             f"{_places_text(matched.only_a, 3)} against {_places_text(matched.only_b, 3)}"
         )
     chosen = _metrics(sides, metrics, every)
-    compared = {name: compare_figure(matched.both, name) for name in chosen}
-    costs = {name: compare_figure(matched.both, name) for name in COSTS}
+    compared = {name: report.compare_figure(matched.both, name) for name in chosen}
+    costs = {name: report.compare_figure(matched.both, name) for name in report.COSTS}
     unmatched = (("A", matched.only_a), ("B", matched.only_b))
     notes = [*_notes(sides), *(f"only in {side}: {_places_text(only)}" for side, only in unmatched if only)]
     rows = [row for table in (compared | costs).values() for row in table]
     if form is Format.csv:
-        typer.echo(as_csv(*compared_in_full(rows)), nl=False)
+        typer.echo(report.as_csv(*report.compared_in_full(rows)), nl=False)
     else:
         names = f"A: {a}, B: {b}"
-        tables = [metric_table(table, names) for table in compared.values() if table]
-        print_layouts(form, [*tables, cost_table(costs, names)])
+        tables = [report.metric_table(table, names) for table in compared.values() if table]
+        print_layouts(form, [*tables, report.cost_table(costs, names)])
     for note in notes:
         (print_line if form is None else print_status)(note)
     return _listed([f"{_place(row.run)}: {row.figure}" for row in rows if row.differs])
@@ -132,19 +117,19 @@ def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | Non
 def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
     """Print tables in a format for documents or programs, or else on the console."""
     if form is not None:
-        write = as_latex if form is Format.latex else as_markdown
-        texts = [as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]
+        write = report.as_latex if form is Format.latex else report.as_markdown
+        texts = [report.as_csv(table.headings, table.rows) if form is Format.csv else write(table) for table in tables]
         typer.echo("\n".join(texts), nl=False)
         return
     for table in tables:
         print_line(f"\n{table.title}")
-        print_table(for_terminal(table))
+        print_table(report.for_terminal(table))
 
 
 def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
     """Return the metrics to compare: named ones, all, or the leading one."""
     wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
-    leading, others = metric_names(summarise(run for side in sides for run in side.runs), wanted)
+    leading, others = report.metric_names(summarise(run for side in sides for run in side.runs), wanted)
     allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]
     if unknown := [name for name in named if name not in allowed]:
         raise InputError(f"metric = {unknown[0]!r}, but no run has it (allowed: {', '.join(allowed)})")

@@ -13,25 +13,13 @@ from experiments.commands.policy_for_study import forecasts_within
 from experiments.commands.received_models import ReceivedModels
 from experiments.commands.study_text import answers_of, show_study
 from experiments.commands.table_options import guessed_format
+from fedkernel import site
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.engines import grpc
 from fedkernel.flower_apps import client as client_app
 from fedkernel.ground import InputError, RefusedError, blas_threads, ensure_writable_folder
 from fedkernel.peers import remove_key_files
 from fedkernel.protocol import Guards
-from fedkernel.site import (
-    TABLE,
-    Policy,
-    approve,
-    approved_guards,
-    check_approved,
-    check_outbox,
-    foreseen,
-    is_approved,
-    needed_share,
-    own_shape,
-    verdicts,
-)
 from fedkernel.wire import HASH_DIGITS, Job
 
 CHECK_SECONDS = 0.5
@@ -45,7 +33,7 @@ def serve_site(
     server: str,
     tls: grpc.TLS | None,
     config: dict[str, str | int],
-    rules: Policy,
+    rules: site.Policy,
     file: SiteFile,
     *,
     receiving: ReceivedModels,
@@ -58,7 +46,7 @@ def serve_site(
     that came since; `patience` is the seconds of trying to reach the server at ``HOST:PORT``.
     """
     out, report_line = receiving.out, receiving.report_line
-    (rows, width), fault = own_shape(config)
+    (rows, width), fault = site.own_shape(config)
     if rows < rules.table.min_rows:
         least = f"{rules.table.min_rows} (--min-rows, table.min_rows)"
         raise InputError(f"{file.path} has {rows} rows; the policy requires at least {least}")
@@ -66,7 +54,7 @@ def serve_site(
     if new is not None:
         read_raw(rows_to_apply)  # refuses invalid rows before the connection
     ensure_writable_folder(out, 0o700)
-    check_outbox(out)
+    site.check_outbox(out)
     with grpc.report_failed_handshakes(lambda text: None, report_line):  # the node explains them here
         if guessed := guessed_format(file):
             report_line(guessed)
@@ -122,7 +110,7 @@ def _ask_table_share(needed: float | None, allowed: float) -> float:
 
 
 def review_study(
-    policy: Policy,
+    policy: site.Policy,
     approval: str,
     out: Path,
     report_line: Callable[[str], object],
@@ -134,16 +122,16 @@ def review_study(
     if (study := job.study) is None:
         return
     title = f"study {study.sha256[:HASH_DIGITS]}"
-    policy = policy.model_copy(update={"guards": approved_guards(policy.guards, out, study.sha256)})
+    policy = policy.model_copy(update={"guards": site.approved_guards(policy.guards, out, study.sha256)})
     forecasts = forecasts_within(FORECAST_SECONDS)
-    ruled = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of, forecasts)]
-    shares = [verdict for verdict in ruled if verdict.rule == TABLE and not verdict.allowed]
-    needed = needed_share(policy, study, shape, answers_of, forecasts)
-    if faults := [f"{it.text} ({it.rule})" for it in ruled if it.allowed is False and it.rule != TABLE]:
+    ruled = [*site.verdicts(policy, study), *site.foreseen(policy, study, shape, answers_of, forecasts)]
+    shares = [verdict for verdict in ruled if verdict.rule == site.TABLE and not verdict.allowed]
+    needed = site.needed_share(policy, study, shape, answers_of, forecasts)
+    if faults := [f"{it.text} ({it.rule})" for it in ruled if it.allowed is False and it.rule != site.TABLE]:
         report_line(f"{title} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):
-        check_approved({"approve": approval, "out": out}, policy, job)
+        site.check_approved({"approve": approval, "out": out}, policy, job)
         report_line(f"{title} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
         for verdict in shares:
             report_line(f"{title}: {verdict.text}")
@@ -153,11 +141,11 @@ def review_study(
         report_line(verdict.text)
     if approval == "ask" and sys.stdin.isatty():
         if ask_operator("Take part in this study? [y/N]").lower() in ("y", "yes"):
-            approve(out, study.sha256, _ask_table_share(needed, policy.guards.table_share) if shares else None)
+            site.approve(out, study.sha256, _ask_table_share(needed, policy.guards.table_share) if shares else None)
         return
     word = "" if needed is None else f" --table-share {needed:g}"
     report_line(f"{title} is not approved: fedkernel study approve {study.sha256} --out {out}{word}")
     if approval == "by hash":
-        while not is_approved(out, study.sha256):
+        while not site.is_approved(out, study.sha256):
             time.sleep(CHECK_SECONDS)
         report_line(f"{title} is approved")

@@ -17,24 +17,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
+from experiments.report import plot_style as style
 from experiments.report.convergence_curves import error_by_round, value_by_iteration
 from experiments.report.pictures import eigen_images, row_pictures
-from experiments.report.plot_style import (
-    FAINT,
-    PHASES,
-    STYLE,
-    Drawn,
-    Look,
-    Scale,
-    add_legend,
-    draw_mean,
-    legend,
-    looks,
-    panels,
-    plain,
-    swept_label,
-    value_scale,
-)
+from experiments.report.plot_style import Drawn, Look, Scale
 from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.ground import FloatArray
 from fedkernel.models import MAIN_METRIC, metric_of
@@ -78,11 +64,11 @@ def draw(
     shown = _shown(summaries, metric)
     missing = [s.name for s in summaries if (m := s.metrics.get(metric)) and not math.isfinite(m.mean)]
     lost = f" Not drawn because a seed gave no finite number: {', '.join(dict.fromkeys(missing))}." if missing else ""
-    look = looks(summaries)
+    look = style.looks(summaries)
     figures: list[Figure] = []
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's matplotlibrc would change the bytes
-        mpl.rcParams.update(STYLE)
+        mpl.rcParams.update(style.STYLE)
         if shown and _adds_to_the_table([s for s in summaries if s.metrics.get(metric)]):
             title, caption, canvas = _by_method(shown, metric, look)
             figures += _saved(folder, f"{metric}_by_method", (title, caption + lost, canvas))
@@ -109,7 +95,7 @@ def draw(
 
 
 def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
-    scale = value_scale([m for _, m in shown], metric)
+    scale = style.value_scale([m for _, m in shown], metric)
     its_metric = metric_of(metric)
     sign = -1 if its_metric.better == "higher" else 1
     groups: dict[str, dict[str, list[Spread]]] = {}
@@ -125,11 +111,11 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
             for i, m in enumerate(rows[name]):
                 dodge = 0.0 if len(rows[name]) == 1 else 0.5 * (i / (len(rows[name]) - 1) - 0.5)
                 at = scale.place(m.mean), y + dodge
-                draw_mean(axes, at, look[name], scale.bar(m), across=True, seeds=scale.seeds(m))
-        axes.set_yticks(range(len(rows)), [plain(name) for name in best_first])
+                style.draw_mean(axes, at, look[name], scale.bar(m), across=True, seeds=scale.seeds(m))
+        axes.set_yticks(range(len(rows)), [style.plain(name) for name in best_first])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        axes.set_title(plain(group), fontweight="bold")
+        axes.set_title(style.plain(group), fontweight="bold")
         scale.apply(axes, axes.xaxis)
     column[-1].set_xlabel(label := its_metric.heading)
     repeated = any(len(rows) > 1 for group in groups.values() for rows in group.values())
@@ -152,13 +138,16 @@ def _by_cost(
         labels = setting({name: value for name, value in s.point.items() if not _is_number(value)})
         parts = (s.group if len(groups) > 1 else None, labels)
         settings.setdefault(", ".join(part for part in parts if part), []).append((s, m))
-    figure, grid, note = panels(list(settings), alike=False)
+    figure, grid, note = style.panels(list(settings), alike=False)
     its_metric = metric_of(metric)
     label, notes, joined = its_metric.heading, dict[str, None](), False
     if len(settings) == 1:
         figure.set_figheight(4.2)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
-        across, up = Scale.of([getattr(s, cost).mean for s, _ in points]), value_scale([m for _, m in points], metric)
+        across, up = (
+            Scale.of([getattr(s, cost).mean for s, _ in points]),
+            style.value_scale([m for _, m in points], metric),
+        )
         names_at: dict[tuple[float, float], list[str]] = {}
         for name, its in look.items():
             dots = [(across.place(getattr(s, cost).mean), m) for s, m in points if s.name == name]
@@ -166,7 +155,7 @@ def _by_cost(
             joined |= len(dots) > 1
             for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
                 names_at.setdefault(at, []).append(name)
-                draw_mean(axes, at, its, up.bar(m), seeds=up.seeds(m))
+                style.draw_mean(axes, at, its, up.bar(m), seeds=up.seeds(m))
         across.apply(axes, axes.xaxis)
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
@@ -175,7 +164,7 @@ def _by_cost(
     title = metric_of(cost).heading if sent else metric_of(cost).meaning
     figure.supxlabel(f"{title} by all clients" if sent else title, fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
-    legend(figure, look, [s.name for s, _ in shown], line=False)
+    style.legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"
     less = "less sent" if sent else "fewer rounds"
     goods = {"higher": f" Upper left is better: {less}, higher {metric}.", None: ""}
@@ -193,19 +182,19 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
     for s, m in swept:
         rest = {name: value for name, value in s.point.items() if name != parameter}
         settings.setdefault(setting(rest), []).append((s, m))
-    scale = value_scale([m for _, m in swept + fixed], metric)
+    scale = style.value_scale([m for _, m in swept + fixed], metric)
     ticks = sorted({float(s.point[parameter]) for s, _ in swept})
     alike = metric_of(metric).axis != "close"
-    figure, grid, note = panels(list(settings), alike=alike)
+    figure, grid, note = style.panels(list(settings), alike=alike)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
         if not alike:
-            scale = value_scale([m for _, m in points + fixed], metric)
+            scale = style.value_scale([m for _, m in points + fixed], metric)
         for name, its in look.items():
             curve = sorted(((float(s.point[parameter]), m) for s, m in points if s.name == name), key=lambda at: at[0])
             x, y = [at for at, _ in curve], [scale.place(m.mean) for _, m in curve]
             axes.plot(x, y, its.line, color=its.colour, lw=1.3)
             for at, (_, m) in zip(zip(x, y, strict=True), curve, strict=True):
-                draw_mean(axes, at, its, scale.bar(m), seeds=scale.seeds(m))
+                style.draw_mean(axes, at, its, scale.bar(m), seeds=scale.seeds(m))
         for s, m in fixed:
             axes.axhline(scale.place(m.mean), color=look[s.name].colour, linestyle=":", lw=1.2)
         if ticks[0] > 0 and ticks[-1] / ticks[0] >= 20:
@@ -214,9 +203,9 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.xaxis.set_minor_locator(NullLocator())
         scale.apply(axes, axes.yaxis)
-    figure.supxlabel(swept_label(parameter), fontsize=9.5)
+    figure.supxlabel(style.swept_label(parameter), fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
-    legend(figure, look, [s.name for s, _ in swept + fixed])
+    style.legend(figure, look, [s.name for s, _ in swept + fixed])
     dotted = " Dotted lines are methods that the parameter does not reach." if fixed else ""
     dots = f"Each dot is the mean{_over(swept)} at one value of {parameter}."
     caption = f"{dots}{_bars(swept)}{dotted}{note}{scale.note()}"
@@ -239,19 +228,22 @@ def _by_phase(summaries: list[Summary]) -> Drawn:
         for i, (phase, seconds) in enumerate(parts.items()):
             if seconds <= 1e-9 * total:
                 continue
-            hatch = "////" if phase != OUTSIDE and i >= len(PHASES) else ""
-            used[phase] = {"facecolor": FAINT if phase == OUTSIDE else PHASES[i % len(PHASES)], "hatch": hatch}
+            hatch = "////" if phase != OUTSIDE and i >= len(style.PHASES) else ""
+            used[phase] = {
+                "facecolor": style.FAINT if phase == OUTSIDE else style.PHASES[i % len(style.PHASES)],
+                "hatch": hatch,
+            }
             axes.barh(y, seconds, left=left, height=0.66, edgecolor="white", lw=0.5, **used[phase])
             left += seconds
         text = f"{total:.2g} s" if total < 10 else f"{total:,.0f} s"
         axes.annotate(text, (total, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
         longest = max(longest, total)
-    axes.set_yticks(range(len(names)), [plain(name) for name in names])
+    axes.set_yticks(range(len(names)), [style.plain(name) for name in names])
     axes.set(xlabel="seconds per run", xlim=(0, longest * 1.12), ylim=(len(names) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     order = [phase for phase in (*phases, OUTSIDE) if phase in used]
-    add_legend(figure, [Patch(edgecolor="white", **used[phase]) for phase in order], order)
+    style.add_legend(figure, [Patch(edgecolor="white", **used[phase]) for phase in order], order)
     swept = " and over the settings of the sweep" if any(s.point for s in summaries) else ""
     caption = f"Mean seconds of a run over seeds{swept}, by phase; the number at a bar's end is its total."
     return "Seconds by phase", caption + (" Grey is time outside any phase." if OUTSIDE in used else ""), figure

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments import results
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
@@ -13,29 +14,14 @@ from experiments.report.cells import NOT_APPLICABLE, count, seconds, settings, s
 from experiments.report.page_tables import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.table_formats import Layout
 from experiments.report.templates import render
-from experiments.results import (
-    LEADING,
-    RUN_COSTS,
-    Failure,
-    Run,
-    Summary,
-    by_iteration,
-    findings,
-    leading_metric,
-    read_columns,
-    read_directions,
-    read_row_pictures,
-    read_shapes,
-    recommendations,
-    summarise,
-)
+from experiments.results import Failure, Run, Summary
 from fedkernel.ground import InputError, write_atomic
 from fedkernel.models import metric_of
 
 
 def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
     """Lay out the summaries in short, for the console; `metric` as `leading_metric` takes it."""
-    metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
+    metric, swept = results.leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
     headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC.values()]
     rows = []
@@ -55,9 +41,11 @@ def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]
     swept, (leading, others) = swept_of(s.point for s in summaries), metric_names(summaries, None)
     metrics = [*leading, *others]
     spreads = [{name: s.metrics.get(name) for name in metrics} for s in summaries]
-    spreads = [row | {name: getattr(s, name) for name in RUN_COSTS} for s, row in zip(summaries, spreads, strict=True)]
+    spreads = [
+        row | {name: getattr(s, name) for name in results.RUN_COSTS} for s, row in zip(summaries, spreads, strict=True)
+    ]
     columns: dict[str, list[object]] = {}
-    for name in (*metrics, *RUN_COSTS):
+    for name in (*metrics, *results.RUN_COSTS):
         figures = [row[name] for row in spreads]
         columns[f"{name}_mean"] = [figure and figure.mean for figure in figures]
         columns[f"{name}_std"] = [figure and figure.std for figure in figures]
@@ -87,16 +75,18 @@ def write_report(
     """
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
-    summaries, options = summarise(runs), experiment.report
-    pictures = read_row_pictures(out, runs) if options.rows is not False else {}
-    figures, (shapes, dropped) = [], read_shapes(out)
+    summaries, options = results.summarise(runs), experiment.report
+    pictures = results.read_row_pictures(out, runs) if options.rows is not False else {}
+    figures, (shapes, dropped) = [], results.read_shapes(out)
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
-        directions = read_directions(out, runs) if options.images else {}
+        directions = results.read_directions(out, runs) if options.images else {}
         chosen: dict[str, Any] = {name: getattr(options, name) for name in ("metric", "also", "by_iteration")}
         figures = draw(runs, out / "plots", **chosen, directions=directions, rows=pictures)
-    missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
+    missing_values = [
+        value for value in options.by_iteration if not any(results.by_iteration(run, value) for run in runs)
+    ]
     leading, others = metric_names(summaries, options.metric)
     worth, costs = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
     # each as a data address, which keeps its ids apart from other figures' ids
@@ -114,10 +104,10 @@ def write_report(
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
         answers=answer_tables(summaries, worth),
-        findings=[*recommendations(runs), *findings(runs)],
+        findings=[*results.recommendations(runs), *results.findings(runs)],
         sizes=size_rows(runs, pictures),
         costs=cost_tables(summaries, costs),
-        data=data_lines(experiment, shapes, read_columns(out, runs), dropped),
+        data=data_lines(experiment, shapes, results.read_columns(out, runs), dropped),
         metrics=metric_lines({name: metric_of(name).heading for name in (*worth, *costs)} | TRAFFIC | SIZES),
         first=first,
         figures=[pair for pair in drawn if pair not in first],
@@ -134,9 +124,9 @@ def write_report(
 
 def metric_names(summaries: Sequence[Summary], preferred: str | None) -> tuple[list[str], list[str]]:
     """Return the leading metric, if any, and the others: comparable across settings first, then frequent ones."""
-    leading = leading_metric(summaries, preferred)
+    leading = results.leading_metric(summaries, preferred)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
-    ranks = {name: rank for rank, name in enumerate(LEADING)}
+    ranks = {name: rank for rank, name in enumerate(results.LEADING)}
     others = sorted(having, key=lambda name: (not metric_of(name).leads, ranks.get(name, len(ranks)), -having[name]))
     return [leading] if leading else [], [name for name in others if name != leading]
 

@@ -11,21 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments import results
 from experiments.baselines import Baseline, Duration, cohort, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import (
-    Failure,
-    Run,
-    append_run,
-    in_order,
-    summary_of,
-    write_directions,
-    write_failures,
-    write_row_picture,
-    write_shapes,
-)
+from experiments.results import Failure, Run
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.model_column_info import with_column_info
 from experiments.running.planning import Planned, plan, run_ids, study_of
@@ -75,7 +66,7 @@ class Outcome(NamedTuple):
     def summary(self) -> str:
         """One sentence about the failed runs; empty if none failed."""
         total = len(self.rows) + len(self.missing) + len(self.failed)
-        return summary_of(self.failed, total) if self.failed else ""
+        return results.summary_of(self.failed, total) if self.failed else ""
 
 
 def run_experiment(
@@ -105,7 +96,7 @@ def run_experiment(
     with blas_threads(experiment.threads):
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)
-    write_shapes(out, planned[0].shapes, planned[0].dropped)
+    results.write_shapes(out, planned[0].shapes, planned[0].dropped)
     done = {row.id for row in rows}
     for row in rows:
         remove_journal(out / "results" / row.id)
@@ -118,14 +109,14 @@ def run_experiment(
                 failed.append(run)
                 before = failures.pop(run.id, None)
                 failures[run.id] = Failure.of(row_or_failure, run.method.name, run.point.values, run.seed, before)
-                write_failures(out / FAILURES, list(failures.values()))
+                results.write_failures(out / FAILURES, list(failures.values()))
                 log.info("run %s has failed: %s", run.id, row_or_failure.text, exc_info=row_or_failure.error)
                 if _always_fails(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
                     break
                 continue
-            append_run(out / RUNS, row_or_failure)
+            results.append_run(out / RUNS, row_or_failure)
             if failures.pop(run.id, None) is not None:
-                write_failures(out / FAILURES, list(failures.values()))
+                results.write_failures(out / FAILURES, list(failures.values()))
             remove_journal(out / "results" / row_or_failure.id)
             rows.append(row_or_failure)
             if progress is not None:
@@ -138,7 +129,7 @@ def run_experiment(
     if not rows:
         ours = [failures[run.id] for run in failed]
         refused = all(failure.kind == InputError.__name__ for failure in ours)
-        raise (InputError if refused else ProtocolError)(summary_of(ours, len(planned)))
+        raise (InputError if refused else ProtocolError)(results.summary_of(ours, len(planned)))
     return conclude(experiment, rows, out)
 
 
@@ -162,7 +153,7 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 
 def outcome_of(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     """Return the outcome of the finished runs, claims checked; failures are read from the output folder."""
-    rows, failed = in_order(runs), failures_in(out, experiment, runs)
+    rows, failed = results.in_order(runs), failures_in(out, experiment, runs)
     claims = check_claims(experiment.claim, rows, experiment.settings_and_seeds, failed)
     without = {failure.id for failure in failed}
     return Outcome(rows, claims, [id_ for id_ in unfinished(experiment, runs) if id_ not in without], failed)
@@ -337,9 +328,9 @@ def _store_pictures(
     """Store the report's pictures: component directions where columns are pixels, and row coordinates."""
     components = [model for model in models if isinstance(model, KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
-        write_directions(out, run.id, directions)
+        results.write_directions(out, run.id, directions)
     if is_pictured(run) and (picture := row_picture(run, models[0], outputs)) is not None:
-        write_row_picture(out, run.id, picture)
+        results.write_row_picture(out, run.id, picture)
 
 
 def _common_fields(run: Planned) -> dict[str, Any]:

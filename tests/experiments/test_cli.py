@@ -16,9 +16,9 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from clients.dkpca import DKPCAClient
-from experiments import cli
+from experiments import cli, report
 from experiments.baselines import baselines
-from experiments.commands import console, experiment_tables
+from experiments.commands import console
 from experiments.results import read_runs
 from experiments.running import execution
 from fedkernel.data import available
@@ -147,7 +147,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch):
     def defect(*_):
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(experiment_tables, "lay_out", defect)
+    monkeypatch.setattr(report, "lay_out", defect)
     beginning = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")
