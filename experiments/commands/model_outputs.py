@@ -48,16 +48,11 @@ def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | N
 def apply_received(
     model: Path, run: str, out: Path, new: SiteFile | None = None, *, handed_out: bool = False
 ) -> str | None:
-    """Apply a received model to the site's rows, and return a sentence on the file written.
+    """Apply a received model to the site's rows, and return a sentence on the file written in the site's folder `out`.
 
     New rows get labels and coordinates, in a new file of their own. A model of components over the rows themselves, in
-    the sites' common order, gives each row of the site's latest run its coordinates.
-
-    - `model`: the model's file, of the run with this id.
-    - `out`: the site's folder.
-    - `new`: file of new rows.
-    - `handed_out`: whether the site received the model for the new rows alone, with their name in the run's id, and
-      took part in no run. Otherwise the output is named after the new rows' file.
+    the sites' common order, gives each row of the site's latest run its coordinates. `handed_out`: whether the site
+    took part in no run, and received the model for the new rows alone; `run` then has their name, else their file.
     """
     fitted = FittedModel.load(model)
     if isinstance(fitted.model, KernelPCA) and not handed_out:

@@ -55,9 +55,8 @@ class _RunState:
 
 
 class ProgressReporter(Observer):
-    """Observer that reports the progress of this process's run.
+    """Observer that reports the progress of this process's run to `report_line`, with its run, round and phase by name.
 
-    - `report_line`: called with a line and, by name, its run, round and phase.
     - `phases`: report each phase once, too, after its first round.
     - `show`: called instead, at each round, with the text of a progress bar.
     """

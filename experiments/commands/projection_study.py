@@ -62,14 +62,10 @@ class Projection(NamedTuple):
 
 
 def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
-    """Return the projection of new rows onto a finished run's model.
+    """Return the projection of new rows, called `name`, onto a finished run's model in the output folder of serve.
 
-    Raises InputError if there is no such run, or if its method or its sites cannot project.
-
-    - `folder`: output folder of the experiment that was served.
-    - `run_id`: id of the finished run; needed if several runs can project.
-    - `name`: name of the new rows, in the id of the run.
-    - `to_sites`: whether each site gets the coordinates, too.
+    `run_id` is needed if several runs can project; `to_sites`: whether each site gets the coordinates, too. Raises
+    InputError if there is no such run, or if its method or its sites cannot project.
     """
     experiment, finished = read_folder(folder)
     if not isinstance(experiment.data, Sites):

@@ -23,11 +23,9 @@ LEAST_FILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class ReceivedModels:
-    """Storage of the model files that a server sends to a site.
+    """Storage of model files from a server, in ``received`` of the site's folder `out`; it replaces none.
 
-    - `out`: the site's folder; files go into ``received`` in it, under their names, and replace none.
     - `report_line`: called with a sentence about each file.
-    - `accept_models`: whether any files are accepted.
     - `quota`: most bytes of all files in that folder, each counting as a `LEAST_FILE_BYTES` at least.
     - `apply`: whether models are applied to the site's rows.
     """

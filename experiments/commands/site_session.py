@@ -89,10 +89,9 @@ def serve_site(
 
 
 def ask_operator(question: str) -> str:
-    """Return the operator's answer to a question at the terminal.
+    """Return the operator's answer to a question, which has a line of its own on standard output.
 
-    The question has a line of its own on standard output: `fedkernel.engines.grpc.report_failed_handshakes` reads
-    standard error, where Python writes prompts, and waits for the end of a line.
+    Python writes prompts on standard error, where `grpc.report_failed_handshakes` waits for the end of a line.
     """
     print_line(question)
     return sys.stdin.readline().strip()

@@ -43,14 +43,9 @@ SWEEPABLE = ("data", "partition", "prepare", "strategy", "baseline")
 class Experiment(pydantic.BaseModel):
     """Validated configuration of an experiment, with the text of its file.
 
-    - `table`: the configuration's own table, overrides applied.
-    - `text`: the file as the user wrote it, for the report; "" without one.
-    - `source`: name of the file, for errors.
-    - `name`: name of the experiment and of the default output folder.
-    - `title`: heading of the report.
+    - `name`, `title`: name of the experiment and of the default output folder, and heading of the report.
     - `seeds`: every method runs once per seed, which decides the partition and all that is random.
-    - `deadline`: seconds that a round may take.
-    - `deadlines`: seconds by phase, such as a request's name.
+    - `deadline`, `deadlines`: seconds that a round may take, and those of a phase, such as a request's name.
     - `quorum`: number or fraction of clients that must remain for a run to go on without a lost one, in rounds where
       its method can; by default all must.
     - `threads`: BLAS threads of each client, of the coordinator and of computations here.

@@ -40,9 +40,8 @@ def data_lines(
 ) -> list[Line]:
     """Describe the data of an experiment, their division and their preparation, each as a term and a text.
 
-    - `shapes`: table shapes of the first setting and seed; empty where only the sites know theirs.
-    - `columns`: the columns, if their names are known.
-    - `dropped`: number of rows that each client leaves out, where it is known and there can be any.
+    `shapes` of the tables are those of the first setting and seed, empty where only the sites know theirs. `dropped`:
+    the rows that each client leaves out.
     """
     lines = [("data", _data(experiment.data))]
     if isinstance(experiment.data, DataSpec):

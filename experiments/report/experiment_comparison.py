@@ -35,12 +35,10 @@ def match(a: Iterable[Run], b: Iterable[Run]) -> Matched:
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """Figure of one method at one setting in the experiments A and B, with the difference.
+    """Metric or count of one method at one setting in the experiments A and B, with the difference.
 
-    - `run`: the first of A; its name, kind, method and point are those of all.
-    - `figure`: a metric, or a count of a run.
-    - `a`, `b`: None where the figure does not apply.
-    - `difference`: of B and A; None where one of them is.
+    `run` is the first of A; its name, kind, method and point are those of all. `a`, `b`, `difference`: None where the
+    figure does not apply.
     """
 
     run: Run

@@ -49,9 +49,8 @@ def draw(
     directions: Mapping[str, FloatArray] | None = None,
     rows: Mapping[str, RowPicture] | None = None,
 ) -> list[Figure]:
-    """Draw every figure that applies to these runs, and return the figures in reading order.
+    """Draw every figure that applies to these runs into a folder, and return the figures in reading order.
 
-    - `folder`: output folder for `NAME.png` and `NAME.svg`; created if there is none.
     - `metric`: as `leading_metric` takes it.
     - `also`: further metrics to draw against each number that is swept and, unless they are costs or promises of a run
       themselves, against floats and rounds.

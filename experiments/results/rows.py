@@ -145,13 +145,9 @@ MOST_CAUSES = 3
 
 
 class Failure(pydantic.BaseModel):
-    """Row of failures.jsonl: a failed run and the cause.
+    """Row of failures.jsonl: a failed run, and the cause in one sentence.
 
-    - `id`, `name`, `point`, `seed`: as in `Run`.
-    - `kind`: name of the error's class, or ``NotRun``.
-    - `cause`: one sentence.
-    - `when`: end of the last try, in UTC.
-    - `tried`: number of tries.
+    `kind` is the error's class, or ``NotRun``; `when` the end of the last try, in UTC; `tried` the number of tries.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

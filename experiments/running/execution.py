@@ -86,7 +86,7 @@ def run_experiment(
     - `out`: output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
       ``results/<id>/``, ``plots/``, ``report.html``.
     - `restart`: delete the experiment that the folder holds; other files in it stay.
-    - `engine`: runs a job, in place of the configuration's engine with its default options.
+    - `engine`: in place of the configuration's engine with its default options.
     """
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in SITE_ENGINES:
         source = experiment.source

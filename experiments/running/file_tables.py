@@ -50,11 +50,9 @@ def check_files(data: Shards) -> None:
 def raw_tables(
     data: Shards, divided: Division, run: str = "", seed: int = 0, prepare: Prepare | None = None
 ) -> list[RawTable]:
-    """Return the files' contents with rows aligned, before `Prepare`.
+    """Return the files' contents with rows aligned, before `Prepare`, and without the rows that it drops.
 
-    - `divided`: with columns divided, rows with ids are those of a run between sites, in its order.
-    - `run`: id of the run; with the seed it decides that order.
-    - `prepare`: without the rows that it drops.
+    With columns divided, rows with ids are those of a run between sites, in the order that its id and the seed decide.
     """
     raws = [_raw(file) for file in files_of(data, divided)]
     if prepare is not None:

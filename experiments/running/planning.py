@@ -97,7 +97,6 @@ class Planned:
 
     - `parameters`: those of the method, kernel widths by rule settled unless sites hold the data.
     - `strategy`: for a baseline, the strategy that has it as its central counterpart.
-    - `baseline`: none: the run is the strategy's.
     - `shapes`: of the clients' tables; none where sites hold their own.
     """
 
