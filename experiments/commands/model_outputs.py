@@ -48,7 +48,7 @@ def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | N
 def apply_received(
     model: Path, run: str, out: Path, new: SiteFile | None = None, *, handed_out: bool = False
 ) -> str | None:
-    """Apply a received model to the site's rows, and return a sentence on the file written in the site's folder `out`.
+    """Apply a received model to the site's rows, and return a sentence on the file written in `out`.
 
     New rows get labels and coordinates, in a new file of their own. A model of components over the rows themselves, in
     the sites' common order, gives each row of the site's latest run its coordinates. `handed_out`: whether the site
