@@ -84,11 +84,6 @@ class BaselineResult(NamedTuple):
     metrics: dict[str, float]
     durations: list["Duration"]
 
-    @property
-    def model(self) -> Model:
-        """The baseline's only model, or that of client 0."""
-        return self.models[0]
-
 
 class Duration(NamedTuple):
     """Seconds of a computation: wall clock, and processor time of its thread."""
@@ -132,7 +127,10 @@ class Baseline:
         """
         strategy = self.strategy.settled_on(shards)  # also for clients' own models, for comparison with the central one
         if self.place in {"isolated", "pooled"}:
-            tables = self._pooled(shards) if self.place == "pooled" else shards
+            tables = shards
+            if self.place == "pooled":  # each client's own rows, followed by its neighbours'
+                peers = zip(shards, self.strategy.peers(len(shards)), strict=True)
+                tables = [np.vstack([X, *(shards[q] for q in others)]) for X, others in peers]
             timings = [timed(strategy.alone, table) for table in tables]
             models, durations = [model for model, _ in timings], [duration for _, duration in timings]
             metrics = strategy.judge_alone(models, shards, reference) | _agreement(models, classes)
@@ -147,11 +145,6 @@ class Baseline:
         metrics = strategy.judge(Result(model), shards, reference) | _agreement([model], together)
         return BaselineResult([model], metrics, [duration])
 
-    def _pooled(self, shards: Sequence[Any]) -> list[Any]:
-        """Return each client's own rows followed by its neighbours' rows."""
-        peers = self.strategy.peers(len(shards))
-        return [np.vstack([X, *(shards[q] for q in others)]) for X, others in zip(shards, peers, strict=True)]
-
     def floats_up(self, shards: Sequence[Any]) -> int:
         """Return the number of floats that the baseline moves to one place or to neighbours."""
         # .size counts an array's cells, but a sparse matrix's stored numbers
@@ -162,10 +155,10 @@ class Baseline:
         return sum(int(shard.size) for shard in shards)
 
 
-def timed(load_class: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
+def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
     """Call a function; return its result and the duration of the call."""
     clock, processor = time.perf_counter(), time.thread_time()
-    result = load_class(*arguments)
+    result = function(*arguments)
     return result, Duration(time.perf_counter() - clock, time.thread_time() - processor)
 
 

@@ -153,8 +153,11 @@ class Experiment(pydantic.BaseModel):
     def _consistent(self) -> "Experiment":
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
-        for what, values in (("seeds", self.seeds), *self._lists()):
-            refuse_repetition(values, f"{what}: ")
+        if both := [key for cases in self.kinds for key in cases[0] if key in self.sweep]:
+            raise ValueError(f"sweep.{both[0]}: the cases set it already; it can be in one of the two only")
+        refuse_repetition(self.seeds, "seeds: ")
+        for key, values in self.swept.items():
+            refuse_repetition(values, f"case: {key}: " if key not in self.sweep else f"sweep.{key}: ")
         methods = [*self.strategy, *self.baseline]
         if not methods:
             raise ValueError("at least one [[strategy]] or [[baseline]] is needed")
@@ -175,15 +178,6 @@ class Experiment(pydantic.BaseModel):
         self._check_claims(names)
         return self
 
-    def _lists(self) -> list[tuple[str, list[Any]]]:
-        """Return the lists of swept values, by their names in error messages."""
-        for cases in self.kinds:
-            if both := [key for key in cases[0] if key in self.sweep]:
-                raise ValueError(f"sweep.{both[0]}: the cases set it already; it can be in one of the two only")
-        return [
-            (f"case: {key}" if key not in self.sweep else f"sweep.{key}", list_) for key, list_ in self.swept.items()
-        ]
-
     def _check_claims(self, names: list[str]) -> None:
         """Raise ValueError for claims about methods or settings without a run."""
         for number, claim in enumerate(self.claim):
@@ -194,9 +188,8 @@ class Experiment(pydantic.BaseModel):
                 continue
             for key, value in (item for where in claim.conditions for item in where.items()):
                 if key not in self.swept:
-                    raise ValueError(
-                        f"claim.{number}: {key!r} is not swept (swept: {_listed(self.swept) or 'nothing'})"
-                    )
+                    swept = _listed(self.swept) or "nothing"
+                    raise ValueError(f"claim.{number}: {key!r} is not swept (swept: {swept})")
                 if value not in (values := self.swept[key]):
                     raise ValueError(f"claim.{number}: {key} = {value!r}, but must be one of {_listed(values)}")
             if unknown := [key for key in getattr(claim, "along", []) if key not in self.swept]:
@@ -267,12 +260,9 @@ class Experiment(pydantic.BaseModel):
         try:
             experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
-            inner = {
-                "data": data_fields(table.get("data")),
-                "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
-                "prepare": [field.name for field in dataclasses.fields(Prepare)],
-                "report": list(ReportOptions.model_fields),
-            }
+            inner = {"data": data_fields(table.get("data")), "report": list(ReportOptions.model_fields)}
+            for section, kind in (("partition", PartitionSpec), ("prepare", Prepare)):
+                inner[section] = [field.name for field in dataclasses.fields(kind)]
             finding = explain(error, list(cls.model_fields), validated=table, inner=inner)
             raise InputError(f"{source}: {finding}") from None
         experiment._table, experiment._source, experiment._text = dict(table), source, text

@@ -18,9 +18,8 @@ from fedkernel.wire import MOST_SITES
 T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-READING_OPTIONS = tuple(
-    field.name for field in dataclasses.fields(SiteFile) if field.name not in ("path", "allowed", "hidden")
-)
+_READING = [field for field in dataclasses.fields(SiteFile) if field.name not in ("path", "allowed", "hidden")]
+READING_OPTIONS = tuple(field.name for field in _READING)
 """Options of `fedkernel join` for reading a file, also allowed in ``[data]`` with ``shards``."""
 
 
@@ -61,15 +60,8 @@ if TYPE_CHECKING:
 
 else:
     _hints = get_type_hints(SiteFile)
-    _ReadingOptions = pydantic.create_model(
-        "_OfFiles",
-        __config__=STRICT,
-        **{
-            field.name: (_hints[field.name], field)
-            for field in dataclasses.fields(SiteFile)
-            if field.name in READING_OPTIONS
-        },
-    )
+    _fields = {field.name: (_hints[field.name], field) for field in _READING}
+    _ReadingOptions = pydantic.create_model("_OfFiles", __config__=STRICT, **_fields)
 
 
 class Shards(_ReadingOptions):
@@ -213,11 +205,8 @@ DATA_KINDS: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
 
 
 def _data_kind(value: Any) -> str:
-    kinds = (
-        key
-        for key, kind in DATA_KINDS.items()
-        if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
-    )
+    keys = value if isinstance(value, Mapping) else ()
+    kinds = (key for key, kind in DATA_KINDS.items() if isinstance(value, kind) or key in keys)
     return f"({next(kinds, 'set')})"
 
 

@@ -20,7 +20,7 @@ from experiments.results import Failure, Run
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.model_column_info import with_column_info
 from experiments.running.planning import Planned, plan, run_ids, study_of
-from experiments.running.scatter_projection import is_pictured, row_picture
+from experiments.running.scatter_projection import row_picture
 from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.flower_apps import APPS
@@ -306,7 +306,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     _store_pictures(run, done.models, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
-    save_model(done.model, out / path)
+    save_model(done.models[0], out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     fields = _common_fields(run) | traffic | {"seconds": sum(duration.clock for duration in durations)}
@@ -329,7 +329,7 @@ def _store_pictures(
     components = [model for model in models if isinstance(model, KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
         results.write_directions(out, run.id, directions)
-    if is_pictured(run) and (picture := row_picture(run, models[0], outputs)) is not None:
+    if (picture := row_picture(run, models[0], outputs)) is not None:
         results.write_row_picture(out, run.id, picture)
 
 

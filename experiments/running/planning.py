@@ -189,12 +189,6 @@ class Planned:
         return run_id(self.method, self.point, self.point.experiment.seeds[0])
 
     @property
-    def _comparison_run(self) -> str | None:
-        """Id of the run to compare clusters with at the sites; None without clusters, or for that run itself."""
-        first = self.first_seed_id
-        return first if first != self.id and self.strategy.comparison_plan(first) else None
-
-    @property
     def spec(self) -> RunSpec:
         """Run as an entry of a job for an engine."""
         experiment, kind = self.point.experiment, type(self.strategy)
@@ -207,7 +201,9 @@ class Planned:
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites, joint, evaluate = experiment.data.sites, experiment.data.joint_seed, experiment.evaluate
-            compare, prepare = self._comparison_run if evaluate else None, experiment.prepare
+            first, prepare = self.first_seed_id, experiment.prepare
+            is_compared = evaluate and first != self.id and self.strategy.comparison_plan(first)
+            compare = first if is_compared else None
             steps = self.strategy.plan_of_run(len(sites), self.seed, prepare, evaluate=evaluate, compare=compare)
             joint = is_seeded(steps) if joint is None else joint
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}

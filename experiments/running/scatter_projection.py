@@ -13,23 +13,19 @@ from fedkernel.ground import AnyArray, stack_rows
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 
 
-def is_pictured(run: Planned) -> bool:
-    """Return whether a run's rows are drawn: by the report's options, and for the first seed only."""
-    experiment = run.point.experiment
-    draws_rows = not run.point.values if experiment.report.rows is None else experiment.report.rows
-    return draws_rows and bool(run.shards) and run.seed == experiment.seeds[0]
-
-
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:
-    """Return a model's row coordinates for the report; None if the model has fewer than two.
+    """Return a model's row coordinates for the report, with the first seed; None if it draws none.
 
     An isolated baseline's `model` is client 0's, here with the rows of all clients; `outputs` are the simulated sites'.
     """
+    experiment = run.point.experiment
+    wanted = not run.point.values if experiment.report.rows is None else experiment.report.rows
+    if not wanted or not run.shards or run.seed != experiment.seeds[0]:
+        return None
     labels: AnyArray | None = None
     classes = run.all_classes
     if isinstance(model, KernelPCA):
-        coordinates = model.embedding()
-        rows = len(coordinates)
+        rows = len(coordinates := model.embedding())
         drawn = rows_to_draw(rows)
         coordinates = coordinates[drawn]
     elif isinstance(model, KernelKMeans | LandmarkPCA):
@@ -45,7 +41,7 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
     site_labels = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
     if sum(map(len, site_labels)) == rows:
         labels = np.concatenate(site_labels)
-    if labels is None and run.point.experiment.report.rows is None and classes is None:
+    if labels is None and experiment.report.rows is None and classes is None:
         return None  # by default no picture of points in one colour
     picture = RowPicture(points)
     if classes is not None and len(classes) == rows:
