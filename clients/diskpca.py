@@ -380,7 +380,7 @@ class DisKPCAClient(KernelClient):
 
     def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
-        sketch = self._row_sketch(columns, "point sketch")
+        sketch = RowSketch(len(self.X), columns, None if columns is None else self.rng("point sketch"))
         products = []
         for _, block in self._blocks(ask.precision):
             E = embed(block)
@@ -388,10 +388,6 @@ class DisKPCAClient(KernelClient):
             products.append(pack_symmetric(np.asarray(E.T @ E, dtype=np.float64)))
         BlockProducts(np.array(products)).save(self.memory)
         return sketch
-
-    def _row_sketch(self, columns: int | None, purpose: str) -> RowSketch:
-        """Return an empty sketch of the rows to so many columns; with None, their products without a draw."""
-        return RowSketch(len(self.X), columns, None if columns is None else self.rng(purpose))
 
     def score_rows(self, ask: ScoreRows) -> Total:
         """Compute the leverage scores' sums over blocks from the blocks' products; reply with their total."""
@@ -459,7 +455,7 @@ class DisKPCAClient(KernelClient):
         """Return the kernel values' sketch and, if requested, their sums over the rows."""
         self._add_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
-        sketch, totals = self._row_sketch(columns, "right sketch"), []
+        sketch, totals = RowSketch(len(self.X), columns, None if columns is None else self.rng("right sketch")), []
         for _, block in self._blocks(ask.precision):
             sketch.add(own := values(block))
             totals.append(own.sum(axis=0, dtype=np.float64) if ask.sums else None)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from fedkernel.ground import InputError, parse_toml
@@ -9,10 +10,13 @@ from fedkernel.ground import InputError, parse_toml
 
 def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
     """Return a copy of a configuration's table with the change ``key=value``."""
-    key, equals, value = override.partition("=")
+    key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {override!r} must have the form key=value, for instance partition.clients=10")
-    return with_value(table, key.strip(), _toml_value(value.strip()), "--set")
+    value: Any = text.strip()
+    with suppress(InputError):  # what is not TOML is a string
+        value = parse_toml(f"value = {value}", "--set")["value"]
+    return with_value(table, key.strip(), value, "--set")
 
 
 def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
@@ -64,14 +68,6 @@ def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
         if name and rest.startswith(name + "."):
             return [head, name, *rest[len(name) + 1 :].split(".")]
     return key.split(".")
-
-
-def _toml_value(text: str) -> Any:
-    """Parse an override's value as TOML, or else return it as a string."""
-    try:
-        return parse_toml(f"value = {text}", "--set")["value"]
-    except InputError:
-        return text
 
 
 def by_path(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:

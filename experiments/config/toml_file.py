@@ -33,7 +33,11 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
         raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
     table = parse_toml(text, path)
     if quick:
-        table = _rehearsal(table, path)
+        if not isinstance(changes := table.get("quick"), dict) or not changes:
+            raise InputError(f"{path} has no table [quick] with the changes by --quick")
+        for key, value in changes.items():
+            table = with_value(table, key, value, f"{path}: quick")
+        table |= {"quick": {}, "rehearsal": True}
         text = f"# A rehearsal: what [quick] says is changed.\n{text}"
     for override in overrides:
         table = with_override(table, override)
@@ -45,16 +49,6 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
         table["folder"] = str(path.parent.resolve())
         text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
     return table, text
-
-
-def _rehearsal(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a configuration changed as its own table ``[quick]`` says."""
-    changes = table.get("quick")
-    if not isinstance(changes, dict) or not changes:
-        raise InputError(f"{path} has no table [quick] with the changes by --quick")
-    for key, value in changes.items():
-        table = with_value(table, key, value, f"{path}: quick")
-    return {**table, "quick": {}, "rehearsal": True}
 
 
 def _has_relative_path(value: Any, key: str = "") -> bool:

@@ -53,7 +53,10 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
 
 def pages(results: Mapping[str, Any]) -> dict[str, str]:
     """Return the text of both pages, by file name, from the content of ``results.json``."""
-    values = {"results": results, "verdicts": VERDICTS, "counts": _counts(results["experiments"])}
+    counts: dict[str, Counter[str]] = {}  # claims with each verdict, by paper
+    for each in results["experiments"]:
+        counts.setdefault(each["paper"] or "others", Counter()).update(claim["verdict"] for claim in each["claims"])
+    values = {"results": results, "verdicts": VERDICTS, "counts": counts}
     templates = {"README.md": "index.md.jinja", "index.html": "index.html.jinja"}
     return {name: render(template, **values) for name, template in templates.items()}
 
@@ -69,8 +72,12 @@ def overview(results: Mapping[str, Any]) -> Layout:
 
 
 def _described(entry: Entry, figures: Path) -> dict[str, Any]:
+    """Copy an experiment's figures for the page, and return its content."""
     experiment, summaries = entry.experiment, summarise(entry.rows)
     paper = {} if experiment.paper is None else experiment.paper.model_dump()
+    drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
+    shown = [name for name in paper.get("plots", ()) if name in drawn] or list(drawn)[:1]  # by default the first
+    copies = {name: figures / f"{experiment.name}-{name}.png" for name in shown}
     return {
         "name": experiment.name,
         "title": experiment.title or experiment.name,
@@ -83,18 +90,9 @@ def _described(entry: Entry, figures: Path) -> dict[str, Any]:
         "settings": len(experiment.settings),
         "seconds": round(sum(run.seconds for run in entry.rows)),
         "claims": [{"text": its.text, "verdict": its.verdict, "numbers": its.numbers} for its in entry.claims],
-        "figures": _copied(entry, figures),
+        "figures": [Path(shutil.copyfile(drawn[name], copy)).name for name, copy in copies.items()],
         "methods": _methods(summaries, experiment.report.metric),
     }
-
-
-def _copied(entry: Entry, figures: Path) -> list[str]:
-    """Copy the figures for the page, by default an experiment's first, and return their names."""
-    drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
-    wanted = entry.experiment.paper.plots if entry.experiment.paper is not None else []
-    names = [name for name in wanted if name in drawn] or list(drawn)[:1]
-    copies = {name: figures / f"{entry.experiment.name}-{name}.png" for name in names}
-    return [Path(shutil.copyfile(drawn[name], copy)).name for name, copy in copies.items()]
 
 
 def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]:
@@ -115,11 +113,3 @@ def _span(spreads: Iterable[Spread], write: Any) -> str:
     means = sorted(spread.mean for spread in spreads)
     ends = [write(means[0]), write(means[-1])] if means else [NOT_APPLICABLE]
     return " to ".join(dict.fromkeys(ends))
-
-
-def _counts(experiments: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Return the number of claims with each verdict, by paper."""
-    counts: dict[str, Counter[str]] = {}
-    for each in experiments:
-        counts.setdefault(each["paper"] or "others", Counter()).update(claim["verdict"] for claim in each["claims"])
-    return counts

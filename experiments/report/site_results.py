@@ -184,7 +184,8 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
             if ((folder := out / "results" / same[0].id) / "result.json").exists():  # of the first seed
                 yield _simulated(folder, chosen, table)
         return
-    linear, received = _linear_runs(out), _received_models(out)
+    linear, models = _linear_runs(out), sorted((out / "received").glob("*.npz"), key=lambda path: path.stat().st_mtime)
+    received = {path.name.partition(".model")[0]: path for path in models}  # the latest of each run
     paths = sorted(out.glob("*.npz"))
     stored = {path.stem: arrays for path in paths if RESULT_ARRAYS & (arrays := _arrays(path)).keys()}
     if not stored and not received and chosen is None:
@@ -265,12 +266,6 @@ ROW_ARRAYS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fr
     RESULT_ARRAYS - {"labels", "features"}, ("f", 2)
 )
 """Arrays with an entry for each row: their dtype kinds and number of dimensions."""
-
-
-def _received_models(out: Path) -> dict[str, Path]:
-    """Return the models that the site received, by run, the latest of each."""
-    paths = sorted((out / "received").glob("*.npz"), key=lambda path: path.stat().st_mtime)
-    return {path.name.partition(".model")[0]: path for path in paths}
 
 
 def _is_linear(model: Any) -> bool:

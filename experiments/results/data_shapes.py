@@ -14,13 +14,13 @@ def write_shapes(out: Path, shapes: Sequence[tuple[int, int]], dropped: Sequence
     """Write each client's table shape, (rows, columns), and rows left out for an empty cell, unless written."""
     if read_shapes(out) != (list(shapes), list(dropped)):
         table = {"shapes": list(shapes)} | ({"dropped": list(dropped)} if dropped else {})
-        write_atomic(_path(out), lambda file: file.write(json.dumps(table).encode()))
+        write_atomic(out / "data.json", lambda file: file.write(json.dumps(table).encode()))
 
 
 def read_shapes(out: Path) -> tuple[list[tuple[int, int]], list[int]]:
     """Return rows and columns of each client's table, and each one's dropped rows; empty if there is no valid file."""
     try:
-        table = json.loads(_path(out).read_text())
+        table = json.loads((out / "data.json").read_text())
         shapes = [(int(rows), int(columns)) for rows, columns in table["shapes"]]
         return shapes, [int(rows) for rows in table.get("dropped", ())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -41,7 +41,3 @@ def read_columns(out: Path, runs: Iterable[Run]) -> Columns | None:
         if path is not None and (columns := (about := load_parts(path).about).get("columns")):
             return Columns(tuple(about.get("preparation", {"names": columns})["names"]), len(columns))
     return None
-
-
-def _path(out: Path) -> Path:
-    return out / "data.json"

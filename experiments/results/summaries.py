@@ -50,11 +50,9 @@ NOISE = 2.0
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two means over seeds, with its standard error.
+    """Difference of two means over seeds, with its standard error; `paired`: taken seed by seed.
 
-    - `mean`: NaN where a value is not finite.
-    - `error`: 0 if all seeds agree; None with a single seed on a side, which gives no estimate of noise.
-    - `paired`: whether the difference is taken seed by seed.
+    `mean` is NaN where a value is not finite; `error` is 0 if all seeds agree, None with a single seed on a side.
     """
 
     mean: float

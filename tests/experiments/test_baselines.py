@@ -413,7 +413,7 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path):
         "error_ratio": 1.0,
         "error": 0.0,
     }
-    alone = Baseline("isolated batch PCA", {"n_components": 2}).run(shards, done.model).metrics
+    alone = Baseline("isolated batch PCA", {"n_components": 2}).run(shards, done.models[0]).metrics
     spans = [np.linalg.svd(shard)[2][:2] for shard in shards]
     missed = [1 - np.square(X @ V.T).sum() / np.square(X).sum() for V in spans]
     assert alone["reconstruction_error"] == pytest.approx(np.mean(missed))
@@ -438,10 +438,10 @@ def test_a_networks_central_baseline_is_what_its_nodes_are_compared_with():
     K = np.exp(-0.1 * np.square(np.vstack(shards)[:, None] - np.vstack(shards)).sum(axis=2))
     J = np.eye(150) - 1 / 150
     largest = np.linalg.eigh(J @ K @ J)[1][:, -1:]
-    assert sin_theta_error(largest, done.model.eigenvectors_ / np.linalg.norm(done.model.eigenvectors_)) < 1e-12
+    assert sin_theta_error(largest, done.models[0].eigenvectors_ / np.linalg.norm(done.models[0].eigenvectors_)) < 1e-12
     assert done.metrics == {"similarity": 1.0}
     assert central.floats_up(shards) == 600
-    assert isolated.run(shards, done.model).metrics["similarity"] < 0.999
+    assert isolated.run(shards, done.models[0]).metrics["similarity"] < 0.999
 
 
 def test_a_method_must_be_a_baseline():

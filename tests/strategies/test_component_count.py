@@ -186,9 +186,9 @@ def test_baselines_have_as_many_components_as_may_be_chosen(method):
     kind = counterpart(f"central {method}")
     shards = np.array_split(planted(rows=12), 3, axis=1 if kind.partition == "vertical" else 0)
     central = Baseline(f"central {method}", parameters).run(shards, None)
-    assert (central.model.n_components, central.metrics["error"]) == (5, 0.0)
-    alone = Baseline(f"isolated {method}", parameters).run(shards, central.model)
-    assert alone.model.n_components == (4 if kind.partition == "horizontal" else 5), "of four rows each"
+    assert (central.models[0].n_components, central.metrics["error"]) == (5, 0.0)
+    alone = Baseline(f"isolated {method}", parameters).run(shards, central.models[0])
+    assert alone.models[0].n_components == (4 if kind.partition == "horizontal" else 5), "of four rows each"
     assert alone.metrics["worst_error"] > 0.1
 
 
