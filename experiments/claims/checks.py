@@ -6,7 +6,7 @@ of the pairs. A claim about several settings must hold at each of them; the numb
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
@@ -21,10 +21,7 @@ Measured = Annotated[str, pydantic.AfterValidator(lambda metric: check_metric(me
 """A metric, or a count of a whole run."""
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
+OneOrMore = pydantic.BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
 
 
@@ -72,7 +69,7 @@ class Comparison(ClaimCriteria):
     where_of: Where = pydantic.Field(default_factory=dict)
     where_to: Where = pydantic.Field(default_factory=dict)
     best: bool = False
-    at: Annotated[list[Measured], pydantic.BeforeValidator(_as_list)] = pydantic.Field(default_factory=list)
+    at: Annotated[list[Measured], OneOrMore] = pydantic.Field(default_factory=list)
     along: list[str] = pydantic.Field(default_factory=list)
     iteration: int | None = pydantic.Field(default=None, ge=1)
 

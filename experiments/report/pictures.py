@@ -145,8 +145,7 @@ def rotated_onto(points: FloatArray, onto: FloatArray) -> FloatArray:
     if points.shape != onto.shape:
         return np.array(centred)
     rotation, _ = orthogonal_procrustes(centred, onto - onto.mean(axis=0))
-    result: FloatArray = centred @ rotation
-    return result
+    return np.asarray(centred @ rotation)
 
 
 def matched_clusters(clusters: AnyArray, onto: AnyArray) -> AnyArray:
@@ -156,9 +155,7 @@ def matched_clusters(clusters: AnyArray, onto: AnyArray) -> AnyArray:
     size = int(max(clusters.max(initial=0), onto.max(initial=0))) + 1
     shared = np.zeros((size, size), dtype=np.int64)
     np.add.at(shared, (clusters, onto), 1)
-    numbers = linear_sum_assignment(-shared)[1]
-    renumbered: AnyArray = numbers[clusters]
-    return renumbered
+    return np.asarray(linear_sum_assignment(-shared)[1][clusters])
 
 
 def class_colours(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:

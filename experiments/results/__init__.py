@@ -5,16 +5,19 @@ from typing import TYPE_CHECKING
 from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
-    from experiments.results.data_shapes import Columns, read_columns, read_shapes, write_shapes
-    from experiments.results.picture_data import (
+    from experiments.results.report_data import (
         MOST_ROWS,
+        Columns,
         RowPicture,
+        read_columns,
         read_directions,
         read_row_pictures,
+        read_shapes,
         rows_to_draw,
         two_coordinates,
         write_directions,
         write_row_picture,
+        write_shapes,
     )
     from experiments.results.rows import (
         Failure,

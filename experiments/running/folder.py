@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +47,20 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         # they show the former configuration, and are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
             path.unlink(missing_ok=True)
-    files = experiment.data.shards if isinstance(experiment.data, Shards) else ()
-    runs, hashes = read_runs(out / RUNS), {path: file_hash(path) for path in files}
-    _check_files(out / "files.json", hashes, runs)
+    shards = experiment.data.shards if isinstance(experiment.data, Shards) else ()
+    runs, hashes = read_runs(out / RUNS), {path: file_hash(path) for path in shards}
+    files = out / "files.json"
+    if runs and files.exists() and (known := json.loads(files.read_text())) != [*hashes.values()]:
+        changed = [path for path, now in hashes.items() if now not in known] or ["the files' number or order"]
+        which = f"{listed(changed)}: changed since runs in {out} finished"
+        raise InputError(f"{which}; choose another folder (--out), or --restart to delete them")
     ensure_writable_folder(out / "results")
     write_atomic(recorded, lambda file: file.write(config.encode()))
     write_atomic(out / "config.toml", lambda file: file.write(experiment.text.encode()))
     if hashes:
-        write_atomic(out / "files.json", lambda file: file.write(json.dumps([*hashes.values()]).encode()))
+        write_atomic(files, lambda file: file.write(json.dumps([*hashes.values()]).encode()))
     (out / "results" / "error.json").unlink(missing_ok=True)
     return runs
-
-
-def _check_files(recorded: Path, hashes: Mapping[str, str], finished: Sequence[Run]) -> None:
-    """Raise InputError if files have changed since finished runs read them."""
-    if not finished or not recorded.exists() or (before := json.loads(recorded.read_text())) == [*hashes.values()]:
-        return
-    changed = [path for path, now in hashes.items() if now not in before] or ["the files' number or order"]
-    raise InputError(
-        f"{listed(changed)}: changed since runs in {recorded.parent} finished; choose another folder (--out), or "
-        "--restart to delete them"
-    )
 
 
 def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:

@@ -1,13 +1,37 @@
-"""Rule-based kernel widths, computed on the pooled tables of all clients."""
+"""Computations on all clients' tables for the plan: preparation as the sites do it, and kernel widths by rule."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from fedkernel.ground import InputError, Rows, stack_rows
+from experiments.config import Shards
+from experiments.running.file_tables import raw_tables
+from fedkernel.data import DataSpec, PartitionSpec, Prepare
+from fedkernel.ground import Division, FloatArray, InputError, Rows, stack_rows
 from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
+from fedkernel.preparing import TableToPrepare, prepare_centrally
+from fedkernel.site import simulated_raw
+
+Source = tuple[DataSpec | Shards, PartitionSpec, int, int]
+"""Data, partition, number of clients, and seed."""
+
+
+def raw_shards(source: Source, prepare: Prepare, divided: Division, run: str) -> list[TableToPrepare]:
+    """Return the clients' raw tables in the run with this id, with the preparation that each is to get."""
+    data, partition, clients, seed = source
+    if isinstance(data, Shards):
+        return [TableToPrepare(raw, prepare) for raw in raw_tables(data, divided, run, seed, prepare)]
+    return simulated_raw(data, partition, clients, seed, prepare)
+
+
+@lru_cache(maxsize=1)
+def prepared_shards(source: Source, prepare: Prepare, divided: Division, run: str) -> list[FloatArray]:
+    """Return the clients' prepared tables, (n_m, columns) each, bit for bit; `run`: "" unless it decides the order."""
+    return prepare_centrally(raw_shards(source, prepare, divided, run), prepare, divided)
+
 
 Widths = dict[str, dict[str, Any]]
 """Kernels with computed widths, by data set, its division, and seed."""
