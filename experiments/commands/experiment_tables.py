@@ -55,9 +55,6 @@ MOST_LISTED = 8
 MOST_CHANGE_CHARACTERS = 120
 """Most letters of a configuration's change; a longer one is named by its key alone."""
 
-NO_RUN = ("name", *PRESENTATION_SECTIONS)
-"""Sections of a configuration that decide no run."""
-
 
 class Finished(NamedTuple):
     """Content of an output folder: experiment, finished runs in order, and ids of the unfinished runs."""
@@ -91,16 +88,16 @@ def print_summaries(finished: Finished, form: Format) -> None:
 def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
     """Print a comparison of two output folders, and return the differences beyond noise."""
     sides = open_finished(a), open_finished(b)
-    matched = report.match(sides[0].runs, sides[1].runs)
-    if not matched.both:
+    both, *alone = report.match(sides[0].runs, sides[1].runs)
+    if not both:
         raise InputError(
             f"{a} and {b} have no method at the same setting in common: "
-            f"{_places_text(matched.only_a, 3)} against {_places_text(matched.only_b, 3)}"
+            f"{_places_text(alone[0], 3)} against {_places_text(alone[1], 3)}"
         )
     chosen = _metrics(sides, metrics, every)
-    compared = {name: report.compare_figure(matched.both, name) for name in chosen}
-    costs = {name: report.compare_figure(matched.both, name) for name in report.COSTS}
-    unmatched = (("A", matched.only_a), ("B", matched.only_b))
+    compared = {name: report.compare_figure(both, name) for name in chosen}
+    costs = {name: report.compare_figure(both, name) for name in report.COSTS}
+    unmatched = zip("AB", alone, strict=True)
     notes = [*_notes(sides), *(f"only in {side}: {_places_text(only)}" for side, only in unmatched if only)]
     rows = [row for table in (compared | costs).values() for row in table]
     if form is Format.csv:
@@ -171,4 +168,4 @@ def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
         kind: {method["name"]: method for method in table.get(kind, []) if method["name"] in methods}
         for kind in ("strategy", "baseline")
     }
-    return {key: value for key, value in table.items() if key not in NO_RUN} | named
+    return {key: value for key, value in table.items() if key not in ("name", *PRESENTATION_SECTIONS)} | named

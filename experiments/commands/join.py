@@ -18,9 +18,6 @@ from fedkernel.engines import grpc
 from fedkernel.ground import InputError
 from fedkernel.protocol import TABLE_SHARE
 
-REHEARSAL = "rehearsal"
-"""Subfolder of a site's folder for the files of a rehearsal."""
-
 
 def join(
     server: Annotated[str, Argument(metavar="HOST:PORT", help="Address of the server.")],
@@ -164,7 +161,7 @@ def join(
             if data is not None or reading.id is not None or reading.label:
                 raise InputError("--rehearse replaces --data, --id and --label; allowed: none of these with it")
             schema = checks.read_schema(rehearse)
-            out, approval = out / REHEARSAL, approval or "any"
+            out, approval = out / "rehearsal", approval or "any"
             data, reading = out / "made-up.parquet", replace(reading, id=schema.id)
         if data is None:
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")

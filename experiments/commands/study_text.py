@@ -17,11 +17,6 @@ from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import AT_MOST, KernelClient, Request, reveals
 from fedkernel.wire import RunSpec, Study
 
-FLOAT32_NOTE = (
-    "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
-)
-"""Line about a run whose arrays travel as float32."""
-
 
 def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Read a study, or make one from an experiment, with overrides."""
@@ -67,7 +62,9 @@ def show_study(study: Study) -> None:
             when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
             _line(f"{when}: {_fields(run.prepare.table)}")
         if run.wire != "float64":
-            _line(f"arrays travel as {run.wire}, up and down: {FLOAT32_NOTE}")
+            exact = "rows, counts, preparation and letters are exact"
+            rounded = f"half of the bytes, each number rounded by 6e-8 of itself; {exact}"
+            _line(f"arrays travel as {run.wire}, up and down: {rounded}")
         if run.plan is None:
             _line("It has no request plan: all requests that its client answers are open, in any order and number.")
         else:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from experiments.report.cells import NOT_APPLICABLE, settings, short_names, swept_of, with_spread, writer, written
 from experiments.report.page_tables import TRAFFIC
@@ -11,26 +10,19 @@ from experiments.report.table_formats import Layout
 from experiments.results import NOISE, Difference, Run, Spread, by_setting, difference, measured
 from fedkernel.models import ERROR_ROUNDING, Metric, metric_of
 
+Pair = tuple[list[Run], list[Run]]
+"""Runs of A and of B with one method and setting, over seeds."""
+
 RELATIVE_ROUNDING = 1e-12
 """Relative difference of a figure between machines, from a library's order of summation."""
 
 
-class Matched(NamedTuple):
-    """Runs of two experiments by method and setting, each a list over seeds; `both` in the order of the first."""
-
-    both: list[tuple[list[Run], list[Run]]]
-    only_a: list[list[Run]]
-    only_b: list[list[Run]]
-
-
-def match(a: Iterable[Run], b: Iterable[Run]) -> Matched:
-    """Pair the runs of two experiments with the same name and the same swept values."""
+def match(a: Iterable[Run], b: Iterable[Run]) -> tuple[list[Pair], list[list[Run]], list[list[Run]]]:
+    """Pair the runs of two experiments by name and swept values; also return those of A and of B alone."""
     ours, theirs = by_setting(a), by_setting(b)
-    return Matched(
-        [(runs, theirs[at]) for at, runs in ours.items() if at in theirs],
-        [runs for at, runs in ours.items() if at not in theirs],
-        [runs for at, runs in theirs.items() if at not in ours],
-    )
+    both = [(runs, theirs[at]) for at, runs in ours.items() if at in theirs]
+    only_a = [runs for at, runs in ours.items() if at not in theirs]
+    return both, only_a, [runs for at, runs in theirs.items() if at not in ours]
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class ComparedFigure:
         return "within noise" if error is not None and abs(mean) <= NOISE * error else None
 
 
-def compare_figure(both: Sequence[tuple[list[Run], list[Run]]], figure: str) -> list[ComparedFigure]:
+def compare_figure(both: Sequence[Pair], figure: str) -> list[ComparedFigure]:
     """Compare a figure wherever at least one experiment has it; `both` is from `match`."""
     compared = []
     for runs_a, runs_b in both:

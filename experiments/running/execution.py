@@ -18,9 +18,8 @@ from experiments.config import Experiment, Sites
 from experiments.report import write_report
 from experiments.results import Failure, Run
 from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
-from experiments.running.model_column_info import with_column_info
 from experiments.running.planning import Planned, plan, run_ids, study_of
-from experiments.running.scatter_projection import row_picture
+from experiments.running.result_additions import row_picture, with_column_info
 from fedkernel.data import has_label
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.flower_apps import APPS
@@ -43,9 +42,6 @@ log = logging.getLogger(__name__)
 
 MOST_EQUAL_FAILURES = 3
 """Failed runs of one cause, with no finished run, after which the experiment stops."""
-
-SITE_ENGINES = ("superlink",)
-"""Engines whose nodes may hold their own data, besides `fedkernel serve`."""
 
 Progress = Callable[[str, int, int], None]
 """Callback with the name of the run just finished, the number of finished runs, and the total."""
@@ -88,7 +84,7 @@ def run_experiment(
     - `restart`: delete the experiment that the folder holds; other files in it stay.
     - `engine`: in place of the configuration's engine with its default options.
     """
-    if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in SITE_ENGINES:
+    if isinstance(experiment.data, Sites) and engine is None and experiment.engine != "superlink":
         source = experiment.source
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
     import sklearn.cluster  # noqa: F401, PLC0415 - here, and not within the seconds that the first run is said to take

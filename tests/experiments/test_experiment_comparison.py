@@ -33,7 +33,7 @@ def compared(a, b, figure="error", from_seed=0):
     """Compare a metric's values of A, by seed from 0, with those of B, by seed from another."""
     runs_a = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(a)]
     runs_b = [a_run("few", seed, metrics={figure: value}) for seed, value in enumerate(b, start=from_seed)]
-    (only,) = compare_figure(match(runs_a, runs_b).both, figure)
+    (only,) = compare_figure(match(runs_a, runs_b)[0], figure)
     return only
 
 
@@ -102,9 +102,9 @@ def test_verdicts(figure, a, b, from_seed, verdict, differs):
 def test_methods_are_matched_by_name_and_setting_in_the_first_ones_order():
     a = [a_run(name, point={"x": x, "y": 1}) for name in ("p", "q") for x in (1, 2)]
     b = [a_run(name, point={"y": 1, "x": x}) for name in ("r", "q") for x in (3, 2)]
-    matched = match(a, b)
-    assert [(one[0].name, one[0].point["x"], other[0].point["x"]) for one, other in matched.both] == [("q", 2, 2)]
-    alone = [[(runs[0].name, runs[0].point["x"]) for runs in side] for side in (matched.only_a, matched.only_b)]
+    both, *unmatched = match(a, b)
+    assert [(one[0].name, one[0].point["x"], other[0].point["x"]) for one, other in both] == [("q", 2, 2)]
+    alone = [[(runs[0].name, runs[0].point["x"]) for runs in side] for side in unmatched]
     assert alone == [[("p", 1), ("p", 2), ("q", 1)], [("r", 3), ("r", 2), ("q", 3)]]
 
 
