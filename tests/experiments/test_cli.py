@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from clients.dkpca import DKPCAClient
-from experiments import cli, report
+from experiments import cli, report, results
 from experiments.baselines import baselines
 from experiments.commands import console
 from experiments.results import read_runs
@@ -160,7 +160,7 @@ def test_what_the_system_refuses_is_no_defect(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device", "runs.jsonl")
 
-    monkeypatch.setattr(execution, "append_run", full)
+    monkeypatch.setattr(results, "append_run", full)
     assert failure("run", "tiny.toml", code=1) == "error: runs.jsonl: No space left on device"
 
 
