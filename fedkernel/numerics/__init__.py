@@ -7,7 +7,10 @@ from fedkernel.ground.lazy_imports import lazily
 if TYPE_CHECKING:
     from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
     from fedkernel.numerics.cluster_quality import (
+        Agreement,
         Silhouette,
+        adjusted_rand,
+        adjusted_rand_within,
         ratio_of_variances,
         score,
         silhouette,
@@ -59,7 +62,6 @@ if TYPE_CHECKING:
     )
     from fedkernel.numerics.pairwise import squared_norms
     from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
-    from fedkernel.numerics.rand_index import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.remote_lanczos import (
         Search,

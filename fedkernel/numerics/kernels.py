@@ -217,64 +217,64 @@ class Linear(Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
-def _settle_rule(kernel: "KernelWithWidth", rule: WidthRule, sigma: float | None = None) -> None:
-    """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
-    if kernel.gamma is None and sigma is None:
-        object.__setattr__(kernel, "width", kernel.width or rule)
-        return
-    number = "sigma" if sigma is not None else "gamma"
-    if kernel.width is not None:
-        raise ValueError(f"width and {number} are the same thing; give only one of them")
-    if kernel.factor != 1:
-        raise ValueError(f"factor is for a width by rule, not for a given {number}")
+@value_object()
+class KernelWithWidth(Kernel):
+    """Base class of kernels with a width, a number or a rule settled on the data of all sites before a run.
 
+    - `width`: in place of a number, the rule, by default `default_rule`; see `fedkernel.numerics.widths`.
+    - `factor`: multiplier of the rule's width sigma: gamma is divided by its square.
+    """
 
-def _kernel_repr(kernel: "KernelWithWidth") -> str:
-    more = {name: value for name, value in vars(kernel).items() if name in ("degree", "coef0")}
-    width = {"gamma": kernel.gamma} if kernel.width is None else {"width": kernel.width}
-    factor = {} if kernel.factor == 1 else {"factor": kernel.factor}
-    fields = ", ".join(f"{name}={value!r}" for name, value in (more | width | factor).items())
-    return f"{type(kernel).__name__}({fields})"
+    default_rule: ClassVar[WidthRule] = "mean"
 
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
 
-def _without_rule(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a kernel's table without a default rule and factor."""
-    return {name: value for name, value in table.items() if (name, value) not in (("width", None), ("factor", 1.0))}
+    def __post_init__(self) -> None:
+        self._settle_rule()
+
+    def _settle_rule(self, sigma: float | None = None) -> None:
+        """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
+        if self.gamma is None and sigma is None:
+            object.__setattr__(self, "width", self.width or self.default_rule)
+            return
+        number = "sigma" if sigma is not None else "gamma"
+        if self.width is not None:
+            raise ValueError(f"width and {number} are the same thing; give only one of them")
+        if self.factor != 1:
+            raise ValueError(f"factor is for a width by rule, not for a given {number}")
+
+    def __repr__(self) -> str:
+        more = {name: value for name, value in vars(self).items() if name in ("degree", "coef0")}
+        width = {"gamma": self.gamma} if self.width is None else {"width": self.width}
+        factor = {} if self.factor == 1 else {"factor": self.factor}
+        fields = ", ".join(f"{name}={value!r}" for name, value in (more | width | factor).items())
+        return f"{type(self).__name__}({fields})"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the kernel's table without a default rule and factor, in the order of the signature."""
+        own, defaults = table(self), (("width", None), ("factor", 1.0))
+        return {name: own[name] for name in vars(self) if name in own and (name, own[name]) not in defaults}
 
 
 @value_object()
-class RBF(Kernel):
+class RBF(KernelWithWidth):
     """k(x, y) = exp(-gamma ||x - y||^2).
 
-    Parameters
-    ----------
-    gamma : float, optional
-        Above 0.
-    sigma : float, optional
-        The same width as gamma = 1 / (2 sigma^2), in place of it. It is not kept: only `gamma` is.
-    width : {"mean", "median", "scale", "dimension", "columns"}
-        In place of both, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
-        begins; see `fedkernel.numerics.widths`.
-    factor : float, default=1
-        Multiplier of the rule's width sigma: gamma is divided by its square.
+    `sigma`: the width gamma = 1 / (2 sigma^2), in place of `gamma`, which alone is kept.
     """
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
     sigma: dataclasses.InitVar[Positive | None] = None
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["rbf"] = dataclasses.field(default="rbf", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
+    __repr__ = KernelWithWidth.__repr__
 
     def __post_init__(self, sigma: float | None) -> None:
-        _settle_rule(self, "mean", sigma)
+        self._settle_rule(sigma)
         if sigma is None:
             return
         if self.gamma is not None:
@@ -334,36 +334,18 @@ class RBF(Kernel):
 
 
 @value_object()
-class Laplacian(Kernel):
+class Laplacian(KernelWithWidth):
     """k(x, y) = exp(-gamma ||x - y||_1).
 
-    Parameters
-    ----------
-    gamma : float, optional
-        Above 0.
-    width : {"mean", "median", "scale", "dimension", "columns"}
-        In its place, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
-        begins; see `fedkernel.numerics.widths`. Rules other than "mean" use Euclidean distances, which sums of
-        differences exceed by factors of 1 to sqrt(d).
-    factor : float, default=1
-        Multiplier of the rule's width.
+    Rules other than "mean" use Euclidean distances, which sums of differences exceed by factors of 1 to sqrt(d).
     """
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["laplacian"] = dataclasses.field(default="laplacian", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "mean")
+    __repr__ = KernelWithWidth.__repr__
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         return _exponential(city_block_distances(X, Y), gamma)
@@ -377,30 +359,22 @@ class Laplacian(Kernel):
 
 
 @value_object()
-class Polynomial(Kernel):
+class Polynomial(KernelWithWidth):
     """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite.
 
     By default `width` is "scale", as in scikit-learn's support vector machines, so that products are of the order of
-    coef0 in any units of the columns; `factor` divides gamma by its square.
+    coef0 in any units of the columns.
     """
 
     vertical: ClassVar[Vertical] = "sum-then-map"
+    default_rule: ClassVar[WidthRule] = "scale"
 
     degree: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
     gamma: Positive | None = None
     coef0: Annotated[float, pydantic.Field(ge=0)] = 1.0
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["polynomial"] = dataclasses.field(default="polynomial", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "scale")
+    __repr__ = KernelWithWidth.__repr__
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -409,7 +383,7 @@ class Polynomial(Kernel):
 
 
 @value_object()
-class Sigmoid(Kernel):
+class Sigmoid(KernelWithWidth):
     """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite.
 
     Without a gamma, `width` is "scale" by default, as for `Polynomial`.
@@ -417,21 +391,13 @@ class Sigmoid(Kernel):
 
     vertical: ClassVar[Vertical] = "sum-then-map"
     semidefinite: ClassVar[bool] = False
+    default_rule: ClassVar[WidthRule] = "scale"
 
     gamma: Positive | None = None
     coef0: float = 1.0
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["sigmoid"] = dataclasses.field(default="sigmoid", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "scale")
+    __repr__ = KernelWithWidth.__repr__
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -450,10 +416,6 @@ class ArcCosine(Kernel):
     Source: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equations 3 to 7. For horizontally divided data
     only: else clients would have to send lengths beside the inner products. Each value is exact to some units in the
     last place of ||x||^n ||y||^n, also for nearly parallel rows.
-
-    Parameters
-    ----------
-    degree : {0, 1, 2}
     """
 
     vertical: ClassVar[Vertical] = "none"
@@ -519,8 +481,9 @@ class ArcCosine(Kernel):
 
 
 AnyKernel: TypeAlias = Kernel
-KernelWithWidth: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
-KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
+KERNELS: dict[str, type[Kernel]] = {
+    str(vars(kernel)["type"]): kernel for kernel in (Linear, RBF, Laplacian, Polynomial, Sigmoid, ArcCosine)
+}
 """Kernel classes of this module by their type in a table, such as "rbf"."""
 
 

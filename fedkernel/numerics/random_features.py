@@ -1,12 +1,11 @@
 """Kernel sketches: coordinates of rows whose inner products approximate a kernel, reproducible from a seed.
 
-- `RandomFeatures`, `ArcCosineFeatures`, `TensorSketch`: many coordinates, of shift-invariant, arc-cosine and polynomial
-  kernels;
-- `SubspaceEmbedding`: these, or the rows themselves, summed up to a few coordinates;
+- `RandomFeatures`: many coordinates, of shift-invariant kernels;
+- `SubspaceEmbedding`: features of any semidefinite kernel, or the rows themselves, summed up to a few coordinates;
 - `count_sketch`: the sums of random signs behind it.
 
-All are fields of messages. Their numbers depend on their fields and the number of columns only, so that parties share
-the same maps without sending a matrix.
+The first two are fields of messages. Their numbers depend on their fields and the number of columns only, so that
+parties share the same maps without sending a matrix.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,10 +20,9 @@ import scipy.sparse
 from pydantic import BeforeValidator, Field
 
 from fedkernel.ground import FloatArray, InputError, Rows, for_each, generator, row_blocks, value_object
-from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible_frequencies
+from fedkernel.numerics.frequencies import Frequencies, StructuredFrequencies, orthogonal_blocks, possible_frequencies
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, table_of_name
 from fedkernel.numerics.pairwise import RowFunction, cached_blocks, dense_copy, float_type, in_dtype, multiplication_by
-from fedkernel.numerics.structured_frequencies import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
 MOST_FEATURES = 1 << 16
@@ -53,12 +51,11 @@ class RandomFeatures:
 
     Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and so
     the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured frequencies
-    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.structured_frequencies`. Their
+    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.frequencies`. Their
     directions are not quite uniform: an entry of the mean is too small by about 1e-5 at worst.
 
-    The numbers depend on the seed, the draw and the number of columns only, so that parties share the same features
-    without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,
-    by which LAPACK differs between machines.
+    On all machines independent frequencies have the same bits, the others the same numbers up to roundings of some
+    1e-15, by which LAPACK differs.
 
     - `kernel`: its gamma must be a number.
     - `n_features`: D; even for "pairs".
@@ -187,44 +184,28 @@ class RandomFeatures:
 _cached_draw = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # for this iteration and the previous one
 
 
-@value_object()
-class ArcCosineFeatures:
-    """Random features A, of shape (n, m), of an arc-cosine kernel: E[A A^T] / m is the kernel.
+def _arc_cosine_features(kernel: ArcCosine, m: int, seed: int, columns: int, dtype: np.dtype[Any]) -> Fill:
+    """Return a function that computes (w^T x)^degree for w^T x > 0, else 0, with standard normal w.
 
-    sqrt(2) (w^T x)^degree for w^T x > 0, else 0, with standard normal w. Source: Cho and Saul, Kernel Methods for
-    Deep Learning, NIPS 2009, equation 1.
-
-    - `n_features`: m.
+    Times sqrt(2), E[A A^T] / m is the kernel: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equation 1.
     """
+    rng = generator("arc-cosine features", seed, columns)
+    products = multiplication_by(rng.standard_normal((columns, m)).astype(dtype, copy=False))
 
-    kernel: ArcCosine
-    n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    def fill(X: Rows, out: FloatArray) -> None:
+        products(X, out)
+        if kernel.degree == 0:
+            np.greater(out, 0, out=out)
+            return
+        np.maximum(out, 0, out=out)
+        if kernel.degree == 2:
+            np.multiply(out, out, out=out)
 
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
-        dtype = float_type(dtype)
-        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
-
-    def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        rng = generator("arc-cosine features", self.seed, columns)
-        products = multiplication_by(rng.standard_normal((columns, self.n_features)).astype(dtype, copy=False))
-
-        def fill(X: Rows, out: FloatArray) -> None:
-            products(X, out)
-            if self.kernel.degree == 0:
-                np.greater(out, 0, out=out)
-                return
-            np.maximum(out, 0, out=out)
-            if self.kernel.degree == 2:
-                np.multiply(out, out, out=out)
-
-        return fill
+    return fill
 
 
-@value_object()
-class TensorSketch:
-    """Features A, of shape (n, m), of a polynomial kernel: E[A A^T] is the kernel.
+def _tensor_sketch(kernel: Polynomial, m: int, seed: int, columns: int, dtype: np.dtype[Any]) -> Fill:
+    """Return a function that computes features A of a polynomial kernel, with E[A A^T] equal to the kernel.
 
     Source: Pham and Pagh, Fast and Scalable Polynomial Kernels via Explicit Feature Maps, KDD 2013. The kernel is
     (u^T v)^degree of the rows u = (sqrt(gamma) x, sqrt(coef0)). A CountSketch of the degree-fold tensor product of u is
@@ -232,43 +213,22 @@ class TensorSketch:
 
     scikit-learn's PolynomialCountSketch computes the same, but takes CSR rows a column at a time: 9 s for 2048 rows
     with 20000 columns, degree 4 and m = 2000, which take 0.1 s here.
-
-    `kernel`: its gamma must be a number. `n_features`: m.
     """
+    scale = np.full(columns + 1, np.sqrt(float(kernel.gamma or 0.0)))
+    scale[columns] = np.sqrt(kernel.coef0)
+    rng = generator("tensor sketch", seed, columns)
+    sketches = [_Buckets(count_sketch(columns + 1, m, rng), scale, dtype) for _ in range(kernel.degree)]
 
-    kernel: Polynomial
-    n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    def fill(X: Rows, out: FloatArray) -> None:
+        for rows in cached_blocks(len(out), m, dtype):
+            A, product = out[rows], cast(Any, None)
+            for buckets in sketches:
+                buckets.fill(X[rows], A)
+                factor: Any = scipy.fft.rfft(A, axis=1)
+                product = factor if product is None else np.multiply(product, factor, out=product)
+            A[...] = scipy.fft.irfft(product, n=m, axis=1, overwrite_x=True)
 
-    def __post_init__(self) -> None:
-        """Check that the kernel has a gamma."""
-        _check_gamma(self.kernel)
-
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
-        dtype = float_type(dtype)
-        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, 1.0)
-
-    def _draw(self, columns: int) -> list[scipy.sparse.csr_array]:
-        """Draw the CountSketches of u, one per degree, each of shape (m, columns + 1)."""
-        rng = generator("tensor sketch", self.seed, columns)
-        return [count_sketch(columns + 1, self.n_features, rng) for _ in range(self.kernel.degree)]
-
-    def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        scale = np.full(columns + 1, np.sqrt(float(self.kernel.gamma or 0.0)))
-        scale[columns] = np.sqrt(self.kernel.coef0)
-        sketches = [_Buckets(S, scale, dtype) for S in self._draw(columns)]
-
-        def fill(X: Rows, out: FloatArray) -> None:
-            for rows in cached_blocks(len(out), self.n_features, dtype):
-                A, product = out[rows], cast(Any, None)
-                for buckets in sketches:
-                    buckets.fill(X[rows], A)
-                    factor: Any = scipy.fft.rfft(A, axis=1)
-                    product = factor if product is None else np.multiply(product, factor, out=product)
-                A[...] = scipy.fft.irfft(product, n=self.n_features, axis=1, overwrite_x=True)
-
-        return fill
+    return fill
 
 
 def _refuse_sigmoid(kernel: Any) -> Any:
@@ -289,15 +249,15 @@ class SubspaceEmbedding:
     """Coordinates E, of shape (n, t), with E[E E^T] equal to the kernel matrix.
 
     Source: Balcan, Liang, Song, Woodruff, Xie, Communication Efficient Distributed Kernel Principal Component Analysis,
-    KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", `ArcCosineFeatures`,
-    `TensorSketch`) get random signs and are summed up in t groups of m / t consecutive ones: a CountSketch with groups
-    of equal size, since features are identically distributed. Cosines of random offsets have a symmetric distribution
-    and need no signs. A linear kernel's rows are sketched to t coordinates by a CountSketch, or unchanged if they have
-    at most t columns.
+    KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", rectified powers for arc-cosine
+    kernels, a tensor sketch for polynomial ones) get random signs and are summed up in t groups of m / t consecutive
+    ones: a CountSketch with groups of equal size, since features are identically distributed. Cosines of random offsets
+    have a symmetric distribution and need no signs. A linear kernel's rows are sketched to t coordinates by a
+    CountSketch, or unchanged if they have at most t columns.
 
     How near E E^T is to the kernel depends on t before m. With RBF kernels and arc-cosine kernels of degree 0, whose
     features vary little, m = t is as accurate as m = 2000, and t = 50 takes a fortieth of the time; polynomial kernels
-    and arc-cosine kernels of higher degree need m > t. The numbers depend on the fields and the number of columns only.
+    and arc-cosine kernels of higher degree need m > t.
 
     - `kernel`: its gamma must be a number.
     - `size`: t. None: all m features, or the rows themselves (dense) for a linear kernel.
@@ -347,10 +307,10 @@ class SubspaceEmbedding:
         """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
         kernel = self.kernel
         if isinstance(kernel, Polynomial):
-            return TensorSketch(kernel, m, self.seed)._fill(columns, dtype), 1.0
+            return _tensor_sketch(kernel, m, self.seed, columns, dtype), 1.0
         scale = float(np.sqrt(2 / m))
         if isinstance(kernel, ArcCosine):
-            return ArcCosineFeatures(kernel, m, self.seed)._fill(columns, dtype), scale
+            return _arc_cosine_features(kernel, m, self.seed, columns, dtype), scale
         assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map handles the linear kernel
         return RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype), scale
 

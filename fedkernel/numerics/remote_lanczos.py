@@ -10,12 +10,12 @@ from scipy.linalg.lapack import dgeqp3, dorgqr, dsyevd
 
 from fedkernel.ground import EPS, FloatArray, InputError, all_finite
 from fedkernel.numerics.estimate_accuracy import components_by_gap
-from fedkernel.numerics.growing import GrowingColumns
 from fedkernel.numerics.linalg import Eigenpairs, frobenius_norm, leading_eigenpairs
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01
 _ROUNDING = 1024
+_WIDTH = 16
 
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Coroutine that yields blocks, receives their products, and returns eigenpairs."""
@@ -179,12 +179,59 @@ class _BeforeGap:
         return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
+class _GrowingColumns:
+    """Growing matrix of n rows, such as a Krylov basis, whose columns are appended by blocks.
+
+    A single array would be copied on growth; one array per block would make every product a loop.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._arrays: list[FloatArray] = []
+        self._last = 0  # used columns of the last array
+        self.count = 0
+
+    def append(self, block: FloatArray) -> None:
+        for first in range(0, block.shape[1], _WIDTH):
+            part = block[:, first : first + _WIDTH]
+            if not self._arrays or self._last + part.shape[1] > _WIDTH:
+                if self._arrays:
+                    self._arrays[-1] = self._arrays[-1][:, : self._last]
+                self._arrays.append(np.empty((self._n, _WIDTH), order="F"))
+                self._last = 0
+            self._arrays[-1][:, self._last : self._last + part.shape[1]] = part
+            self._last += part.shape[1]
+        self.count += block.shape[1]
+
+    def _parts(self) -> list[FloatArray]:
+        return [*self._arrays[:-1], self._arrays[-1][:, : self._last]] if self._arrays else []
+
+    def dot(self, X: FloatArray) -> FloatArray:
+        """Return the products (count, b) of all columns with X (n, b)."""
+        result, first = np.empty((self.count, X.shape[1])), 0
+        for part in self._parts():
+            np.matmul(part.T, X, out=result[first : first + part.shape[1]])
+            first += part.shape[1]
+        return result
+
+    def combine(self, S: FloatArray) -> FloatArray:
+        """Return the columns times S (count, c)."""
+        total, first = np.zeros((self._n, S.shape[1])), 0
+        for part in self._parts():
+            total += part @ S[first : first + part.shape[1]]
+            first += part.shape[1]
+        return total
+
+    def whole(self) -> FloatArray:
+        return np.hstack(self._parts())
+
+
 def _search(
     start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: KnownProducts = ()
 ) -> Search:
     """Extend a Krylov basis, a block per product, until the rule is satisfied; return the wanted pairs."""
     n = _checked_start(start, rule.tol, max_steps)
-    basis, products = GrowingColumns(n), GrowingColumns(n)
+    basis, products = _GrowingColumns(n), _GrowingColumns(n)
     Q = seen[0][0] if seen else _independent(start, basis, frobenius_norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen, for the rounding level
@@ -245,7 +292,7 @@ def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale
     return np.asarray(np.maximum(least, 0.0) * scale)
 
 
-def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArray:
+def _independent(X: FloatArray, basis: _GrowingColumns, scale: float) -> FloatArray:
     """Orthonormalise the columns of X against the basis and each other; drop those at rounding level.
 
     A product has an error of about 4 EPS sqrt(n) `scale`. A basis column that was short before normalisation has many
