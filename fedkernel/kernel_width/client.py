@@ -144,14 +144,7 @@ class WidthClient(KernelClient):
     """Client that answers the requests for rule-based kernel widths (`fedkernel.kernel_width.width_rounds`)."""
 
     X: Table
-    answers: ClassVar[Answers] = (
-        SumColumns,
-        MeasureSquares,
-        SumEntries,
-        MeasureEntries,
-        MeasurePairs,
-        DescribeGroups,
-    )
+    answers: ClassVar[Answers] = (SumColumns, MeasureSquares, SumEntries, MeasureEntries, MeasurePairs, DescribeGroups)
 
     @staticmethod
     def table(X: TableLike, what: str) -> Table:

@@ -104,26 +104,19 @@ def _rows(run: Run, partition: Division) -> int:
 # --- mean
 
 
-def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
-    """Return the number of rows, their mean, and the sum of differences from it; vertical means stay at sites."""
-    rows = _rows(run, partition)
-    if partition == "vertical":
-        about_own = yield from to_sum(MeasureSquares(power=power))
-        return rows, np.zeros(1), about_own.squares
-    total = yield from to_sum(SumColumns())
-    mean = total.sums / rows
-    about_it = yield from to_sum(MeasureSquares(mean=mean, power=power))
-    return rows, mean, about_it.squares
+def _mean(run: Run, partition: Division, power: Power = 2) -> Protocol[Width]:
+    """Compute the width from the squared or absolute differences from the mean of all rows.
 
-
-def _mean(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the squared distances to the mean of all rows."""
-    return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
-
-
-def _mean_difference(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the absolute differences from the mean of all rows."""
-    return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
+    With a vertical partition a site's mean stays there.
+    """
+    rows, mean = _rows(run, partition), None
+    if partition == "horizontal":
+        mean = (yield from to_sum(SumColumns())).sums / rows
+    differences = (yield from to_sum(MeasureSquares(mean=mean, power=power))).squares
+    center = np.zeros(1) if mean is None else mean
+    if power == 1:
+        return {"sigma": difference_sigma(rows, center, differences)}
+    return {"gamma": fk_gamma(rows, center, differences)}
 
 
 def _mean_plan(partition: Division, power: Power = 2) -> Plan:
@@ -226,7 +219,7 @@ class _Rule(NamedTuple):
 
 _RULES: Mapping[str, _Rule] = {
     "mean": _Rule(_mean, _mean_plan, _mean_forecast),
-    "mean difference": _Rule(_mean_difference, partial(_mean_plan, power=1), _mean_forecast),
+    "mean difference": _Rule(partial(_mean, power=1), partial(_mean_plan, power=1), _mean_forecast),
     "scale": _Rule(_scale, _scale_plan, _scale_forecast),
     "median": _Rule(_median, _median_plan, _median_forecast),
     "dimension": _Rule(_dimension, lambda partition: (), lambda partition, cohort: Forecast(0)),

@@ -10,15 +10,13 @@ import numpy as np
 
 from fedkernel.data import has_label
 from fedkernel.ground import AnyArray, FloatArray, InputError, Rows, generator
+from fedkernel.models.central_kmeans import RESTARTS
 from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means
 
 TRAINING_ROWS = 200
 """Number of the classifier's training rows in the DKPCA letter."""
-
-RESTARTS = 10
-"""Number of k-means starts; the best result is kept."""
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:

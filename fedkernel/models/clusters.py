@@ -8,32 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Table
-from fedkernel.ground import FloatArray, InputError, Rows, short_repr, stack_rows, without_prefix
-from fedkernel.models.base import Choice, Model
+from fedkernel.ground import FloatArray, InputError, Rows, stack_rows, without_prefix
+from fedkernel.models.base import Model
 from fedkernel.models.embedding_maps import EMBEDDINGS, Embedding
 from fedkernel.numerics import WeightedPoints, assign
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelKMeans(Model):
     """Clusters in a kernel's feature space: an embedding of rows, and k-means centres in it.
 
-    Attributes
-    ----------
-    centers_ : ndarray of shape (k, s)
-        Fewer than requested if there are fewer distinct points.
-    embedding : Embedding
-        Rows to coordinates, (n, d) to (n, s): sufficient to label new rows.
-    eigenvalues_ : ndarray of shape (s,) or None
-        Of the kernel matrix that the embedding approximates, in non-increasing order, if the method computes them.
-    training_ : ndarray of shape (N, s) or None
-        The training rows' coordinates, for a central model; else they stay with the sites.
-    coreset_ : WeightedPoints or None
-        Weighted points (c, s) from which the centres were computed; not in a file, which may go to sites.
-    choice_ : Choice or None
-        Choice of the number of clusters; not in a model's file.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a file.
+    - `centers_` (k, s): fewer than requested if there are fewer distinct points.
+    - `embedding`: rows to coordinates, (n, d) to (n, s): sufficient to label new rows.
+    - `eigenvalues_` (s,): of the kernel matrix that the embedding approximates, in non-increasing order, if the method
+      computes them.
+    - `training_` (N, s): the training rows' coordinates, for a central model; else they stay with the sites.
+    - `coreset_` (c, s): weighted points from which the centres were computed; not in a file, which may go to sites.
     """
 
     centers_: FloatArray
@@ -41,11 +31,6 @@ class KernelKMeans(Model):
     eigenvalues_: FloatArray | None = None
     training_: FloatArray | None = None
     coreset_: WeightedPoints | None = field(default=None, repr=False)
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d), as coordinates of shape (n, s)."""

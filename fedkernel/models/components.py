@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pydantic
 
 from fedkernel.data import Table, check_matrix
-from fedkernel.ground import FloatArray, InputError, Rows, short_repr
-from fedkernel.models.base import KERNEL_ADAPTER, Choice, Model
+from fedkernel.ground import FloatArray, InputError, Rows
+from fedkernel.models.base import KERNEL_ADAPTER, Model
 from fedkernel.models.embedding_maps import Landmarks
 from fedkernel.numerics import (
     RBF,
@@ -29,32 +29,19 @@ from fedkernel.numerics import (
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelPCA(Model):
     """Leading eigenpairs of the kernel matrix of all clients' rows.
 
-    Attributes
-    ----------
-    eigenvalues_ : ndarray of shape (k,)
-        In non-increasing order.
-    eigenvectors_ : ndarray of shape (N, k)
-        Orthonormal columns over the N training rows; subspaces are comparable, single columns only up to sign.
-    kernel : Kernel
-    column_means_ : ndarray of shape (N,) or None
-        Column means of the kernel matrix before centring; None if uncentred.
-    mean_ : float
-        Mean of the whole kernel matrix before centring.
-    iterates_ : ndarray of shape (T, N, k) or None
-        For iterative methods: the estimate after each round.
-    certificate_ : float or None
-        Bound on ||sin Theta||_F, the root of the sin-theta error against the exact answer, if the method has one.
-    coordinates_ : ndarray of shape (N, r) or None
-        The training rows up to shift and rotation, for `with_kernel`, if the coordinator received inner products. A
-        model's file has them, too, and reveals what the upload did.
-    choice_ : Choice or None
-        Choice of the number of components; not in a model's file.
-    findings_ : tuple of str
-        Sentences on how the search ended; not in a model's file.
+    - `eigenvalues_` (k,): in non-increasing order.
+    - `eigenvectors_` (N, k): orthonormal columns over the N training rows; subspaces are comparable, single columns up
+      to sign.
+    - `column_means_` (N,), `mean_`: column means and mean of the kernel matrix before centring; None if uncentred.
+    - `iterates_` (T, N, k): the estimate after each round of an iterative method.
+    - `certificate_`: bound on ||sin Theta||_F, the root of the sin-theta error against the exact answer, if the method
+      has one.
+    - `coordinates_` (N, r): the training rows up to shift and rotation, for `with_kernel`, if the coordinator received
+      inner products. A model's file has them, too, and reveals what the upload did.
     """
 
     eigenvalues_: FloatArray
@@ -65,11 +52,8 @@ class KernelPCA(Model):
     iterates_: FloatArray | None = None
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short_repr
+    _ARRAYS: ClassVar = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -142,8 +126,7 @@ class KernelPCA(Model):
         return scaled
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
-        arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
+        arrays = {name: array for name in self._ARRAYS if (array := getattr(self, name)) is not None}
         certificate = {} if self.certificate_ is None else {"certificate": self.certificate_}
         kernel = KERNEL_ADAPTER.dump_python(self.kernel, mode="json")
         return {"kernel": kernel, "mean": self.mean_, **certificate}, arrays
@@ -152,12 +135,9 @@ class KernelPCA(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         bound = float(fields["certificate"]) if "certificate" in fields else None
         kernel, mean = KERNEL_ADAPTER.validate_python(fields["kernel"]), float(fields["mean"])
-        named = {name: arrays[name] for name in arrays if name not in ("eigenvalues_", "eigenvectors_")}
-        if named.keys() - {"column_means_", "iterates_", "coordinates_"}:
+        if arrays.keys() - set(cls._ARRAYS):
             raise ValueError("arrays")
-        means, iterates = named.get("column_means_"), named.get("iterates_")
-        values, vectors = arrays["eigenvalues_"], arrays["eigenvectors_"]
-        model = cls(values, vectors, kernel, means, mean, iterates, bound, named.get("coordinates_"))
+        model = cls(kernel=kernel, mean_=mean, certificate_=bound, **dict[str, Any](arrays))
         rows, components = model.eigenvectors_.shape
         consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
         consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
@@ -169,7 +149,7 @@ class KernelPCA(Model):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LandmarkPCA(Model):
     """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
 
@@ -179,19 +159,12 @@ class LandmarkPCA(Model):
     - `coefficients_` (n, k): C.
     - `eigenvalues_` (k,): in non-increasing order, squared lengths of the training rows' coordinates, summed; estimates
       if sketched.
-    - `choice_`: choice of the number of components; not in a model's file.
-    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
     landmarks_: Rows
     coefficients_: FloatArray
     eigenvalues_: FloatArray
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     @property
     def n_components(self) -> int:
@@ -246,7 +219,7 @@ class LandmarkPCA(Model):
         return cls(basis.kernel, basis.landmarks, basis.coefficients, arrays["eigenvalues_"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PeerComponents(Model):
     """Coordinator's record of components that peers computed and keep.
 
@@ -255,7 +228,6 @@ class PeerComponents(Model):
     - `lagrangian_` (k, T) or None: ADMM's augmented Lagrangian before each update, which need not fall; padded by a
       component's last value.
     - `without_multipliers_` (k,) or None: ADMM's iteration from which a component went without multipliers; 0: none.
-    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -263,10 +235,6 @@ class PeerComponents(Model):
     rho_: float | None = None
     lagrangian_: FloatArray | None = None
     without_multipliers_: FloatArray | None = None
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
@@ -285,7 +253,7 @@ class PeerComponents(Model):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NodeComponents(Model):
     """Components of one network node, as combinations of its own rows; they stay at the node.
 
@@ -301,8 +269,6 @@ class NodeComponents(Model):
     alpha_: FloatArray
     center: bool = True
     features: SubspaceEmbedding | None = None
-
-    __repr__ = short_repr
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
@@ -328,8 +294,8 @@ class NodeComponents(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         features = _FEATURES.validate_python(fields["features"])
         kernel = KERNEL_ADAPTER.validate_python(fields["kernel"])
-        model = cls(kernel, center=fields["center"], features=features, **arrays)
+        model = cls(kernel, arrays["rows_"], arrays["alpha_"], fields["center"], features)
         consistent = model.rows_.ndim == model.alpha_.ndim == 2 and len(model.rows_) == len(model.alpha_) > 0
-        if not consistent or not isinstance(model.center, bool):
+        if len(arrays) != 2 or not consistent or not isinstance(model.center, bool):
             raise ValueError("shapes")
         return model

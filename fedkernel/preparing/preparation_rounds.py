@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare
 from fedkernel.ground import EPS, Division, FloatArray, InputError
+from fedkernel.preparing import scaling
 from fedkernel.preparing.messages import (
     BINS,
     EDGES,
@@ -20,18 +21,7 @@ from fedkernel.preparing.messages import (
     SumSquares,
     TakePreparation,
 )
-from fedkernel.preparing.scaling import (
-    QUARTILES,
-    Moments,
-    Scaling,
-    check_filled,
-    flagged,
-    minmax,
-    moments_of,
-    robust,
-    standard,
-    unscaled,
-)
+from fedkernel.preparing.scaling import QUARTILES, Moments, Scaling, check_filled
 from fedkernel.preparing.site_differences import Finding, findings
 from fedkernel.protocol import (
     FLOAT,
@@ -81,20 +71,20 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
     names = run.members[0].names
     numeric = prepare.numeric_names(names)
     columns, rows = len(numeric), run.rows
-    fill, scaling = np.zeros(columns), unscaled(columns)
+    fill, scaled = np.zeros(columns), scaling.unscaled(columns)
     flags: tuple[str, ...] = ()
     drifting: Sequence[Finding] = ()
     if columns:
         # Pass 1: numbers of values, and means
         cells = yield from to_sum(CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
-        flags = flagged(prepare, numeric, cells.counts, rows)
+        flags = scaling.flagged(prepare, numeric, cells.counts, rows)
         center = cells.sums / np.maximum(cells.counts, 1)
         moments = Moments(cells.counts, center, np.zeros(columns))
         # Pass 2: squares about the common means
         if _needs_squares(prepare):
             sums = yield from to_sum(SumSquares(names=numeric, center=center))
-            moments = moments_of(cells.counts, center, sums.deviations, sums.squares)
+            moments = scaling.moments_of(cells.counts, center, sums.deviations, sums.squares)
             # Each site compares its columns with the others'
             if prepare.drift != "ignore":
                 totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
@@ -107,11 +97,11 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
             fill = moments.means
         elif prepare.missing == "median":
             fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
-        scaling = yield from _scaling(prepare, numeric, rows, moments, fill)
-    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
+        scaled = yield from _scaling(prepare, numeric, rows, moments, fill)
+    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaled.center, scale=scaled.scale)
     drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
     sizes = yield from to_all(settle, **drifted)
-    preparation = Preparation(prepare, names, fill, *scaling, flags)
+    preparation = Preparation(prepare, names, fill, *scaled, flags)
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=preparation.columns)
         for member, reply in zip(run.members, sizes, strict=True)
@@ -146,15 +136,15 @@ def _scaling(
 ) -> Protocol[Scaling]:
     filled = moments.filled(rows, fill)
     if prepare.scale == "standard":
-        return standard(filled)
+        return scaling.standard(filled)
     if prepare.scale == "minmax":
         extremes = yield from to_all(FindExtremes(names=names))
         least = np.min([reply.least for reply in extremes], axis=0)
-        return minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
+        return scaling.minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
     if prepare.scale == "robust":
         quartiles = yield from quantiles(names, QUARTILES, filled, rows - moments.counts, fill)
-        return robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
-    return unscaled(len(names))
+        return scaling.robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
+    return scaling.unscaled(len(names))
 
 
 def quantiles(
@@ -237,22 +227,14 @@ def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     return (*steps, once(TakePreparation))
 
 
-class PreparationForecast(NamedTuple):
-    """Forecast of the preparation, and clients with prepared tables; upper bounds if cells may be missing."""
-
-    forecast: Forecast
-    members: list[Member]
-
-
-def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> PreparationForecast:
-    """Forecast the costs of `prepare_tables`, and the sizes of the prepared tables."""
+def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> tuple[Forecast, list[Member]]:
+    """Forecast the costs of `prepare_tables`, and the clients with prepared tables; bounds if cells may be missing."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
+    memory = 4 * FLOAT * max(member.rows * member.columns for member in cohort)
     if partition == "vertical":
         exact = not open_ended and not prepare.categories  # which differ between sites
-        return PreparationForecast(
-            Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members
-        )
+        return Forecast(1, memory=memory, meaning="exact" if exact else "at most"), members
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
     if columns:
@@ -269,8 +251,4 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
     meaning: ForecastMeaning = "at most" if open_ended else "exact"
-    return PreparationForecast(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
-
-
-def _memory(cohort: Sequence[Member]) -> int:
-    return 4 * FLOAT * max(member.rows * member.columns for member in cohort)
+    return Forecast(rounds, clients * up, clients * down, memory, meaning), members
