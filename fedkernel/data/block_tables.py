@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedkernel.data.arrow_columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
-from fedkernel.data.numeric_columns import is_numeric, stack_columns
 from fedkernel.ground import NUMPY_HEADER_LOCK, READ_ERRORS, AnyArray, InputError, Positions, Rows, open_npz
 
 Raw: TypeAlias = AnyArray | sparse.csr_array

@@ -30,6 +30,12 @@ def frame_columns(frame: Any) -> list[Hashable]:
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
+def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
+    """Return the first frame's column names; () if there is no frame or its columns are only numbered."""
+    labels = (frame_columns(table) for table in tables if is_frame(table))
+    return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
+
+
 @dataclass(frozen=True)
 class _Frame:
     """Frame with its column names and the ids of its rows; index None means positions."""
@@ -47,12 +53,9 @@ class _Frame:
 
     def values(self, column: Hashable) -> list[Any]:
         """Return a column's values."""
-        return _values(self.frame[column])
-
-
-def _values(column: Any) -> list[Any]:
-    listed = next((name for name in ("to_list", "to_pylist", "tolist") if hasattr(column, name)), None)
-    return list(column) if listed is None else list(getattr(column, listed)())
+        cells = self.frame[column]
+        listed = next((name for name in ("to_list", "to_pylist", "tolist") if hasattr(cells, name)), None)
+        return list(cells) if listed is None else list(getattr(cells, listed)())
 
 
 def is_missing(cell: Any) -> bool:

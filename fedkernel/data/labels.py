@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.raw import RawTable, missing_cells
-from fedkernel.data.raw_table_files import read_raw
+from fedkernel.data.raw import RawTable, missing_cells, read_raw
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
 

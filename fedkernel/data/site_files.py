@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from fedkernel.data.arrow_columns import checked_ids, ids_of, is_numeric, stack_columns
 from fedkernel.data.block_tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
 from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
 from fedkernel.data.csv_format import CsvFormat, guess_csv_format
-from fedkernel.data.ids import checked_ids, ids_of
-from fedkernel.data.numeric_columns import is_numeric, stack_columns
-from fedkernel.ground import InputError, listed, open_npz, row_of_file
+from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,6 @@ class SiteFile:
     header: int | None = None
 
     def __post_init__(self) -> None:
-        """Strip names, make the options hashable and refuse contradictory ones."""
         for option in ("columns", "label", "id", "drop"):
             if (value := getattr(self, option)) is not None:
                 texts = value.strip() if isinstance(value, str) else tuple(text.strip() for text in value)
@@ -109,11 +107,9 @@ class SiteFile:
     def to_node(self) -> dict[str, str]:
         """Return the options, except the policy's, as a node's configuration, with comma-separated lists."""
         lists = {"columns": self.columns, "label": self.labels or None, "drop": self.drop or None}
-        options = {key: None if names is None else _join_names(names) for key, names in lists.items()}
-        options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
-        options |= {"decimal": self.decimal, "encoding": self.encoding}
-        options |= {"header": None if self.header is None else str(self.header)}
-        return {key: value for key, value in options.items() if value is not None}
+        options: dict[str, Any] = {key: None if names is None else _join_names(names) for key, names in lists.items()}
+        options |= {"data": self.path, **{key: getattr(self, key) for key in (*_NODE_TEXTS, "header")}}
+        return {key: str(value) for key, value in options.items() if value is not None}
 
     @classmethod
     def of_node(
@@ -121,7 +117,7 @@ class SiteFile:
     ) -> "SiteFile":
         """Build the file from a node's configuration, the inverse of `to_node`."""
         lists = {key: split_names(str(node[key])) for key in ("columns", "label", "drop") if key in node}
-        texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
+        texts = {key: str(node[key]) for key in _NODE_TEXTS if key in node}
         header = int(node["header"]) if "header" in node else None
         return cls(str(node["data"]), allowed=allowed, hidden=hidden, header=header, **lists, **texts)  # type: ignore[arg-type]
 
@@ -184,6 +180,10 @@ class SiteFile:
         """Return whether the site's policy admits a column to the table."""
         allowed, hidden = (any(fnmatchcase(name, own) for own in patterns) for patterns in (self.allowed, self.hidden))
         return allowed and not hidden
+
+
+_NODE_TEXTS = ("id", "delimiter", "decimal", "encoding")
+"""Options that a node's configuration has as texts."""
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -283,13 +283,6 @@ def _is_number(cell: str) -> bool:
 # --- npy and npz -----------------------------------------------------------------------------------------------------
 
 
-class _Extras(NamedTuple):
-    """Column names and ids that an npz file holds beside its table."""
-
-    columns: np.ndarray[Any, Any] | None = None
-    ids: np.ndarray[Any, Any] | None = None
-
-
 def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     if file.id is not None:
         allowed = "an .npz file with an array ids, a .csv or .parquet file"
@@ -297,28 +290,26 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     X = open_table(path)
     if not isinstance(X, ArrayTable | SparseTable):
         raise InputError(f"{path} is no {path.suffix} file; the file's ending must match its format")
-    extras = _Extras() if path.suffix.lower() == ".npy" else _extras(path)
+    extras: dict[str, AnyArray] = {}
+    if path.suffix.lower() == ".npz":
+        with file_errors(path), open_npz(path) as archive:
+            extras = {name: archive[name] for name in ("columns", "ids") if name in archive}
     n, d = X.shape
     names: tuple[str, ...] = ()
-    if extras.columns is not None:
-        if extras.columns.shape != (d,) or extras.columns.dtype.kind != "U":
+    if (columns := extras.get("columns")) is not None:
+        if columns.shape != (d,) or columns.dtype.kind != "U":
             raise InputError(f"columns in {path} must be the names of its {d} columns: {d} texts")
-        names = tuple(name.strip() for name in extras.columns.tolist())
+        names = tuple(name.strip() for name in columns.tolist())
     labels = names or tuple(str(place) for place in range(d))
     chosen = file.choose(path, labels)
     if chosen != list(labels):
         X = type(X)(X.X[:, [labels.index(name) for name in chosen]], X.title)  # type: ignore[arg-type]
-    if extras.ids is None:
-        return SiteData(X, tuple(chosen) if names else (), None)
-    if extras.ids.shape != (n,) or extras.ids.dtype.kind not in "Uiu":
+    own = tuple(chosen) if names else ()
+    if (ids := extras.get("ids")) is None:
+        return SiteData(X, own, None)
+    if ids.shape != (n,) or ids.dtype.kind not in "Uiu":
         raise InputError(f"ids in {path} must be one text or whole number for each of its {n} rows")
-    ids = checked_ids([str(id_) for id_ in extras.ids.tolist()], f"ids in {path}")
-    return SiteData(X, tuple(chosen) if names else (), ids)
-
-
-def _extras(path: Path) -> _Extras:
-    with file_errors(path), open_npz(path) as archive:
-        return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive})
+    return SiteData(X, own, checked_ids(list(map(str, ids.tolist())), f"ids in {path}"))
 
 
 _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {

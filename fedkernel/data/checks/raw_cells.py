@@ -14,7 +14,7 @@ from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.findings import Finding, plural, row_numbers
 from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
 from fedkernel.data.csv_format import CsvFormat, with_mark
-from fedkernel.data.raw_table_files import column_of
+from fedkernel.data.raw import column_of
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
 
