@@ -23,25 +23,16 @@ Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 class Prepare:
     """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
 
-    Parameters
-    ----------
-    scale : {"standard", "minmax", "robust", "none"}, default="standard"
-        As scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together. Constant
-        columns are centred only.
-    missing : {"refuse", "drop", "mean", "median"}, default="refuse"
-        Treatment of empty cells: an error with the position of the first, removal of the row, or the column's mean or
-        median over all sites.
-    indicator : bool, default=False
-        Whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
-    categories : mapping of str to sequence of str
-        Columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error; an empty
-        cell has 0 in all of them, unless rows are dropped or refused.
-    log : sequence of str
-        Columns of positive numbers to replace by their natural logarithm.
-    clip : mapping of str to (float, float)
-        Columns with their least and greatest allowed number; others are set to these.
-    drift : {"warn", "refuse", "ignore"}, default="warn"
-        Treatment of a column whose numbers at one site differ from the others' by more than chance explains.
+    - `scale`: as scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together;
+      constant columns are centred only.
+    - `missing`: treatment of empty cells: an error with the position of the first, removal of the row, or the column's
+      mean or median over all sites.
+    - `indicator`: whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
+    - `categories`: columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error;
+      an empty cell has 0 in all of them, unless rows are dropped or refused.
+    - `log`: columns of positive numbers to replace by their natural logarithm.
+    - `clip`: columns with their least and greatest allowed number; others are set to these.
+    - `drift`: treatment of a column whose numbers at one site differ from the others' by more than chance explains.
     """
 
     scale: Literal["standard", "minmax", "robust", "none"] = "standard"
