@@ -27,9 +27,7 @@ class Moments(NamedTuple):
         # columns without an empty cell keep every bit
         whole = self.counts == rows
         return Moments(
-            np.full_like(self.counts, rows),
-            np.where(whole, self.means, means),
-            np.where(whole, self.variances, within),
+            np.full_like(self.counts, rows), np.where(whole, self.means, means), np.where(whole, self.variances, within)
         )
 
     @property
