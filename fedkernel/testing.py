@@ -58,11 +58,8 @@ SAME, OTHER = 1e-16, 1e-8
 Errors are sums of squared sines, or squared relative differences.
 """
 
-CENTRAL = 1e-8
-"""Largest distance of a metric from its best value that counts as zero."""
-
-ABOUT = 1.6
-"""Largest factor by which a forecast of kind "about" may be wrong."""
+CENTRAL = 1e-8  # largest distance of a metric from its best value that counts as zero
+ABOUT = 1.6  # largest factor by which a forecast of kind "about" may be wrong
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is no error

@@ -92,8 +92,7 @@ def _read_csv(
     return read.rename_columns(list(include))
 
 
-MOST_CELLS = 50_000_000
-"""Most cells of a sheet's bounding box."""
+MOST_CELLS = 50_000_000  # most cells of a sheet's bounding box
 
 
 class Sheet(NamedTuple):

@@ -14,11 +14,8 @@ from fedkernel.ground import InputError
 
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
 
-DELIMITERS = ",;\t|"
-"""Candidate delimiters when none is given."""
-
-SAMPLE = 1 << 16
-"""Bytes at a file's beginning from which its format is guessed."""
+DELIMITERS = ",;\t|"  # candidate delimiters when none is given
+SAMPLE = 1 << 16  # bytes at a file's beginning from which its format is guessed
 
 
 class CsvFormat(NamedTuple):

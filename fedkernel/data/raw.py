@@ -17,8 +17,7 @@ from fedkernel.data.frame_alignment import frame_columns, is_frame, is_missing
 from fedkernel.data.site_files import SiteFile, read_columns
 from fedkernel.ground import AnyArray, FloatArray, InputError, Positions, listed, row_of_file
 
-Texts = npt.NDArray[Any]
-"""Column of text: objects, None for a missing cell."""
+Texts = npt.NDArray[Any]  # column of text: objects, None for a missing cell
 
 
 @dataclass(frozen=True)

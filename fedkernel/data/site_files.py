@@ -182,8 +182,7 @@ class SiteFile:
         return allowed and not hidden
 
 
-_NODE_TEXTS = ("id", "delimiter", "decimal", "encoding")
-"""Options that a node's configuration has as texts."""
+_NODE_TEXTS = ("id", "delimiter", "decimal", "encoding")  # options that a node's configuration has as texts
 
 
 def split_names(text: str) -> tuple[str, ...]:

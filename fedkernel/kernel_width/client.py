@@ -17,14 +17,10 @@ from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, ShareableErro
 from fedkernel.numerics import Moments, deviations, moments_of_blocks
 from fedkernel.protocol import MAX_ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
-MOST_PAIRS = 5000
-"""Most pairs of rows whose distances are measured."""
+MOST_PAIRS = 5000  # most pairs of rows whose distances are measured
+LEAST_GROUP_ROWS = 10  # fewest rows of a group
 
-LEAST_GROUP_ROWS = 10
-"""Fewest rows of a group."""
-
-MOST_GROUPED_ROWS, MOST_GROUPED_ENTRIES = 2000, 20_000_000
-"""Most rows that are put into groups, and most entries of these."""
+MOST_GROUPED_ROWS, MOST_GROUPED_ENTRIES = 2000, 20_000_000  # most rows that are put into groups, and their entries
 
 
 class ColumnSums(Summed):

@@ -59,11 +59,9 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
-Width: TypeAlias = dict[str, float]
-"""Result of a rule: the sigma or the gamma of a kernel, by this name."""
+Width: TypeAlias = dict[str, float]  # result of a rule: the sigma or the gamma of a kernel, by this name
 
-MOST_POINTS = 1500
-"""Most points that represent the rows of all groups; at least 200, for tables with many columns."""
+MOST_POINTS = 1500  # most points that represent the rows of all groups; at least 200, for tables with many columns
 
 
 def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:

@@ -15,8 +15,7 @@ from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means
 
-TRAINING_ROWS = 200
-"""Number of the classifier's training rows in the DKPCA letter."""
+TRAINING_ROWS = 200  # number of the classifier's training rows in the DKPCA letter
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:

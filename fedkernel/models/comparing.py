@@ -17,11 +17,8 @@ from fedkernel.numerics import align_signs, assign
 
 T = TypeVar("T", bound=dict[str, float])
 
-_ROUNDING = 1e-12
-"""Relative rounding error of sums of the rows' squared lengths."""
-
-_DEPENDENT = 1e-10
-"""Relative singular value below which vectors count as dependent."""
+_ROUNDING = 1e-12  # relative rounding error of sums of the rows' squared lengths
+_DEPENDENT = 1e-10  # relative singular value below which vectors count as dependent
 
 LEAST_SHARE = 0.05
 """Least share of squared lengths, beyond chance, that the optimum captures in an informative comparison."""

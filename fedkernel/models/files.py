@@ -30,8 +30,7 @@ MODELS: dict[str, type[Model]] = {
 }
 """Model classes by the name in a file."""
 
-PLAIN_VALUE = "value"
-"""Name in a file of a model that is an array or a number."""
+PLAIN_VALUE = "value"  # name in a file of a model that is an array or a number
 
 
 def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any] = MappingProxyType({})) -> Path:

@@ -9,11 +9,8 @@ from scipy.spatial.distance import cdist
 from fedkernel.ground import FloatArray, row_blocks
 from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
 
-MOST_POINTS = 20_000
-"""Most points for a silhouette, which takes all distances between them."""
-
-LEAST_INDEX = -0.5
-"""Least possible index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)."""
+MOST_POINTS = 20_000  # most points for a silhouette, which takes all distances between them
+LEAST_INDEX = -0.5  # least possible index (Chacon, Rastrojo: Minimum adjusted Rand index, 2022)
 
 
 class Silhouette(NamedTuple):

@@ -15,8 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 _EQUAL_DISTANCE = 1e-6
 """Relative distance, to the largest one, below which points count as equal; scikit-learn's limit is about 1e-8."""
-_ROUNDING = 1e-12
-"""Distance relative to the origin's below which points count as equal."""
+_ROUNDING = 1e-12  # distance relative to the origin's below which points count as equal
 
 
 class WeightedPoints(NamedTuple):

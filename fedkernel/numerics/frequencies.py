@@ -15,14 +15,12 @@ from fedkernel.numerics.pairwise import cached_blocks
 Frequencies: TypeAlias = Literal["independent", "orthogonal", "structured"]
 """Joint distribution of the frequencies of one draw."""
 
-MOST_ORTHOGONAL = 1024
-"""Most columns of an orthogonal block: it takes the time of features of 2048 dense rows, and 8 MB."""
+MOST_ORTHOGONAL = 1024  # most columns of an orthogonal block: it takes the time of 2048 dense rows' features, and 8 MB
 
 LEAST_STRUCTURED, MOST_STRUCTURED = 256, 1 << 16
 """Range of columns for structured frequencies: fewer save no time, more take over 8 MB for 8 padded rows."""
 
-_ROWS = 8
-"""Least number of rows that are transformed together: `cached_blocks`."""
+_ROWS = 8  # least number of rows that are transformed together: `cached_blocks`
 
 
 def possible_frequencies(frequencies: Frequencies, columns: int, count: int) -> Frequencies:

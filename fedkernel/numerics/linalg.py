@@ -153,8 +153,7 @@ def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
-LEAST_DIVISOR = 1e-300
-"""Least eigenvalue for a division: its inverse root still fits a message."""
+LEAST_DIVISOR = 1e-300  # least eigenvalue for a division: its inverse root still fits a message
 
 
 def whitening(A: FloatArray, tol: float) -> FloatArray:

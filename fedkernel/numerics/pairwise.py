@@ -12,10 +12,8 @@ from fedkernel.ground import FloatArray, InputError, Rows, for_each
 
 RowFunction: TypeAlias = Callable[[Rows], FloatArray]
 
-_CACHE = 2**20
-"""Bytes of a core's own cache."""
-_SHARED_CACHE = 2**23
-"""Bytes that stay in the shared cache during random access by CSR rows."""
+_CACHE = 2**20  # bytes of a core's own cache
+_SHARED_CACHE = 2**23  # bytes that stay in the shared cache during random access by CSR rows
 _NEARLY_PARALLEL = 1e-3
 
 

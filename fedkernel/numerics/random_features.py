@@ -25,11 +25,8 @@ from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Lin
 from fedkernel.numerics.pairwise import RowFunction, cached_blocks, dense_copy, float_type, in_dtype, multiplication_by
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
-MOST_FEATURES = 1 << 16
-"""Most features: a request for them costs a site memory, 1 GB for a block of rows."""
-
-MOST_CACHED_ENTRIES = 1 << 19
-"""Most entries of cached frequencies, 4 MiB; larger ones are drawn each time."""
+MOST_FEATURES = 1 << 16  # most features: a request for them costs a site memory, 1 GB for a block of rows
+MOST_CACHED_ENTRIES = 1 << 19  # most entries of cached frequencies, 4 MiB; larger ones are drawn each time
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 

@@ -38,14 +38,9 @@ from fedkernel.protocol import (
     to_sum,
 )
 
-MOST_ROUNDS = 9
-"""Most histograms for a quantile, each of one bin of the previous."""
-
-RANK_TOLERANCE = 0.005
-"""Largest error of a quantile, as a share of the values."""
-
-RESOLUTION = 1e-13
-"""Largest error of a quantile in standard deviations: 2.31 / 32^9 is 7e-14."""
+MOST_ROUNDS = 9  # most histograms for a quantile, each of one bin of the previous
+RANK_TOLERANCE = 0.005  # largest error of a quantile, as a share of the values
+RESOLUTION = 1e-13  # largest error of a quantile in standard deviations: 2.31 / 32^9 is 7e-14
 
 
 class Outcome(NamedTuple):

@@ -22,21 +22,12 @@ from fedkernel.protocol import Member
 
 FALSE_ALARM_LEVEL = 1e-6
 LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0
-KURTOSIS = 9.0
-"""Kurtosis of an exponential distribution; a normal one has 3."""
+KURTOSIS = 9.0  # kurtosis of an exponential distribution; a normal one has 3
+FEWEST = 3  # fewest cells of a column, at the site and at all others together, for a comparison
+LARGEST_RATIO = 1e9  # largest reported ratio, since ratios have no limit if the others' columns are constant
+UNIT_FACTOR = 3.0  # least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3
 
-FEWEST = 3
-"""Fewest cells of a column, at the site and at all others together, for a comparison."""
-
-LARGEST_RATIO = 1e9
-"""Largest reported ratio, since ratios have no limit if the others' columns are constant."""
-
-UNIT_FACTOR = 3.0
-"""Least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3."""
-
-ALIKE_FACTOR = 3.0
-"""Largest factor between these two ratios for a different unit: at 20 rows chance alone makes 2 and more."""
-
+ALIKE_FACTOR = 3.0  # largest factor between these ratios for a different unit: chance makes 2 and more at 20 rows
 LEAST_GAIN_SHARE = 2 / 3
 """Least share of a column's largest gain with which a site is reported.
 

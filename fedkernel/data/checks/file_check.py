@@ -15,14 +15,10 @@ from fedkernel.data.raw import is_text, missing_cells
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError
 
-OUTLIER_DISTANCE, LEAST_NUMBERS = 3.0, 8
-"""Distance of outliers from the quartiles in interquartile ranges (Tukey's "far out"), and least count of numbers."""
-
-UNIT_RATIO, LEAST_DISTINCT = 3.0, 10
-"""Factor between two groups of a column's numbers, and least count of different numbers."""
-
-SPREAD_RATIO = 100.0
-"""Ratio of columns' standard deviations above which a note is given."""
+OUTLIER_DISTANCE = 3.0  # of outliers from the quartiles in interquartile ranges (Tukey's "far out")
+LEAST_NUMBERS, LEAST_DISTINCT = 8, 10  # least counts of numbers, and of different ones, for a judgement
+UNIT_RATIO = 3.0  # factor between two groups of a column's numbers
+SPREAD_RATIO = 100.0  # ratio of columns' standard deviations above which a note is given
 
 
 @dataclass(frozen=True, eq=False)

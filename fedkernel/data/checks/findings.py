@@ -6,8 +6,7 @@ from typing import Literal
 
 Severity = Literal["fault", "doubt", "note"]
 
-MOST_LISTED = 6
-"""Most rows or names that a sentence lists."""
+MOST_LISTED = 6  # most rows or names that a sentence lists
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,7 @@ class Schema(pydantic.BaseModel):
         return "\n".join(lines) + "\n"
 
 
-REHEARSAL_ROWS = 200
-"""Default number of synthetic rows."""
+REHEARSAL_ROWS = 200  # default number of synthetic rows
 
 
 def _value(value: Any) -> str:

@@ -11,8 +11,7 @@ import numpy as np
 
 from fedkernel.ground import FloatArray
 
-TRUTH_VALUES = {"true": 1.0, "false": 0.0}
-"""Truth values, numbers if a whole column consists of them."""
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}  # truth values, numbers if a whole column consists of them
 
 _DATE = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
@@ -59,8 +58,7 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
     return ColumnKind("spelt" if 2 * others < present else "text", numbers, odd)
 
 
-FEW_UNITS = 3
-"""Most different words behind a column's numbers that still count as units."""
+FEW_UNITS = 3  # most different words behind a column's numbers that still count as units
 
 ODDITIES = {
     "decimal": "with a different decimal mark",
