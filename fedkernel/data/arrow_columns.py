@@ -32,10 +32,7 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, title: str, first: int = 0, h
 
 
 def column_values(column: Any) -> AnyArray:
-    """Return the values of a numeric pyarrow column, arbitrary at nulls.
-
-    pyarrow's own ``to_numpy`` would import pandas, for a quarter of a second.
-    """
+    """Return the values of a numeric pyarrow column, arbitrary at nulls, without pandas, which ``to_numpy`` imports."""
     array = column.combine_chunks()
     data, first, count = array.buffers()[1], array.offset, len(array)
     if str(array.type) == "bool":  # eight per byte
@@ -50,10 +47,7 @@ NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
-    """Return the row ids in a column of a pyarrow table; InputError if they are missing or not unique.
-
-    `header`: the file's row with the names.
-    """
+    """Return the ids in a pyarrow table's column; InputError unless present and unique. `header`: row of the names."""
     if name is None:
         return None
     column, types = read.column(name), importlib.import_module("pyarrow.types")
@@ -66,10 +60,7 @@ def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[st
 
 
 def checked_ids(ids: list[str], title: str, begin: int = 0) -> tuple[str, ...]:
-    """Check that every row has a unique id and return the ids.
-
-    Error texts give row numbers, never an id: from `begin`, for a file its first row below the names.
-    """
+    """Check that every row has a unique id and return the ids; error texts count rows from `begin` and quote no id."""
     first: dict[str, int] = {}
     counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"
     for row, id_ in enumerate(ids, begin):

@@ -19,12 +19,9 @@ SAMPLE = 1 << 16  # bytes at a file's beginning from which its format is guessed
 
 
 class CsvFormat(NamedTuple):
-    """Format of a CSV file, with clauses about its guessed parts.
+    """Format of a CSV file: one-character marks, Python's name of the encoding, and the row with the names.
 
-    - `delimiter`, `decimal`: one character each.
-    - `encoding`: Python's name.
-    - `header`: the row with the names, as a spreadsheet counts.
-    - `guessed`: clauses on guessed options that differ from the defaults.
+    `guessed`: clauses on guessed options that differ from the defaults.
     """
 
     delimiter: str = ","
@@ -39,11 +36,9 @@ def guess_csv_format(
 ) -> CsvFormat:
     """Return a CSV file's format, with arguments that are None guessed from the file's beginning.
 
-    A guess needs: for an encoding, a byte order mark; for a delimiter, that it alone gives every row as many values as
-    there are names; for a decimal comma, numbers with commas, none with a point, and some that cannot be thousands.
-    Otherwise the format is UTF-8, comma, point.
-
-    Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
+    Else UTF-8, comma, point: a guess needs, for an encoding, a byte order mark; for a delimiter, that it alone gives
+    every row as many values as there are names; for a decimal comma, numbers with commas, none with a point, and some
+    that cannot be thousands. Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
     """
     with file_errors(path, ALLOWED), path.open("rb") as stream:
         head = stream.read(SAMPLE)

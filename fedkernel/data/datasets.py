@@ -55,8 +55,7 @@ class Dataset:
 
     - `X` (N, d): CSR (csr_array) if the specification asks for sparse.
     - `y` (N,): labels (integers or text) or targets (floats) of the source.
-    - `columns`: the source's names of the columns, or x0, x1, ... by default.
-    - `source`: origin of the numbers.
+    - `columns`, `source`: the source's names of the columns, by default x0, x1, ..., and the origin of the numbers.
     """
 
     name: str
@@ -136,10 +135,9 @@ class DataSpec:
 def load(spec: DataSpec | str) -> Dataset:
     """Load a data set by specification or bare name.
 
-    A sparse set is made dense after the choice of rows, unless `sparse` is set; InputError above `DENSE_CELLS` numbers.
-
-    Raises InputError: unknown name, no network for a download, a file that is missing or not a table of finite numbers,
-    more rows or other classes than the set has, a dense set with `sparse`.
+    A sparse set is made dense after the choice of rows, unless `sparse` is set. Raises InputError: unknown name, no
+    network for a download, a file that is missing or not a table of finite numbers, more rows or other classes than the
+    set has, a dense set with `sparse`, more than `DENSE_CELLS` numbers made dense.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
     raw = _load_source(spec)

@@ -92,15 +92,13 @@ def aligned_arrays(
     trained: Sequence[Any] = (),
     id_: str | None = None,
 ) -> list[Any]:
-    """Convert clients' frames to arrays whose rows and columns are aligned across clients.
+    """Convert clients' frames to arrays whose rows and columns are aligned across clients; other tables are unchanged.
 
     Horizontal: columns take the order of the first frame's. Vertical: rows take the order of the first frame's ids or
-    index, if frames have one of their own. Tables without names are unchanged.
-
-    `what`: name of `shards` in error texts. `trained`: the clients' training tables if `shards` are new rows: columns
-    take their order. `id_`: the column, or index of that name, with row ids; it is dropped. Raises InputError: one
-    table in place of a list; frames that differ in columns or rows, or an index on only some tables; for vertical
-    tables, a column of several frames that looks like ids in different orders.
+    index, if frames have one of their own. `what`: name of `shards` in error texts. `trained`: the clients' training
+    tables if `shards` are new rows: columns take their order. `id_`: the column, or index of that name, with row ids;
+    it is dropped. Raises InputError: one table in place of a list; frames that differ in columns or rows, or an index
+    on only some tables; for vertical tables, a column of several frames that looks like ids in different orders.
     """
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
@@ -116,9 +114,9 @@ def aligned_arrays(
 def rows_in_order(
     shards: Sequence[Any], partition: Division, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
-    """Return each table's order of rows in `aligned_arrays`; None means unchanged.
+    """Return each table's order of rows in `aligned_arrays`, with its parameters and errors; None: unchanged.
 
-    Parameters and errors are those of `aligned_arrays`. Horizontal tables keep their rows and may differ in columns.
+    Horizontal tables keep their rows and may differ in columns.
     """
     tables = {f"{what}[{number}]": _as_frame(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     rows = _orders(tables, partition, (), id_)[1] if partition == "vertical" else {}

@@ -55,10 +55,7 @@ def label_texts(raw: RawTable) -> AnyArray | None:
 
 
 def read_labels(file: SiteFile) -> AnyArray | None:
-    """Read the labels of a file's rows; None if the file has no label column.
-
-    Raises InputError if a row has no label.
-    """
+    """Read the labels of a file's rows; None without a label column, InputError for a row without a label."""
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:
         return None

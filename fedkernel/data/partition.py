@@ -170,10 +170,10 @@ def split(
     clients: int | None = None,
     seed: int = 0,
 ) -> Partition:
-    """Divide a table among clients by the specification of a partition.
+    """Divide a table (N, d) among clients by the specification of a partition; InputError for contradictions.
 
-    `data` (N, d). `y` (N,): labels, for an array; a `Dataset` has its own. `clients`: must agree with `spec` if that
-    gives a number. `seed`: used if `spec` has none. Raises InputError for contradictions.
+    `y` (N,): labels, for an array; a `Dataset` has its own. `clients`, `seed`: used if `spec` has none; two numbers of
+    clients must agree.
     """
     names: tuple[str, ...] = ()
     table: Any

@@ -119,10 +119,7 @@ class Prepare:
         return replace(self, **own)
 
     def usable_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
-        """Return a mask of the usable rows; with ``missing = "drop"`` those without an empty cell.
-
-        Raises InputError for an empty cell with ``missing = "refuse"``.
-        """
+        """Return a mask of the rows without empty cells if these are dropped, else all; InputError if refused."""
         whole = np.ones(raw.rows, dtype=bool)
         for name, column in raw.columns.items():
             missing = missing_cells(column)

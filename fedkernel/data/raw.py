@@ -22,12 +22,10 @@ Texts = npt.NDArray[Any]  # column of text: objects, None for a missing cell
 
 @dataclass(frozen=True)
 class RawTable:
-    """Raw table: named columns of one length, before any preparation.
+    """Raw table: named columns of one length, before any preparation; `title`: its name in error texts.
 
     - `columns` (n,): in the file's order: float64 with NaN, or texts with None, for missing cells.
-    - `title`: the table's name in error texts.
-    - `ids`: one per row.
-    - `labels` (n,): columns kept out of the table, as texts or None.
+    - `ids`, `labels` (n,): one id per row; columns kept out of the table, as texts or None.
     - `places` (n,): each row's position in a file with names, 0 for the first row below them; None without such a file.
     - `header`: the file's row with the names, as a spreadsheet counts.
     """

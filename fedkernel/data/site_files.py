@@ -24,10 +24,7 @@ from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 @dataclass(frozen=True)
 class SiteData:
-    """Content of a site's data file: table, column names and row ids.
-
-    `X` (n_m, d_m). `columns`: names of its columns; empty for a file without names. `ids`: n_m unique texts.
-    """
+    """Content of a site's data file: table X (n_m, d_m), column names, if the file has any, and n_m unique row ids."""
 
     X: Table
     columns: tuple[str, ...]

@@ -184,10 +184,7 @@ def npz_path(name: str) -> Path:
 
 
 def read_npz(path: Path) -> SourceData:
-    """Read `X`, and if present `y` and column names (`features`), without pickle.
-
-    `X` is an array of that name, or the matrix of a file by scipy.sparse.save_npz.
-    """
+    """Read `X`, an array or a matrix of scipy.sparse.save_npz, and any `y` and column names `features`; no pickle."""
     if not path.is_file() or not zipfile.is_zipfile(path):
         expected = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {expected}; allowed: an npz file that holds a table X and perhaps labels y")

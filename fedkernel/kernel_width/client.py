@@ -49,10 +49,7 @@ class Squares(Summed):
 
 
 class MeasureSquares(Request[Squares]):
-    """Request for the sum of the rows' squared distances to `mean`, by default the site's own mean row.
-
-    With `power` 1: of the absolute differences.
-    """
+    """Request for the sum of squared (`power` 1: absolute) differences of rows from `mean`; None: from their own."""
 
     once: ClassVar = True
     mean: Annotated[FloatArray | None, Shape("d")] = None

@@ -103,10 +103,7 @@ def _rows(run: Run, partition: Division) -> int:
 
 
 def _mean(run: Run, partition: Division, power: Power = 2) -> Protocol[Width]:
-    """Compute the width from the squared or absolute differences from the mean of all rows.
-
-    With a vertical partition a site's mean stays there.
-    """
+    """Compute the width from the differences from the mean of all rows; vertical means stay at their sites."""
     rows, mean = _rows(run, partition), None
     if partition == "horizontal":
         mean = (yield from to_sum(SumColumns())).sums / rows

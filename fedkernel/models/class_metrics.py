@@ -1,7 +1,4 @@
-"""Metrics of class structure in a model's coordinates, by a linear classifier or k-means.
-
-Rows whose class is None have coordinates, but are excluded from all metrics.
-"""
+"""Metrics of class structure in a model's coordinates; rows whose class is None have coordinates, but do not count."""
 
 from collections.abc import Sequence
 from typing import Any

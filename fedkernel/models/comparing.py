@@ -92,10 +92,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
 
 
 def same_kernel(model: Any, reference: Any) -> bool:
-    """Return whether the kernels of two models, if any, are equal up to rounding of gamma.
-
-    gamma's sums run over all rows in one place, or over the clients'.
-    """
+    """Return whether two models' kernels, if any, are equal up to rounding of gamma, a sum over rows or clients."""
     own, other = (part.own_kernel if isinstance(part, Model) else None for part in (model, reference))
     if own is None or other is None or own == other:
         return True

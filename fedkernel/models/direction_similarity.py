@@ -12,10 +12,7 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
-    """Centre every block of a matrix by its own row and column means, in place (section 6.1).
-
-    `K` (n, n). `ends`: ends of the blocks of rows and columns.
-    """
+    """Centre every block of K (n, n), by the blocks' ends, by its own row and column means, in place (section 6.1)."""
     parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
     for rows in parts:
         for columns in parts:

@@ -54,21 +54,11 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a model of any kind from its npz file.
+    """Read a model of any kind from its npz file; InputError if missing, damaged, no model, or of an unknown class.
 
-    A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as `kind`
-    or be imported before, as with its strategy; its ``__init__``, and those of its fields, get the values.
-
-    Parameters
-    ----------
-    path : path-like
-    kind : type, optional
-        Required class of the model.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, no model, or of an unknown class.
+    A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as
+    `kind`, the required class, or be imported before, as with its strategy; its ``__init__``, and those of its fields,
+    get the values.
     """
     return model_of(load_parts(path), path, kind)
 

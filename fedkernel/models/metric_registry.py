@@ -222,10 +222,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
 
 
 def metric_of(name: str) -> Metric:
-    """Return the metric of a name: built-in, or from a user's module that is imported already.
-
-    Any other name gives a metric with defaults; nothing is imported.
-    """
+    """Return the metric of a name: built-in, a user's already imported, or one with defaults; imports nothing."""
     if name in METRICS:
         return METRICS[name]
     own = imported(short_names("metrics").get(name, name))
@@ -235,10 +232,7 @@ def metric_of(name: str) -> Metric:
 
 
 def check_metric(name: str, *, counted: bool = False) -> str:
-    """Return a metric's name if a configuration may use it, else raise InputError.
-
-    `counted`: whether counted built-in metrics are allowed; user-defined ones always are.
-    """
+    """Return a metric's name if a configuration may use it (`counted`: counted ones too), else raise InputError."""
     allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
     if name not in allowed and not is_user_defined(name):
         raise InputError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
@@ -253,10 +247,7 @@ def is_user_defined(name: str) -> bool:
 def compute_metrics(
     named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """Compute those of the named metrics that have a function or are user-defined.
-
-    `classes`: those of all rows, (N,), if known.
-    """
+    """Compute the named metrics that have a function or are user-defined; `classes` (N,): of all rows, if known."""
     computed = {}
     for name in named:
         metric = load_function(name, "metrics", "metric") if is_user_defined(name) else METRICS.get(name)

@@ -92,10 +92,7 @@ class Kernel(abc.ABC):
         return self._map(self._part(X, Y, gamma), gamma)
 
     def diag(self, X: Rows) -> FloatArray:
-        """Compute k(x, x) for the rows of X (n, d) without the Gram matrix: float64 of shape (n,).
-
-        Rows of float32 are not copied to float64.
-        """
+        """Compute k(x, x) for the rows of X (n, d), float64 (n,), without a Gram matrix or a copy of float32 rows."""
         X = _checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
 
@@ -260,10 +257,7 @@ class KernelWithWidth(Kernel):
 
 @value_object()
 class RBF(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||^2).
-
-    `sigma`: the width gamma = 1 / (2 sigma^2), in place of `gamma`, which alone is kept.
-    """
+    """k(x, y) = exp(-gamma ||x - y||^2); `sigma` gives gamma = 1 / (2 sigma^2), which alone is kept."""
 
     vertical: ClassVar[Vertical] = "product"
 
@@ -335,10 +329,7 @@ class RBF(KernelWithWidth):
 
 @value_object()
 class Laplacian(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||_1).
-
-    Rules other than "mean" use Euclidean distances, which sums of differences exceed by factors of 1 to sqrt(d).
-    """
+    """k(x, y) = exp(-gamma ||x - y||_1); rules but "mean" use Euclidean distances, shorter by up to sqrt(d)."""
 
     vertical: ClassVar[Vertical] = "product"
 
@@ -384,10 +375,7 @@ class Polynomial(KernelWithWidth):
 
 @value_object()
 class Sigmoid(KernelWithWidth):
-    """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite.
-
-    Without a gamma, `width` is "scale" by default, as for `Polynomial`.
-    """
+    """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite; `width` as for `Polynomial`."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
     semidefinite: ClassVar[bool] = False
@@ -488,10 +476,7 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def kernel_from(table: Mapping[str, Any]) -> Kernel:
-    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}.
-
-    Raises InputError if `type` is missing or unknown, or a field is invalid.
-    """
+    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}; InputError for an invalid type or field."""
     fields = dict(table)
     kind = _kind_of(name := fields.pop("type", None))
     if kind is None:

@@ -1,7 +1,4 @@
-"""Eigenpairs, products and centring of symmetric matrices, on plain arrays.
-
-Eigenvalues are in non-increasing order, eigenvectors are columns.
-"""
+"""Eigenpairs (values in non-increasing order, vectors as columns), products and centring of symmetric matrices."""
 
 import math
 from collections.abc import Callable
@@ -146,10 +143,7 @@ def frobenius_norm(X: FloatArray) -> float:
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Return a mask of the eigenvalues of an (n, n) matrix above rounding: above max(tol, n eps) l_1 and 0.
-
-    The largest eigenvalue l_1 comes first.
-    """
+    """Return a mask of the eigenvalues of an (n, n) matrix, the largest l_1 first, above max(tol, n eps) l_1 and 0."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
@@ -303,16 +297,13 @@ def _overlooks_larger(
     size: float,
     products: int,
 ) -> bool:
-    """Return whether a symmetric operator may have an eigenvalue above a threshold in V's complement.
+    """Return whether an operator may have an eigenvalue l above a threshold in V's complement; True if unsettled.
 
-    True also if the number of products does not suffice. `start` is a row, as for the operator. By Lanczos with every
-    vector orthogonalised against V and all before, twice, so that found vectors stay out wherever they lie in the
-    spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along l's
-    eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
-    polynomial, whose zeros are the other Ritz values, grows above theta. So a residual r < |w| (l - theta), where w is
-    the ratio of these parts in a random start, cannot be: once r <= 1e-6 (threshold - theta), an l above the threshold
-    has been overlooked only if |w| < 1e-6. A residual at rounding level ends it too: then an l that is 1e-12 of the
-    size above has been overlooked only if |w| < 2e-3, and a larger one less easily.
+    Lanczos from a row `start`, every vector orthogonalised twice against V and all before. The largest Ritz value theta
+    never exceeds l, and its vector's part along l's eigenvector, beside that along those near theta, is at least that
+    in the start, w, since the Lanczos polynomial grows above theta: a residual r < |w| (l - theta) cannot be. So once r
+    <= 1e-6 (threshold - theta), an l has been overlooked only if |w| < 1e-6; once r is at rounding level, an l that is
+    1e-12 of the size above only if |w| < 2e-3.
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []

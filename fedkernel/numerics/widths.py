@@ -133,10 +133,7 @@ def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
 
 
 def dimension_sigma(d: int) -> float:
-    """Compute sigma = sqrt(d) / 3 for d columns.
-
-    Source: the DKPCA letter (He et al., 2021), section IV.
-    """
+    """Compute sigma = sqrt(d) / 3 for d columns. Source: the DKPCA letter (He et al., 2021), section IV."""
     if d < 1:
         raise InputError(f"d = {d} is not allowed; it must be at least 1")
     return float(np.sqrt(d) / 3)
@@ -209,10 +206,7 @@ def with_width(kernel: Kernel, X: Rows) -> Kernel: ...
 @overload
 def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]: ...
 def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | Kernel:
-    """Return a kernel, or its table, with its rule settled on rows X (n, d).
-
-    A kernel without a rule is returned unchanged.
-    """
+    """Return a kernel, or its table, with its rule, if any, settled on rows X (n, d)."""
     ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
     if ruled.rule is None:
         return kernel if isinstance(kernel, Kernel) else dict(kernel)

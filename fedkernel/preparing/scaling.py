@@ -41,10 +41,7 @@ class Moments(NamedTuple):
 def moments_of(
     counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray, ddof: int = 0
 ) -> Moments:
-    """Compute columns' moments from sums of deviations, and of their squares, about a center near the mean.
-
-    `ddof`: 1 for the variance of a cell estimated from a sample.
-    """
+    """Compute columns' moments from sums of deviations, and their squares, about a center near the mean."""
     n = np.maximum(counts, 1 + ddof)
     shifts = deviations / n
     return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / (n - ddof))

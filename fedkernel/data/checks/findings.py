@@ -14,9 +14,8 @@ class Finding:
     """Fault or oddity found in a site's data file.
 
     - `severity`: "fault": must be removed before use; "doubt": probably wrong; "note": harmless.
-    - `problem`: description that quotes no cell.
-    - `where`: columns and rows.
-    - `remedy`: remedy: an option of the command, a key of ``[prepare]``, or a change in the file.
+    - `problem`, `where`: description that quotes no cell, with columns and rows.
+    - `remedy`: an option of the command, a key of ``[prepare]``, or a change in the file.
     - `cells`: some affected cells, shown at the site on request.
     """
 

@@ -23,8 +23,7 @@ from fedkernel.ground import AnyArray, InputError
 class Cells:
     """Cells of a file, as columns by position, since names may be missing or repeated.
 
-    - `names`: unchanged from the file.
-    - `columns` (n,): float64 with NaN for a missing cell, or texts with None.
+    - `names`, `columns` (n,): unchanged names, and float64 with NaN for a missing cell, or texts with None.
     - `rows` (n,): row numbers of a spreadsheet.
     - `findings`: faults met while reading.
     - `decimal`: decimal mark of texts.

@@ -21,10 +21,9 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """Kind of a text column's cells, with the numbers among them.
+    """Kind of a text column's cells; "spelt": numbers of which some cannot be parsed.
 
-    `name`: "spelt" has numbers of which some cannot be parsed. `numbers` (n,): NaN for a missing or other cell. `odd`:
-    positions of the other cells, by their oddity.
+    `numbers` (n,): NaN for a missing or other cell. `odd`: positions of the other cells, by their oddity.
     """
 
     name: Literal["number", "spelt", "date", "text"]
