@@ -60,7 +60,7 @@ def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[st
 
 
 def checked_ids(ids: list[str], title: str, begin: int = 0) -> tuple[str, ...]:
-    """Check that every row has a unique id and return the ids; error texts count rows from `begin` and quote no id."""
+    """Check that every row has a unique id; return the ids. Errors count rows from `begin` and quote no id."""
     first: dict[str, int] = {}
     counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"
     for row, id_ in enumerate(ids, begin):

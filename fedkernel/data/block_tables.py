@@ -146,9 +146,9 @@ class SparseTable(Table):
 
 
 class ParquetTable(Table):
-    """Rows of a parquet file with numeric columns and no nulls, read by row group, of which the last is cached.
+    """Rows of a parquet file with numeric columns and no nulls, read by row group.
 
-    `columns`: names of the columns to read, in this order; None: all.
+    The last group is cached. `columns`: names of the columns to read, in this order; None: all.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:

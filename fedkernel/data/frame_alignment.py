@@ -128,9 +128,8 @@ def labels_in_order(
 ) -> list[AnyArray | None]:
     """Return the clients' labels in the row order of `aligned_arrays`; None for a client without labels.
 
-    `labels` (n_m,): one entry per shard, in the order of its rows, or of the entry's own index for a series. Raises
-    InputError: another number of entries than shards, or of labels than rows; a missing label; a series whose index is
-    not the shard's.
+    `labels` (n_m,): per shard, in the order of its rows, or of a series' own index. Raises InputError: another number
+    of entries than shards, or of labels than rows; a missing label; an index that is not the shard's.
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")

@@ -71,8 +71,8 @@ class Blobs:
 class Densities:
     """Values of Gaussian densities, a column each, at points within 3 deviations (VFedPCA paper, section 4.2.1).
 
-    Deviations are 1 ("single Gaussian") or, with `mixture`, drawn from 1, ..., d; the paper's 0 has no density. The
-    paper's random means are left out, since no value depends on them.
+    Deviations are 1 or, with `mixture`, drawn from 1, ..., d (the paper's 0 has no density); no value depends on the
+    paper's random means.
     """
 
     n: PositiveInt = 200

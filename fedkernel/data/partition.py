@@ -293,8 +293,8 @@ def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[Inde
 def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
     """Divide the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
 
-    A client with fewer than `least` rows then takes random rows from the largest one: the usual redrawing until all
-    have enough need not end for small alpha.
+    A client with fewer than `least` rows then takes random ones from the largest; redrawing until all have enough, as
+    is usual, need not end for small alpha.
     """
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):

@@ -81,8 +81,8 @@ class Prepare:
     def numeric_columns(self, raw: RawTable) -> FloatArray:
         """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
 
-        Raises InputError: a column of `categories`, `log` or `clip` that is missing or of another kind; a column of
-        text that is no category; a number without a logarithm. The text names column and row, and quotes no value.
+        Raises InputError, which names column and row: a column of `categories`, `log` or `clip` that is missing or of
+        another kind; a column of text that is no category; a number without a logarithm.
         """
         for option, names in {"categories": self.categories, "log": self.log, "clip": self.clip}.items():
             if absent := [name for name in names if name not in raw.columns]:

@@ -1,4 +1,4 @@
-"""Raw table of a site, from a frame, array or file: cells may be missing and columns may be text, until prepared."""
+"""Raw table of a site, from a frame, array or file: cells may be missing, columns may be text."""
 
 import importlib
 from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 @dataclass(frozen=True)
 class SiteData:
-    """Content of a site's data file: table X (n_m, d_m), column names, if the file has any, and n_m unique row ids."""
+    """Content of a data file: table X (n_m, d_m), any column names, and n_m unique row ids."""
 
     X: Table
     columns: tuple[str, ...]
@@ -140,9 +140,9 @@ class SiteFile:
     def read(self) -> SiteData:
         """Read the file; tables in .npy and .parquet files are read later, block by block.
 
-        Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is missing, not
-        numeric or without a unique name; an empty cell; ids that are missing or not unique. The text names the file,
-        rows (as a spreadsheet counts, of arrays from 0) and columns, and quotes no value.
+        Raises InputError, with rows as a spreadsheet counts (of arrays from 0) and no values: a file that is missing,
+        empty, damaged or of another kind; a column that is missing, not numeric or without a unique name; an empty
+        cell; ids that are missing or not unique.
         """
         path = Path(self.path).expanduser()
         if path.suffix.lower() not in _READERS:

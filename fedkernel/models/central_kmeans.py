@@ -15,9 +15,7 @@ def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int
     """Cluster rows by their coordinates on the leading eigenvectors of the uncentred kernel matrix.
 
     Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; CK in the federated kernel k-means paper.
-    Memory: two (N, N) arrays.
-
-    `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N.
+    `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N. Memory: two (N, N) arrays.
     """
     _check_counts(X, n_clusters, n_components)
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
@@ -33,9 +31,8 @@ def nystroem_kernel_kmeans(
     """Cluster rows by their coordinates on the leading eigenvectors of Nyström's approximation K_XY K_YY^+ K_YX.
 
     Source: Wang, Gittens, Mahoney: Scalable Kernel K-Means Clustering with Nyström Approximation, JMLR 20 (2019),
-    algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. Memory: two (N, m) arrays.
-
-    `X` (N, d). `n_clusters`, `n_components`: k and s. `n_landmarks`: m, from s to N.
+    algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. `X` (N, d). `n_clusters`,
+    `n_components`: k and s. `n_landmarks`: m, from s to N. Memory: two (N, m) arrays.
     """
     _check_counts(X, n_clusters, n_components)
     check_landmarks(n_landmarks, n_components, len(X))

@@ -36,12 +36,11 @@ def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> Fl
 def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
     """Return the test error of a linear support vector machine on rows' coordinates in a model.
 
-    200 random rows, or half of fewer than 400, train it; the others test it. The draw depends on the seed and the
-    number of rows only, so that models are comparable. The classifier is scikit-learn's LinearSVC with C = 1, on
-    coordinates divided by their largest standard deviation, which makes C comparable across kernels. If all training
-    rows are of one class, that class is the prediction. Source: the DKPCA letter (2021), section III, table II.
-
-    - `classes` (N,): in the order of the coordinates.
+    200 random rows, or half of fewer than 400, train it; the others test it, whose classes (N,) are in the coordinates'
+    order. The draw depends on the seed and the number of rows only, so that models are comparable. The classifier is
+    scikit-learn's LinearSVC with C = 1, on coordinates divided by their largest standard deviation, which makes C
+    comparable across kernels; training rows of one class predict that class. Source: the DKPCA letter (2021), section
+    III, table II.
     """
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 

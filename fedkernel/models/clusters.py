@@ -68,10 +68,8 @@ def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
     """Return the mean squared distance in feature space of rows to their clusters' means, f_K(Y) / N.
 
     Source: the federated kernel k-means paper (2021), equation 1, Tr(K) - Tr(L^1/2 Y^T K Y L^1/2) for the model's
-    labels Y; theorem 3 bounds it by the optimum. The kernel is the exact one, not the model's approximation. Takes N^2
+    labels Y; theorem 3 bounds it by the optimum. The kernel is exact. `shards` (n_m, d) each, dense or CSR. Takes N^2
     kernel values, of which 2^24 are in memory at a time.
-
-    - `shards` (n_m, d) each, dense or CSR.
     """
     if not isinstance(model, KernelKMeans):
         raise InputError(f"the k-means objective needs a KernelKMeans model, not a {type(model).__name__}")

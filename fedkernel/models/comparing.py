@@ -125,8 +125,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     """Return the normalised recover error ||H H^T - E E^T||_F^2 / N^2, without forming an (N, N) array.
 
     Source: the federated kernel k-means paper (2021), section 6.2, with E E^T the kernel matrix's best one of rank s.
-
-    - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
+    `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
     if len(H) != len(E):
         raise InputError(f"the model has {len(H)} rows, but the reference {len(E)}")

@@ -70,7 +70,7 @@ class KernelPCA(Model):
         return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
-        """Recompute the components at a different kernel width from the known coordinates, without clients.
+        """Recompute the components at another kernel width from the known coordinates, without clients.
 
         Raises InputError if the model has no coordinates, or the kernel is no RBF.
         """
@@ -98,11 +98,10 @@ class KernelPCA(Model):
         return scaled
 
     def project(self, K_new: FloatArray) -> FloatArray:
-        """Return new rows' coordinates in the same space as `embedding`.
+        """Return new rows' coordinates (n_new, k) in the same space as `embedding`.
 
-        - `K_new` (n_new, N): kernel between new and training rows, not centred.
-
-        Returns (n_new, k): 0 for components whose eigenvalue is not positive (beyond rounding).
+        `K_new` (n_new, N): kernel between new and training rows, not centred. Coordinates are 0 for components whose
+        eigenvalue is not positive (beyond rounding).
         """
         expected = self.eigenvectors_.shape[0]
         if K_new.ndim != 2 or K_new.shape[1] != expected:
@@ -116,8 +115,7 @@ class KernelPCA(Model):
     def scale(self, products: FloatArray) -> FloatArray:
         """Divide products (n_new, k) of centred kernel rows and eigenvectors by the roots of the eigenvalues.
 
-        A vector V of unit length stands for the direction phi(X)^T V, whose length in feature space is
-        sqrt(lambda): dividing by it makes the direction a unit vector.
+        A unit vector V stands for the direction phi(X)^T V, of length sqrt(lambda) in feature space.
         """
         floor = np.finfo(float).eps * self.eigenvectors_.shape[0] * max(abs(self.eigenvalues_).max(), 0.0)
         positive = self.eigenvalues_ > floor
@@ -153,10 +151,9 @@ class KernelPCA(Model):
 class LandmarkPCA(Model):
     """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
 
-    Not centred. With all rows as landmarks, this is kernel PCA itself.
+    Not centred; with all rows as landmarks, kernel PCA itself.
 
-    - `landmarks_` (n, d), dense or CSR: Y.
-    - `coefficients_` (n, k): C.
+    - `landmarks_` (n, d), dense or CSR, and `coefficients_` (n, k): Y and C.
     - `eigenvalues_` (k,): in non-increasing order, squared lengths of the training rows' coordinates, summed; estimates
       if sketched.
     """

@@ -20,7 +20,7 @@ _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFea
 
 
 def multiply_step(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
-    """Multiply [A, B], the random features A of rows X beside B (n, r), by a matrix M, by blocks.
+    """Multiply the features A of rows beside B by a matrix M: [A, B] M, by blocks.
 
     `X` (n, d), `B` (n, r). `features`: returns A, (n, D), for rows. `M` (D + r, r').
     """
@@ -184,9 +184,8 @@ class FeatureChain(Embedding):
 class Landmarks(Embedding):
     """Embedding of rows X by kernel values against landmark rows Y: k(X, Y) C.
 
-    Accepts tables of all kinds (`fedkernel.data.block_tables`), processed by blocks of rows.
-
-    `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them. `coefficients` (n, s): C.
+    Accepts tables of all kinds, processed by blocks of rows. `landmarks` (n, d), dense or CSR: Y, all training rows, or
+    a sample of them. `coefficients` (n, s): C.
     """
 
     kernel: AnyKernel

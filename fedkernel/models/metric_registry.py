@@ -18,17 +18,14 @@ ERROR_ROUNDING = 1e-16
 
 @dataclass(frozen=True)
 class Metric:
-    """Metric of a result: its meaning, and its display in tables and figures.
+    """Metric of a result: its meaning, in one clause, and its display in tables and figures.
 
-    - `name`: as in a result's ``metrics``.
-    - `meaning`: one clause.
+    - `name`, `title`: as in a result's ``metrics``, and a heading, by default the name.
     - `better`: the better direction; None if there is none.
-    - `unit`: "" for a pure number.
     - `axis`: axis of figures: "close", for values far from 0 or of similar size, whose differences an axis from 0 would
       hide; "orders", for errors that span orders of magnitude down to 0.
     - `digits`: formats of a mean and of its standard deviation.
     - `leads`: whether tables and figures may show the metric first by default: not costs, nor bounds.
-    - `title`: a heading; by default the name.
     - `counted`: whether it counts over the whole run, in a row of results beside its metrics; it is summed over rounds.
     - `cost`: whether it is a cost of the run rather than a quality of its answer.
     - `falls`: whether theory predicts O(1/t) in the iterations t, so that figures compare it with c / t.

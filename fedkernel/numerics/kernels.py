@@ -92,7 +92,7 @@ class Kernel(abc.ABC):
         return self._map(self._part(X, Y, gamma), gamma)
 
     def diag(self, X: Rows) -> FloatArray:
-        """Compute k(x, x) for the rows of X (n, d), float64 (n,), without a Gram matrix or a copy of float32 rows."""
+        """Compute k(x, x) for the rows of X (n, d), float64 (n,), without a Gram matrix. Rows of float32 stay so."""
         X = _checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
 
@@ -216,7 +216,7 @@ class Linear(Kernel):
 
 @value_object()
 class KernelWithWidth(Kernel):
-    """Base class of kernels with a width, a number or a rule settled on the data of all sites before a run.
+    """Base class of kernels with a width: a number, or a rule settled on all sites' data before a run.
 
     - `width`: in place of a number, the rule, by default `default_rule`; see `fedkernel.numerics.widths`.
     - `factor`: multiplier of the rule's width sigma: gamma is divided by its square.

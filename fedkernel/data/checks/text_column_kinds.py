@@ -21,7 +21,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """Kind of a text column's cells; "spelt": numbers of which some cannot be parsed.
+    """Kind of a text column's cells; "spelt" are numbers, but some cannot be parsed.
 
     `numbers` (n,): NaN for a missing or other cell. `odd`: positions of the other cells, by their oddity.
     """
