@@ -1,7 +1,6 @@
 """Generated data sets: classes of options that, called with a random generator, return X and y."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -205,15 +204,13 @@ def _state(rng: np.random.Generator) -> int:
 
 
 Generated = Geometric | Plateau | Blobs | Densities | Circles | Moons | RareClusters | Documents
-GENERATED: Mapping[str, type[Generated]] = MappingProxyType(
-    {
-        "geometric": Geometric,
-        "plateau": Plateau,
-        "blobs": Blobs,
-        "densities": Densities,
-        "circles": Circles,
-        "moons": Moons,
-        "rare-clusters": RareClusters,
-        "documents": Documents,
-    }
-)
+GENERATED: Mapping[str, type[Generated]] = {
+    "geometric": Geometric,
+    "plateau": Plateau,
+    "blobs": Blobs,
+    "densities": Densities,
+    "circles": Circles,
+    "moons": Moons,
+    "rare-clusters": RareClusters,
+    "documents": Documents,
+}

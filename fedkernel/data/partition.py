@@ -21,7 +21,6 @@ for `columns`.
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -47,24 +46,20 @@ IndexArray = npt.NDArray[np.intp]
 Column = NonNegativeInt | str
 ColumnList = Annotated[tuple[Column, ...], Field(min_length=1)]
 
-METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "vertical": ("even", "sizes", "columns", "random"),
-        "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
-    }
-)
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "vertical": ("even", "sizes", "columns", "random"),
+    "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
+}
 # unused parameters are refused: recorded with the run they would mislead its reader
-_USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "sizes": ("sizes",),
-        "columns": ("columns",),
-        "exponent": ("power",),
-        "alpha": ("dirichlet",),
-        "minimum": ("random", "power", "dirichlet"),
-        # iid, stratified and dirichlet: always, by themselves
-        "shuffle": ("even", "sizes", "random", "iid", "stratified", "power", "dirichlet"),
-    }
-)
+_USED_BY: Mapping[str, tuple[str, ...]] = {
+    "sizes": ("sizes",),
+    "columns": ("columns",),
+    "exponent": ("power",),
+    "alpha": ("dirichlet",),
+    "minimum": ("random", "power", "dirichlet"),
+    # iid, stratified and dirichlet: always, by themselves
+    "shuffle": ("even", "sizes", "random", "iid", "stratified", "power", "dirichlet"),
+}
 
 
 @value_object()

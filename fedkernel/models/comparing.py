@@ -46,18 +46,11 @@ def is_informative(best: float, total: float, k: int, rows: int) -> bool:
     return best / total - chance >= LEAST_SHARE * (1 - chance) if total > 0 else False
 
 
-def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
-    """Return ``||V - W||_F`` after aligning the signs of V's columns with W's (VFedPCA paper, equation 4).
-
-    Meaningful only for single eigenvectors, that is, for separate eigenvalues.
-    """
-    return float(np.linalg.norm(align_signs(V, W) - W))
-
-
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
     """Return sin-theta error and Euclidean distance of eigenvectors (N, k) from a reference's.
 
-    The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k.
+    The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k. The distance
+    is ||V - W||_F after aligning signs (VFedPCA paper, equation 4), meaningful only for separate eigenvalues.
     """
     W = reference.eigenvectors_
     if V is W:
@@ -66,7 +59,8 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
         raise InputError(f"the model has eigenvectors of shape {V.shape}, but the reference {W.shape}")
     U, lengths, _ = np.linalg.svd(V, full_matrices=False)
     Q = U[:, lengths > _DEPENDENT * lengths.max(initial=0.0)]
-    return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": eigenvector_distance(V, W)}
+    distance = float(np.linalg.norm(align_signs(V, W) - W))
+    return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": distance}
 
 
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:

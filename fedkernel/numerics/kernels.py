@@ -442,8 +442,7 @@ class ArcCosine(Kernel):
 
     def _weights(self, lengths: FloatArray) -> FloatArray:
         """Compute ||x||^n, and 0 for zero rows even if n = 0."""
-        weights: FloatArray = (lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree
-        return weights
+        return np.asarray((lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree)
 
     def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
         """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
@@ -454,16 +453,13 @@ class ArcCosine(Kernel):
         J = np.arccos(C)
         np.subtract(np.pi, J, out=J)
         sine = np.sqrt((1 - C) * (1 + C))
-        if self.degree == 1:
-            J *= C
-            J += sine
-        else:
+        if self.degree == 2:
             sine *= 3 * C
             C *= C
             C *= 2
             C += 1
-            J *= C
-            J += sine
+        J *= C
+        J += sine
         J *= 1 / np.pi
         return J
 
@@ -544,9 +540,8 @@ def table_of_name(value: Any) -> Any:
 def _table_of(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel's table of plain values, the inverse of `kernel_from`."""
     table: dict[str, Any] = pydantic.TypeAdapter(type(kernel)).dump_python(kernel, mode="json")
-    return (
-        table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": class_address(type(kernel))}
-    )
+    known = KERNELS.get(table.get("type", "")) is type(kernel)
+    return table if known else table | {"type": class_address(type(kernel))}
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:

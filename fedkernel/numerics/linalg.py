@@ -143,7 +143,7 @@ def frobenius_norm(X: FloatArray) -> float:
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Return a mask of the eigenvalues above max(tol, n eps) l_1 and 0, with l_1 the first and largest of n."""
+    """Return a mask of the eigenvalues above max(tol, n eps) l_1 and 0, l_1 being the first."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 

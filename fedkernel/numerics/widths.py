@@ -73,17 +73,16 @@ class Moments(NamedTuple):
 
 def moments(X: Rows) -> Moments:
     """Compute mean and scatter of rows X (n, d), by blocks of rows."""
+    n = X.shape[0]
     if not isinstance(X, np.ndarray):
-        n = X.shape[0]
         center = np.bincount(X.indices, weights=X.data, minlength=X.shape[1]) / n
         zeros = n - np.bincount(X.indices, minlength=X.shape[1])  # entries that are not stored, by column
         stored = float(np.square(X.data - center[X.indices]).sum())
         return Moments(n, center, stored + float(zeros @ np.square(center)))
     mean: FloatArray = X.mean(axis=0)
     # Summing many rows rounds; their small differences from that mean correct it, with little rounding of their own.
-    mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(len(X))), np.zeros_like(mean)) / len(X)
-    scatter = sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
-    return Moments(len(X), mean, scatter)
+    mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(n)), np.zeros_like(mean)) / n
+    return Moments(n, mean, sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(n)))
 
 
 def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
@@ -152,21 +151,15 @@ def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
     return rows / scatter
 
 
-def entry_moments(X: Rows) -> tuple[float, float]:
-    """Return the mean of all entries of rows X (n, d), and the sum of their squared distances to it."""
-    n, mean, scatter = moments(X)
-    center = float(mean.mean())
-    return center, scatter + n * float(np.square(mean - center).sum())
-
-
 def _pooled_difference(X: Rows) -> float:
     n, mean, _ = moments(X)
     return difference_sigma(n, mean, deviations(X, mean))
 
 
 def _pooled_scale(X: Rows) -> float:
-    center, scatter = entry_moments(X)
-    return scale_gamma(X.shape[0], scatter, X.shape[1] * center**2)
+    n, mean, scatter = moments(X)
+    center = float(mean.mean())
+    return scale_gamma(n, scatter + n * float(np.square(mean - center).sum()), X.shape[1] * center**2)
 
 
 WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
@@ -262,11 +255,9 @@ def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
 
 def width_warning(kernel: Kernel, mean: float | None) -> str | None:
     """Return a warning about a kernel's width from its mean value between different rows, or None."""
-    if (
-        mean is None
-        or not is_bounded(kernel)
-        or (mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)))
-    ):
+    if mean is None or not is_bounded(kernel):
+        return None
+    if mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)):
         return None
     too_wide = "hardly differ", "wide", "larger"
     alike, wrong, mend = too_wide if mean > WIDE_MEAN else ("have nothing in common", "narrow", "smaller")

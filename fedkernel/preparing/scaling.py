@@ -34,8 +34,7 @@ class Moments(NamedTuple):
     def constant(self) -> npt.NDArray[np.bool_]:
         """Mask of columns that vary by no more than rounding does: scikit-learn's rule."""
         n = self.counts
-        limit: npt.NDArray[np.bool_] = self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2
-        return limit
+        return np.asarray(self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2)
 
 
 def moments_of(
@@ -107,10 +106,8 @@ def flagged(prepare: Prepare, names: Sequence[str], counts: FloatArray, rows: in
 
 def check_filled(prepare: Prepare, names: Sequence[str], counts: FloatArray) -> None:
     """Raise InputError if a column has no value to fill its empty cells with."""
-    if (empty := [name for name, count in zip(names, counts, strict=True) if not count]) and prepare.missing in (
-        "mean",
-        "median",
-    ):
+    empty = [name for name, count in zip(names, counts, strict=True) if not count]
+    if empty and prepare.missing in ("mean", "median"):
         raise InputError(
             f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row, so its {prepare.missing} cannot "
             "fill empty cells; drop the column"
