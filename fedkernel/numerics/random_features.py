@@ -69,7 +69,6 @@ class RandomFeatures:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
@@ -85,16 +84,23 @@ class RandomFeatures:
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
 
-        - `draw`: number of the draw: each gives independent features.
-        - `dtype`: of A. float32 keeps about six digits less the digits of the largest |w^T x|.
+        Each `draw` gives independent features. float32 keeps about six digits less the digits of the largest |w^T x|.
         """
         dtype = float_type(dtype)
-        angles, offsets = self._angles(columns, draw, dtype)
-        return lambda X: self._of_angles(angles(in_dtype(X, dtype)), offsets)
+        products, offsets = self._angles(columns, draw, dtype)
+
+        def features(X: Rows) -> FloatArray:
+            angles = products(in_dtype(X, dtype))
+            if self.form == "pairs":
+                return cosines_and_sines(angles, np.sqrt(2))
+            angles += offsets
+            cosines(angles, np.sqrt(2))
+            return angles
+
+        return features
 
     @property
     def _n_frequencies(self) -> int:
-        """Number of random frequencies: half of `n_features` for pairs of cosine and sine, otherwise all."""
         return self.n_features // 2 if self.form == "pairs" else self.n_features
 
     def _frequency_kind(self, columns: int) -> Frequencies:
@@ -117,14 +123,6 @@ class RandomFeatures:
             allowed = "allowed: float64, or a table in a smaller unit"
             raise InputError(f"kernel.gamma = {self.kernel.gamma:.3g} is too large for {np.dtype(dtype)}; {allowed}")
         return frequencies.astype(dtype, copy=False)
-
-    def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
-        """Compute A from w^T x, (n, count), which is overwritten."""
-        if self.form == "pairs":
-            return cosines_and_sines(angles, np.sqrt(2))
-        angles += offsets
-        cosines(angles, np.sqrt(2))
-        return angles
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
         """Return the read-only frequencies w, of shape (columns, count), and offsets b, of shape (count,).
@@ -269,7 +267,6 @@ class SubspaceEmbedding:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if not isinstance(self.kernel, Linear) and self.size is not None and self.n_features < self.size:
             raise InputError(f"n_features = {self.n_features}, but must be at least size = {self.size}")
