@@ -35,28 +35,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from fedkernel.ground import BLOCK_ROWS, EPS, Division, FloatArray, InputError, generator
-from fedkernel.kernel_width.client import (
-    MOST_GROUPED_ENTRIES,
-    MOST_PAIRS,
-    DescribeGroups,
-    MeasureEntries,
-    MeasurePairs,
-    MeasureSquares,
-    Power,
-    SumColumns,
-    SumEntries,
-    count_groups,
-    grouped_rows,
-)
-from fedkernel.numerics import (
-    Kernel,
-    difference_sigma,
-    dimension_sigma,
-    fk_gamma,
-    rule_name,
-    scale_gamma,
-    with_rule_value,
-)
+from fedkernel.kernel_width import client
+from fedkernel.numerics import Kernel, widths
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
 Width: TypeAlias = dict[str, float]  # result of a rule: the sigma or the gamma of a kernel, by this name
@@ -66,10 +46,10 @@ MOST_POINTS = 1500  # most points that represent the rows of all groups; at leas
 
 def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Compute rule-based widths; return for each kernel the one with numeric width. Equal rules run once."""
-    widths: dict[str, Width] = {}
+    by_rule: dict[str, Width] = {}
     for rule in _rules(kernels):
-        widths[rule] = yield from _RULES[rule].measure(run, partition)
-    return {kernel: with_rule_value(kernel, widths[rule_name(kernel)]) for kernel in kernels}
+        by_rule[rule] = yield from _RULES[rule].measure(run, partition)
+    return {kernel: widths.with_rule_value(kernel, by_rule[widths.rule_name(kernel)]) for kernel in kernels}
 
 
 def width_plan(kernels: Iterable[Kernel], partition: Division) -> Plan:
@@ -86,7 +66,7 @@ def width_forecast(kernels: Iterable[Kernel], partition: Division, cohort: Seque
 
 
 def _rules(kernels: Iterable[Kernel]) -> list[str]:
-    return list(dict.fromkeys(rule_name(kernel) for kernel in kernels if kernel.rule is not None))
+    return list(dict.fromkeys(widths.rule_name(kernel) for kernel in kernels if kernel.rule is not None))
 
 
 def _columns(cohort: Sequence[Member], partition: Division) -> int:
@@ -102,21 +82,21 @@ def _rows(run: Run, partition: Division) -> int:
 # --- mean
 
 
-def _mean(run: Run, partition: Division, power: Power = 2) -> Protocol[Width]:
+def _mean(run: Run, partition: Division, power: client.Power = 2) -> Protocol[Width]:
     """Compute the width from the differences from the mean of all rows; vertical means stay at their sites."""
     rows, mean = _rows(run, partition), None
     if partition == "horizontal":
-        mean = (yield from to_sum(SumColumns())).sums / rows
-    differences = (yield from to_sum(MeasureSquares(mean=mean, power=power))).squares
+        mean = (yield from to_sum(client.SumColumns())).sums / rows
+    differences = (yield from to_sum(client.MeasureSquares(mean=mean, power=power))).squares
     center = np.zeros(1) if mean is None else mean
     if power == 1:
-        return {"sigma": difference_sigma(rows, center, differences)}
-    return {"gamma": fk_gamma(rows, center, differences)}
+        return {"sigma": widths.difference_sigma(rows, center, differences)}
+    return {"gamma": widths.fk_gamma(rows, center, differences)}
 
 
-def _mean_plan(partition: Division, power: Power = 2) -> Plan:
-    measured = once(MeasureSquares, power=power)
-    return (measured,) if partition == "vertical" else (once(SumColumns), measured)
+def _mean_plan(partition: Division, power: client.Power = 2) -> Plan:
+    measured = once(client.MeasureSquares, power=power)
+    return (measured,) if partition == "vertical" else (once(client.SumColumns), measured)
 
 
 def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
@@ -130,14 +110,14 @@ def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 def _scale(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the mean of all entries, and the squared differences from it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
-    entries = yield from to_sum(SumEntries())
+    entries = yield from to_sum(client.SumEntries())
     mean = entries.total / (rows * d)
-    about_it = yield from to_sum(MeasureEntries(mean=mean))
-    return {"gamma": scale_gamma(rows, about_it.squares, d * mean**2)}
+    about_it = yield from to_sum(client.MeasureEntries(mean=mean))
+    return {"gamma": widths.scale_gamma(rows, about_it.squares, d * mean**2)}
 
 
 def _scale_plan(partition: Division) -> Plan:
-    return once(SumEntries), once(MeasureEntries)
+    return once(client.SumEntries), once(client.MeasureEntries)
 
 
 def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
@@ -150,13 +130,13 @@ def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 def _median(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the median distance of row pairs or, if sites hold rows, of points from groups."""
     if partition == "vertical":
-        pairs = min(run.members[0].rows // 2, MOST_PAIRS)
+        pairs = min(run.members[0].rows // 2, client.MOST_PAIRS)
         if pairs == 0:
             raise InputError("rows = 1, but a median distance needs at least 2")
-        total = yield from to_sum(MeasurePairs(pairs=pairs))
+        total = yield from to_sum(client.MeasurePairs(pairs=pairs))
         sigma = float(np.sqrt(np.median(total.squares)))
     else:
-        groups = yield from to_all(DescribeGroups())
+        groups = yield from to_all(client.DescribeGroups())
         own = [member.rows * reply.sizes / reply.sizes.sum() for member, reply in zip(run.members, groups, strict=True)]
         means = np.vstack([reply.means for reply in groups])
         variances = np.vstack([reply.variances for reply in groups])
@@ -169,7 +149,7 @@ def _median(run: Run, partition: Division) -> Protocol[Width]:
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
     """Return the median distance of points from normal groups: means, variances (G, d) and numbers of rows (G,)."""
     d = means.shape[1]
-    count = min(MOST_POINTS, max(200, MOST_GROUPED_ENTRIES // d))
+    count = min(MOST_POINTS, max(200, client.MOST_GROUPED_ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
     groups = np.searchsorted(np.cumsum(weights), places)
     points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
@@ -181,18 +161,18 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
 
 def _median_plan(partition: Division) -> Plan:
     if partition == "vertical":
-        return (once(MeasurePairs, pairs=AtMost(MOST_PAIRS)),)
-    return (once(DescribeGroups, groups=128),)
+        return (once(client.MeasurePairs, pairs=AtMost(client.MOST_PAIRS)),)
+    return (once(client.DescribeGroups, groups=128),)
 
 
 def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     if partition == "vertical":
-        pairs = min(cohort[0].rows // 2, MOST_PAIRS)
+        pairs = min(cohort[0].rows // 2, client.MOST_PAIRS)
         memory = 3 * FLOAT * pairs * max(member.columns for member in cohort)
         return Forecast(1, len(cohort) * pairs, memory=memory)
     d = cohort[0].columns
-    grouped = [grouped_rows(member.rows, d) for member in cohort]
-    return Forecast(1, 2 * d * sum(map(count_groups, grouped)), memory=2 * FLOAT * d * max(grouped))
+    grouped = [client.grouped_rows(member.rows, d) for member in cohort]
+    return Forecast(1, 2 * d * sum(map(client.count_groups, grouped)), memory=2 * FLOAT * d * max(grouped))
 
 
 # --- dimension
@@ -201,7 +181,7 @@ def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
 def _dimension(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the number of columns, known since the clients' introduction."""
     yield from ()
-    return {"sigma": dimension_sigma(_columns(run.members, partition))}
+    return {"sigma": widths.dimension_sigma(_columns(run.members, partition))}
 
 
 class _Rule(NamedTuple):

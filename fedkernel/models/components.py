@@ -9,22 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from fedkernel import numerics
 from fedkernel.data import Table, check_matrix
 from fedkernel.ground import FloatArray, InputError, Rows
 from fedkernel.models.base import KERNEL_ADAPTER, Model
 from fedkernel.models.embedding_maps import Landmarks
-from fedkernel.numerics import (
-    RBF,
-    Kernel,
-    Linear,
-    SubspaceEmbedding,
-    center_gram,
-    center_rows,
-    leading_eigenpairs,
-    mean_value,
-    normalised_gram,
-    whitening,
-)
+from fedkernel.numerics import RBF, Kernel, Linear, SubspaceEmbedding
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
@@ -64,9 +54,9 @@ class KernelPCA(Model):
     @classmethod
     def of_gram(cls, K: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
         """Compute kernel PCA of a kernel matrix K (N, N), which centring overwrites."""
-        kernel_mean = mean_value(float(K.sum()), float(np.trace(K)), len(K))
-        column_means, mean = center_gram(K) if center else (None, 0.0)
-        pairs = leading_eigenpairs(K, n_components)
+        kernel_mean = numerics.mean_value(float(K.sum()), float(np.trace(K)), len(K))
+        column_means, mean = numerics.center_gram(K) if center else (None, 0.0)
+        pairs = numerics.leading_eigenpairs(K, n_components)
         return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
@@ -109,7 +99,7 @@ class KernelPCA(Model):
         rows = K_new
         if self.column_means_ is not None:
             rows = K_new.copy()
-            center_rows(rows, self.column_means_, self.mean_)
+            numerics.center_rows(rows, self.column_means_, self.mean_)
         return self.scale(rows @ self.eigenvectors_)
 
     def scale(self, products: FloatArray) -> FloatArray:
@@ -189,7 +179,7 @@ class LandmarkPCA(Model):
         products = self.inner_products(self)
         if np.allclose(products, np.eye(len(products)), rtol=0.0, atol=1e-6):
             return self
-        return replace(self, coefficients_=self.coefficients_ @ whitening(products, 1e-10))
+        return replace(self, coefficients_=self.coefficients_ @ numerics.whitening(products, 1e-10))
 
     def inner_products(self, other: "LandmarkPCA") -> FloatArray:
         """Compute the inner products (k, k') with the components of another model of the same kernel."""
@@ -276,10 +266,10 @@ class NodeComponents(Model):
         if self.features is not None:
             mapped = self.features.map(own.shape[1])
             new, own, kernel = mapped(new), mapped(own), Linear()
-        K = normalised_gram(kernel, new, own)
+        K = numerics.normalised_gram(kernel, new, own)
         if self.center:
-            means = normalised_gram(kernel, own).mean(axis=0)
-            center_rows(K, means, float(means.mean()))
+            means = numerics.normalised_gram(kernel, own).mean(axis=0)
+            numerics.center_rows(K, means, float(means.mean()))
         return np.asarray(K @ self.alpha_)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

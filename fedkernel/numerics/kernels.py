@@ -34,19 +34,8 @@ from fedkernel.ground import (
     short_names,
     value_object,
 )
-from fedkernel.numerics.pairwise import (
-    RowFunction,
-    angles,
-    cached_blocks,
-    city_block_distances,
-    float_type,
-    in_dtype,
-    inner_products,
-    products_with,
-    squared_distances,
-    squared_norms,
-    unit_rows,
-)
+from fedkernel.numerics import pairwise
+from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, products_with, squared_norms
 from fedkernel.numerics.symmetric_from_triangle import mirrored
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
@@ -107,7 +96,7 @@ class Kernel(abc.ABC):
         - `Y` (m, d), dense or CSR: some hundred rows; CSR rows become dense if (m, d) numbers are few enough.
         """
         Y = _checked_rows(Y, "Y")
-        return self._against(Y, float_type(dtype), self._gamma_for(Y))
+        return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute the contribution of some columns to the Gram matrix, for `combine`: shape (n, m).
@@ -191,7 +180,7 @@ class Kernel(abc.ABC):
         return float(self.settled(X.shape[1]).gamma or 0.0)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return np.asarray(inner_products(X, Y), dtype=np.float64)
+        return np.asarray(pairwise.inner_products(X, Y), dtype=np.float64)
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         """Map combined parts, the sums over columns, to kernel values, in place."""
@@ -284,8 +273,8 @@ class RBF(KernelWithWidth):
             mean = X.mean(axis=0)
             X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
         if Y is not X:
-            return _exponential(squared_distances(X, Y), gamma)
-        K, n = squared_distances(X, X), X.shape[0]
+            return _exponential(pairwise.squared_distances(X, Y), gamma)
+        K, n = pairwise.squared_distances(X, X), X.shape[0]
         # Only the upper triangle is computed, since exponentials are half of the work
         for_each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
         return mirrored(K)
@@ -339,14 +328,14 @@ class Laplacian(KernelWithWidth):
     __repr__ = KernelWithWidth.__repr__
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return _exponential(city_block_distances(X, Y), gamma)
+        return _exponential(pairwise.city_block_distances(X, Y), gamma)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         Y = Y.copy()
-        return lambda X: _exponential(city_block_distances(X, Y).astype(dtype, copy=False), gamma)
+        return lambda X: _exponential(pairwise.city_block_distances(X, Y).astype(dtype, copy=False), gamma)
 
 
 @value_object()
@@ -424,11 +413,11 @@ class ArcCosine(Kernel):
         return norms if self.degree == 1 else 3 * norms**2
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
-        V, lengths = unit_rows(Y, dtype)
+        V, lengths = pairwise.unit_rows(Y, dtype)
         products, weights = products_with(V, dtype), self._weights(lengths)
 
         def values(X: Rows) -> FloatArray:
-            U, lengths = unit_rows(X, dtype)
+            U, lengths = pairwise.unit_rows(X, dtype)
             K = np.empty((X.shape[0], V.shape[0]), dtype)
             for rows in cached_blocks(len(K), V.shape[0], dtype):
                 C = products(U[rows])
@@ -447,7 +436,7 @@ class ArcCosine(Kernel):
     def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
         """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
         if self.degree == 0:
-            J = angles(C, U, V)
+            J = pairwise.angles(C, U, V)
             return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)
         # A small change of C changes J_1 and J_2 as little, though not theta and its sine: one angle serves both.
         J = np.arccos(C)

@@ -9,18 +9,7 @@ import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare
 from fedkernel.ground import EPS, Division, FloatArray, InputError
-from fedkernel.preparing import scaling
-from fedkernel.preparing.messages import (
-    BINS,
-    EDGES,
-    CompareColumns,
-    CountBelow,
-    CountCells,
-    FindExtremes,
-    PrepareOwn,
-    SumSquares,
-    TakePreparation,
-)
+from fedkernel.preparing import messages, scaling
 from fedkernel.preparing.scaling import QUARTILES, Moments, Scaling, check_filled
 from fedkernel.preparing.site_differences import Finding, findings
 from fedkernel.protocol import (
@@ -71,19 +60,19 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
     drifting: Sequence[Finding] = ()
     if columns:
         # Pass 1: numbers of values, and means
-        cells = yield from to_sum(CountCells(names=numeric))
+        cells = yield from to_sum(messages.CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
         flags = scaling.flagged(prepare, numeric, cells.counts, rows)
         center = cells.sums / np.maximum(cells.counts, 1)
         moments = Moments(cells.counts, center, np.zeros(columns))
         # Pass 2: squares about the common means
         if _needs_squares(prepare):
-            sums = yield from to_sum(SumSquares(names=numeric, center=center))
+            sums = yield from to_sum(messages.SumSquares(names=numeric, center=center))
             moments = scaling.moments_of(cells.counts, center, sums.deviations, sums.squares)
             # Each site compares its columns with the others'
             if prepare.drift != "ignore":
                 totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
-                request = CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
+                request = messages.CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
                 replies = yield from to_all(request)
                 drifting = findings(numeric, run.members, replies)
                 if drifting and prepare.drift == "refuse":
@@ -93,7 +82,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
         elif prepare.missing == "median":
             fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
         scaled = yield from _scaling(prepare, numeric, rows, moments, fill)
-    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaled.center, scale=scaled.scale)
+    settle = messages.TakePreparation(names=names, flagged=flags, fill=fill, center=scaled.center, scale=scaled.scale)
     drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
     sizes = yield from to_all(settle, **drifted)
     preparation = Preparation(prepare, names, fill, *scaled, flags)
@@ -114,7 +103,7 @@ def _prepare_separately(run: Run, prepare: Prepare) -> Protocol[Outcome]:
     for option, names in named.items():
         if absent := [name for name in names if not any(name in member.names for member in run.members)]:
             raise InputError(f"prepare.{option} names {absent[0]!r}, but no site has this column")
-    replies = yield from to_all(PrepareOwn())
+    replies = yield from to_all(messages.PrepareOwn())
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=())
         for member, reply in zip(run.members, replies, strict=True)
@@ -133,7 +122,7 @@ def _scaling(
     if prepare.scale == "standard":
         return scaling.standard(filled)
     if prepare.scale == "minmax":
-        extremes = yield from to_all(FindExtremes(names=names))
+        extremes = yield from to_all(messages.FindExtremes(names=names))
         least = np.min([reply.least for reply in extremes], axis=0)
         return scaling.minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
     if prepare.scale == "robust":
@@ -175,13 +164,13 @@ def quantiles(
         done = narrow | (upto - below <= RANK_TOLERANCE * rows)
         if done.all():
             break
-        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
+        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, messages.EDGES)
         edges[..., -1] = high
         edges[done] = high[done][:, None]  # these are settled
-        replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
+        replies = yield from to_sum(messages.CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
         counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
         reached = counts >= (q * rows)[..., None]
-        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), BINS)
+        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), messages.BINS)
         low, high = (np.where(done, old, _bin_values(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
         below, upto = (np.where(done, old, _bin_values(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
         narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
@@ -207,19 +196,19 @@ def _bin_values(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
 def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     """Return the plan of `prepare_tables`; without numeric columns, fewer requests are sent."""
     if partition == "vertical":
-        return (once(PrepareOwn),)
-    steps = [once(CountCells)]
+        return (once(messages.PrepareOwn),)
+    steps = [once(messages.CountCells)]
     if _needs_squares(prepare):
-        steps.append(once(SumSquares))
+        steps.append(once(messages.SumSquares))
     if prepare.drift != "ignore":
-        steps.append(once(CompareColumns, sites=clients))
+        steps.append(once(messages.CompareColumns, sites=clients))
     if prepare.missing == "median":
-        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(messages.CountBelow, {"b": messages.EDGES})))
     if prepare.scale == "robust":
-        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(messages.CountBelow, {"b": len(QUARTILES) * messages.EDGES})))
     if prepare.scale == "minmax":
-        steps.append(once(FindExtremes))
-    return (*steps, once(TakePreparation))
+        steps.append(once(messages.FindExtremes))
+    return (*steps, once(messages.TakePreparation))
 
 
 def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> tuple[Forecast, list[Member]]:
@@ -240,7 +229,7 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
             rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
             open_ended = True
         for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
-            floats = MOST_ROUNDS * columns * levels * EDGES * used
+            floats = MOST_ROUNDS * columns * levels * messages.EDGES * used
             rounds, up, down = rounds + MOST_ROUNDS * used, up + floats, down + floats
             open_ended = open_ended or used
         if prepare.scale == "minmax":
