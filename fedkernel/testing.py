@@ -247,13 +247,10 @@ def same_seed_same_bits(pair: Pair) -> None:
     arrays = _arrays(first.model)
     same = _bits(arrays) == _bits(_arrays(second.model)) and first.outputs.keys() == second.outputs.keys()
     same = same and all(_bits(first.outputs[client]) == _bits(second.outputs[client]) for client in first.outputs)
-    if pair.tags.same_bits and not same:
-        pair.fail("same_seed_same_bits", "two runs of the same seed differ, but tags.same_bits = True")
-    if not pair.tags.same_bits and same:
-        pair.fail("same_seed_same_bits", "two runs of the same seed are equal, but tags.same_bits = False")
-    pair.require(
-        first.ledger == second.ledger, "same_seed_same_bits", "the ledgers of two runs of the same seed differ"
-    )
+    text = f"two runs of the same seed {'are equal' if same else 'differ'}, but tags.same_bits = {pair.tags.same_bits}"
+    pair.require(same == pair.tags.same_bits, "same_seed_same_bits", text)
+    same = first.ledger == second.ledger
+    pair.require(same, "same_seed_same_bits", "the ledgers of two runs of the same seed differ")
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:

@@ -38,7 +38,6 @@ from fedkernel.ground import (
     Rows,
     check_at_most,
     generator,
-    stack_rows,
     value_object,
 )
 
@@ -146,15 +145,6 @@ class Partition:
             raise InputError("labels do not fit the indices; allowed: one label per row of each client")
         if not np.array_equal(np.sort(np.concatenate(self.indices)), np.arange(sum(sizes))):
             raise InputError(f"the indices of a partition must hold each of 0 to {sum(sizes) - 1} exactly once")
-
-    def join(self) -> Rows:
-        """Reassemble the original table, bit for bit."""
-        order = np.argsort(np.concatenate(self.indices))
-        if self.kind == "horizontal":
-            return _part(stack_rows(self.shards), order, 0)
-        shards: list[Any] = self.shards
-        is_sparse = any(sparse.issparse(shard) for shard in shards)
-        return _part(sparse.hstack(shards, format="csr") if is_sparse else np.hstack(shards), order, 1)
 
 
 def split(

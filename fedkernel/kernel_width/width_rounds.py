@@ -79,9 +79,6 @@ def _rows(run: Run, partition: Division) -> int:
     return run.members[0].rows if partition == "vertical" else run.rows
 
 
-# --- mean
-
-
 def _mean(run: Run, partition: Division, power: client.Power = 2) -> Protocol[Width]:
     """Compute the width from the differences from the mean of all rows; vertical means stay at their sites."""
     rows, mean = _rows(run, partition), None
@@ -104,9 +101,6 @@ def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     return Forecast(1, M) if partition == "vertical" else Forecast(2, M * (d + 1), M * d)
 
 
-# --- scale
-
-
 def _scale(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the mean of all entries, and the squared differences from it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
@@ -122,9 +116,6 @@ def _scale_plan(partition: Division) -> Plan:
 
 def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     return Forecast(2, 2 * len(cohort), len(cohort))
-
-
-# --- median
 
 
 def _median(run: Run, partition: Division) -> Protocol[Width]:
@@ -173,9 +164,6 @@ def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     d = cohort[0].columns
     grouped = [client.grouped_rows(member.rows, d) for member in cohort]
     return Forecast(1, 2 * d * sum(map(client.count_groups, grouped)), memory=2 * FLOAT * d * max(grouped))
-
-
-# --- dimension
 
 
 def _dimension(run: Run, partition: Division) -> Protocol[Width]:

@@ -287,15 +287,15 @@ class SubspaceEmbedding:
             if width == columns:
                 return lambda X: dense_copy(X, dtype)
             buckets = _Buckets(count_sketch(columns, width, self._rng(columns)), np.ones(columns), dtype)
-            return _scaled_features(buckets.fill, width, dtype, 1.0)
+            return _scaled(buckets.fill, width, dtype, 1.0)
         m = -(-self.n_features // width) * width
         fill, scale = self._features(columns, m, dtype)
         if self.size is None:
-            return _scaled_features(fill, m, dtype, scale)
+            return _scaled(fill, m, dtype, scale)
         signs = None
         if not isinstance(self.kernel, RBF | Laplacian):
             signs = self._rng(columns).choice(np.array([-1, 1], dtype), m)
-        return _scaled_sums(fill, signs, (m, width), dtype, scale)
+        return _scaled(fill, m, dtype, scale, width, signs=signs)
 
     def _features(self, columns: int, m: int, dtype: np.dtype[Any]) -> tuple[Fill, float]:
         """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
@@ -346,46 +346,30 @@ def _row_slices(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
     return row_blocks(X.shape[0]) if scipy.sparse.issparse(X) else cached_blocks(X.shape[0], m, dtype)
 
 
-def _scaled_features(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> RowFunction:
-    """Return a function that computes `scale` times the features from `fill`, of shape (n, m)."""
+def _scaled(
+    fill: Fill, m: int, dtype: np.dtype[Any], scale: float, sums: int | None = None, *, signs: FloatArray | None = None
+) -> RowFunction:
+    """Return a function that computes `scale` times m features from `fill`, (n, m), or their signed sums, (n, sums)."""
+    scales = None if sums is None else np.full(m // sums, scale, dtype)
 
     def features(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
-        A = np.empty((X.shape[0], m), dtype)
+        E = np.empty((X.shape[0], sums or m), dtype)
 
         def compute(rows: slice) -> None:
-            fill(X[rows], A[rows])
-            if scale != 1:
-                A[rows] *= scale
-
-        for_each(compute, _row_slices(X, m, dtype))
-        return A
-
-    return features
-
-
-def _scaled_sums(
-    fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype: np.dtype[Any], scale: float
-) -> RowFunction:
-    """Return a function that computes scaled sums (n, t) of m signed features in t groups."""
-    m, t = shape
-    scales = np.full(m // t, scale, dtype)
-
-    def sums(X: Rows) -> FloatArray:
-        X = in_dtype(X, dtype)
-        E = np.empty((X.shape[0], t), dtype)
-
-        def compute(rows: slice) -> None:
-            A = np.empty((rows.stop - rows.start, m), dtype)
+            A = E[rows] if scales is None else np.empty((rows.stop - rows.start, m), dtype)
             fill(X[rows], A)
             if signs is not None:
                 A *= signs
-            np.matmul(A.reshape(-1, m // t), scales, out=E[rows].reshape(-1))
+            if scales is not None:
+                np.matmul(A.reshape(-1, len(scales)), scales, out=E[rows].reshape(-1))
+            elif scale != 1:
+                A *= scale
 
         for_each(compute, _row_slices(X, m, dtype))
         return E
 
-    return sums
+    return features
 
 
 def _check_gamma(kernel: AnyKernel) -> None:

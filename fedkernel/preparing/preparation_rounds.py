@@ -190,9 +190,6 @@ def _bin_values(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
     return np.take_along_axis(values, places[..., None], axis=-1)[..., 0]
 
 
-# --- before a run
-
-
 def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     """Return the plan of `prepare_tables`; without numeric columns, fewer requests are sent."""
     if partition == "vertical":

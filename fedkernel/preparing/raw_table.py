@@ -2,17 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedkernel.data import Preparation, Prepare, RawTable, is_frame, is_text, raw_table, rows_in_order
 from fedkernel.ground import AnyArray, Division, FloatArray, InputError
-
-
-class _Ready(NamedTuple):
-    key: tuple[str, bytes | None]
-    X: FloatArray
 
 
 class TableToPrepare:
@@ -32,7 +27,7 @@ class TableToPrepare:
         self.prepare, self.new = prepare, new
         self.kept: AnyArray | None = None if whole.all() else np.flatnonzero(whole)
         self.raw = raw if self.kept is None else raw.take(self.kept)
-        self._ready: _Ready | None = None
+        self._ready: tuple[tuple[str, bytes | None], FloatArray] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -52,9 +47,9 @@ class TableToPrepare:
         """Return the prepared rows at positions (None: all), by the text of a `Preparation`."""
         key = preparation, None if positions is None else positions.tobytes()
         ready = self._ready
-        if ready is None or ready.key != key:
-            self._ready = ready = _Ready(key, from_text(preparation).apply(self.rows(positions))[0])
-        return ready.X
+        if ready is None or ready[0] != key:
+            self._ready = ready = key, from_text(preparation).apply(self.rows(positions))[0]
+        return ready[1]
 
     def prepared_new(self, preparation: str) -> FloatArray | None:
         """Return the prepared new rows; None if there are none, InputError if one has empty cells to drop."""

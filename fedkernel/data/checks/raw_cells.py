@@ -68,7 +68,8 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
     except InputError as error:  # two delimiters
         if not path.is_file():
             raise
-        findings.append(Finding("fault", _sentence(error, path), remedy="--delimiter"))
+        problem = str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")
+        findings.append(Finding("fault", problem, remedy="--delimiter"))
         form = CsvFormat(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
     if form.guessed:
         findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
@@ -131,7 +132,3 @@ def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> 
         problem += "; decimal commas look the same as commas between values"
         remedy = "save it again, with semicolons or tabs between values"
     return Finding("fault", problem, row_numbers(number for number, _ in other), remedy)
-
-
-def _sentence(error: InputError, path: Path) -> str:
-    return str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")
