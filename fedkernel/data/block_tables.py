@@ -146,7 +146,7 @@ class SparseTable(Table):
 
 
 class _ChunkedTable(Table):
-    """Base class of tables read by chunk, of rows starts[k] to starts[k + 1] - 1; the last one is cached."""
+    """Base class of tables read by chunk, of rows starts[k] to starts[k + 1] - 1; the last is cached."""
 
     def _cut(self, starts: npt.NDArray[np.int64]) -> None:
         self._starts = starts

@@ -23,16 +23,12 @@ class Silhouette(NamedTuple):
 def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     """Return the mean silhouette of weighted points: (b - a) / max(a, b), each point counting by its weight.
 
-    a is the weighted mean distance to the others of the point's cluster, b that to the points of the nearest other
-    cluster; a cluster of one point counts 0. The rows that a point represents are not among its neighbours: those of a
-    coreset's centre are not at one place, and to count them there would favour as many clusters as local centres. So
-    the result is the silhouette of all rows if these are the coreset, else an estimate. Takes c^2 distances, by blocks
-    of rows.
+    a is the weighted mean distance to the others of the point's cluster (`labels` (c,)), b that to the points of the
+    nearest other cluster; a cluster of one point counts 0. The rows that a point represents are not among its
+    neighbours: those of a coreset's centre are not at one place, and to count them there would favour as many clusters
+    as local centres. So the result is the silhouette of all rows if these are the coreset, else an estimate. Takes c^2
+    distances, by blocks of rows. None for fewer than two clusters of positive weight or more than 20,000 points.
     Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
-
-    - `labels` (c,).
-
-    Returns a mean from -1 to 1, or None for fewer than two clusters of positive weight or more than 20,000 points.
     """
     points, weights, clusters = _weighted_points(coreset, labels)
     sizes = np.bincount(clusters, weights=weights)

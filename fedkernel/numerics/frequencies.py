@@ -46,11 +46,8 @@ def orthogonal_blocks(G: FloatArray) -> FloatArray:
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 3. Of a
     block G = Q R with a positive diagonal of R, Q is uniform among the matrices with orthonormal columns, and
     independent of R, which has the lengths of G's columns: each frequency is as normal as G's, and the lengths are
-    independent.
-
-    - `G` (d, count): standard normal.
-
-    Returns (d, count): in blocks of d columns, the last perhaps smaller. The last bits depend on the installed LAPACK.
+    independent. `G` (d, count): standard normal, in blocks of d columns, the last perhaps smaller. The last bits depend
+    on the installed LAPACK.
     """
     d, count = G.shape
     frequencies = np.empty_like(G)

@@ -86,14 +86,12 @@ class Kernel(abc.ABC):
         return self._diag(X, self._gamma_for(X))
 
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y: (n, m).
+        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y (m, d): (n, m).
 
-        For many blocks: work that depends on Y only is done once. The function takes dense and CSR blocks of any
-        numeric type, which it neither checks nor makes dense, and returns a new array. float64 values are those of
-        `gram` up to rounding; float32 values have about five digits of the largest, if the rows are not far from each
-        other in terms of the kernel's width and, for sparse rows, of the origin.
-
-        - `Y` (m, d), dense or CSR: some hundred rows; CSR rows become dense if (m, d) numbers are few enough.
+        For many blocks and some hundred rows Y, dense or CSR: work that depends on Y only is done once. The function
+        takes dense and CSR blocks of any numeric type, which it neither checks nor makes dense, and returns a new
+        array. float64 values are those of `gram` up to rounding; float32 values have about five digits of the largest,
+        if the rows are not far from each other in terms of the kernel's width and, for sparse rows, of the origin.
         """
         Y = _checked_rows(Y, "Y")
         return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
@@ -134,8 +132,8 @@ class Kernel(abc.ABC):
     def require_vertical(self) -> None:
         """Raise InputError unless the kernel works for vertical data: clients with different columns of the same rows.
 
-        It does not if `gamma` depends on the number of columns, which no client of a vertical run knows, or if the
-        kernel needs more than a sum or product of the parts.
+        It does not if `gamma` depends on the number of columns, which no client knows, or if it needs more than a sum
+        or product of the parts.
         """
         name = type(self).__name__
         if self.rule is not None:

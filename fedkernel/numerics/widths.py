@@ -32,14 +32,11 @@ from fedkernel.numerics.pairwise import squared_norms
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
-    """Return the median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
+    """Return the median Euclidean distance between rows (n, d): the median heuristic for `RBF(sigma=...)`.
 
     Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
-    2016) take 0.2 times it.
-
-    `X` (n, d), dense or CSR. Of more than `max_rows`, at least 2, so many are drawn without replacement.
-
-    Raises InputError if there are fewer than two rows, or at least half of the distances are zero.
+    2016) take 0.2 times it. Of more than `max_rows`, at least 2, so many are drawn without replacement. Raises
+    InputError if there are fewer than two rows, or at least half of the distances are zero.
     """
     X = check_rows(X, "X")
     n = X.shape[0]
@@ -101,10 +98,9 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
     The width of the federated kernel k-means paper (2021): sum_ij ||x_i - x_j||^2 = 2 N S, where the scatter S is the
-    sum of squared distances to the mean. S adds up over clients, once they know the mean of all, without the
-    cancellation of sums and sums of squares for rows far from the origin.
-
-    `rows`: N. `mean` (d,): of all rows. `scatter`: S. Raises InputError if the rows are the same up to rounding.
+    sum of squared distances to the mean (d,). S adds up over clients, once they know the mean of all, without the
+    cancellation of sums and sums of squares for rows far from the origin. Raises InputError if the rows are the same up
+    to rounding.
     """
     # The mean is rounded: constant columns of size a leave squares of about eps a.
     if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
@@ -139,12 +135,11 @@ def dimension_sigma(d: int) -> float:
 
 
 def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
-    """Compute gamma = 1 / (d Var(X)) = N / S, with S the scatter of all entries.
+    """Compute gamma = 1 / (d Var(X)) = N / S.
 
-    Source: scikit-learn's SVC, ``gamma="scale"``.
-
-    `rows`: N. `scatter`: S, the sum of all entries' squared distances to their mean. `mean_squares`: d times the
-    squared mean of all entries, for the rounding level of S. Raises InputError if all entries are equal.
+    S: the sum of all entries' squared distances to their mean. `mean_squares`: d times the squared mean of all entries,
+    for the rounding level of S. Raises InputError if all entries are equal. Source: scikit-learn's SVC,
+    ``gamma="scale"``.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
