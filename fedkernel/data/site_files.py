@@ -1,7 +1,8 @@
-"""Data file of a site, with the roles of its columns: table, row ids, labels."""
+"""Data file of a site, with the roles of its columns: table, row ids, labels; and its version."""
 
 import codecs
 import csv
+import hashlib
 import importlib
 import io
 import itertools
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +317,25 @@ _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {
     ".npy": _read_arrays,
     ".npz": _read_arrays,
 }
+
+
+Version = tuple[int, int, int]
+"""Modification time in nanoseconds, size in bytes, and inode, which changes if the file is replaced."""
+
+
+def version_of(path: str | os.PathLike[str]) -> Version:
+    """Return the current version of a file; InputError if it cannot be read."""
+    with file_errors(path, "a file with the site's data"):
+        stat = Path(path).expanduser().stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def file_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's content; an unchanged file is not read again."""
+    return _hash_of_version(str(path), version_of(path))
+
+
+@lru_cache(maxsize=64)
+def _hash_of_version(path: str, version: Version) -> str:
+    with Path(path).expanduser().open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedkernel.data import has_label
 from fedkernel.ground import AnyArray, FloatArray, InputError, Rows, generator
-from fedkernel.models.central_kmeans import RESTARTS
+from fedkernel.models.clusters import RESTARTS
 from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         unpack_symmetric,
         whitening,
     )
-    from fedkernel.numerics.pairwise import squared_norms
+    from fedkernel.numerics.pairwise import squared_norms, symmetric_by_rows
     from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.remote_lanczos import (
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         block_krylov_gap,
     )
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
-    from fedkernel.numerics.symmetric_from_triangle import symmetric_by_rows
     from fedkernel.numerics.widths import (
         NARROW_MEAN,
         WIDE_MEAN,

@@ -35,8 +35,7 @@ from fedkernel.ground import (
     value_object,
 )
 from fedkernel.numerics import pairwise
-from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, products_with, squared_norms
-from fedkernel.numerics.symmetric_from_triangle import mirrored
+from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, mirrored, products_with, squared_norms
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]

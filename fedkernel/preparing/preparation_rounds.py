@@ -1,8 +1,8 @@
-"""Protocol of joint preparation of the sites' raw tables, before a method's own protocol."""
+"""Protocol of joint preparation of the sites' raw tables, before a method's own, also in one process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,8 @@ import numpy.typing as npt
 from fedkernel.data import Preparation, Prepare
 from fedkernel.ground import EPS, Division, FloatArray, InputError
 from fedkernel.preparing import messages, scaling
+from fedkernel.preparing.client import PrepareClient
+from fedkernel.preparing.raw_table import TableToPrepare
 from fedkernel.preparing.scaling import QUARTILES, Moments, Scaling, check_filled
 from fedkernel.preparing.site_differences import Finding, findings
 from fedkernel.protocol import (
@@ -233,3 +235,31 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
             rounds, up = rounds + 1, up + 2 * columns
     meaning: ForecastMeaning = "at most" if open_ended else "exact"
     return Forecast(rounds, clients * up, clients * down, memory, meaning), members
+
+
+def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
+    """Prepare all clients' raw tables; return arrays of shape (n_m, columns).
+
+    Differences between sites are not reported: the run itself reports them. Raises InputError like `prepare_tables`.
+    """
+    silent = replace(prepare, drift="ignore")
+    clients = [PrepareClient(table.raw, client=number, prepare=silent) for number, table in enumerate(tables)]
+    members = [
+        Member(number, number, *table.shape, names=table.raw.names, ids=table.raw.ids is not None)
+        for number, table in enumerate(tables)
+    ]
+    _carry_out(prepare_tables(Run(tuple(members)), silent, partition), clients)
+    return [client.preparation.apply(client.X)[0] for client in clients if client.preparation is not None]
+
+
+def _carry_out(protocol: Protocol[Any], clients: Sequence[PrepareClient]) -> None:
+    """Run a protocol to its end with clients in this process; each round has one request for all."""
+    try:
+        round_ = next(protocol)
+        while True:
+            request: Any = round_.requests
+            method = PrepareClient.handlers[round_.phase][1]
+            replies = [getattr(client, method)(request) for client in clients]
+            round_ = protocol.send(round_.reply_type.sum_of(replies) if round_.summed else replies)  # type: ignore[attr-defined]
+    except StopIteration:
+        return
