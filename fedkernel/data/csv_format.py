@@ -52,8 +52,10 @@ def guess_csv_format(
     text = head.decode(with_mark(encoding), errors="replace")
 
     def records(delimiter: str) -> list[list[str]]:
-        rows = _records(text, delimiter)[header - 1 : None if whole else -1]
-        return [row for row in rows if row]
+        rows = list[list[str]]()  # up to the first CSV fault, which is reported when the whole file is read
+        with suppress(csv.Error):
+            rows.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        return [row for row in rows[header - 1 : None if whole else -1] if row]
 
     if delimiter is None:
         delimiter = _delimiter(path, records)
@@ -69,14 +71,6 @@ def guess_csv_format(
 def with_mark(encoding: str) -> str:
     """Return the encoding that skips a byte order mark at the beginning of a file."""
     return "utf-8-sig" if encoding == "utf-8" else encoding
-
-
-def _records(text: str, delimiter: str) -> list[list[str]]:
-    """Return the values of each line, up to the first CSV fault."""
-    records = list[list[str]]()
-    with suppress(csv.Error):  # reported when the whole file is read
-        records.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    return records
 
 
 def _delimiter(path: Path, records: Callable[[str], list[list[str]]]) -> str:

@@ -30,16 +30,7 @@ from scipy import sparse
 
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
-from fedkernel.ground import (
-    AnyArray,
-    Division,
-    FloatArray,
-    InputError,
-    Rows,
-    check_at_most,
-    generator,
-    value_object,
-)
+from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, check_at_most, generator, value_object
 
 IndexArray = npt.NDArray[np.intp]
 Column = NonNegativeInt | str

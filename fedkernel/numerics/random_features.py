@@ -8,7 +8,7 @@ The first two are fields of messages. Their numbers depend on their fields and t
 parties share the same maps without sending a matrix.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -341,11 +341,6 @@ class _Buckets:
             out[:, places[d]] += factors[d]
 
 
-def _row_slices(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
-    """Cut rows into blocks whose features fit the cache; CSR rows into larger ones."""
-    return row_blocks(X.shape[0]) if scipy.sparse.issparse(X) else cached_blocks(X.shape[0], m, dtype)
-
-
 def _scaled(
     fill: Fill, m: int, dtype: np.dtype[Any], scale: float, sums: int | None = None, *, signs: FloatArray | None = None
 ) -> RowFunction:
@@ -366,7 +361,8 @@ def _scaled(
             elif scale != 1:
                 A *= scale
 
-        for_each(compute, _row_slices(X, m, dtype))
+        n = X.shape[0]  # CSR rows in larger blocks, others in blocks whose features fit the cache
+        for_each(compute, row_blocks(n) if scipy.sparse.issparse(X) else cached_blocks(n, m, dtype))
         return E
 
     return features

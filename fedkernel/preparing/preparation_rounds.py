@@ -1,6 +1,7 @@
 """Protocol of joint preparation of the sites' raw tables, before a method's own, also in one process."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -248,18 +249,12 @@ def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partit
         Member(number, number, *table.shape, names=table.raw.names, ids=table.raw.ids is not None)
         for number, table in enumerate(tables)
     ]
-    _carry_out(prepare_tables(Run(tuple(members)), silent, partition), clients)
-    return [client.preparation.apply(client.X)[0] for client in clients if client.preparation is not None]
-
-
-def _carry_out(protocol: Protocol[Any], clients: Sequence[PrepareClient]) -> None:
-    """Run a protocol to its end with clients in this process; each round has one request for all."""
-    try:
+    protocol = prepare_tables(Run(tuple(members)), silent, partition)
+    with suppress(StopIteration):
         round_ = next(protocol)
-        while True:
+        while True:  # each round has one request for all
             request: Any = round_.requests
             method = PrepareClient.handlers[round_.phase][1]
             replies = [getattr(client, method)(request) for client in clients]
             round_ = protocol.send(round_.reply_type.sum_of(replies) if round_.summed else replies)  # type: ignore[attr-defined]
-    except StopIteration:
-        return
+    return [client.preparation.apply(client.X)[0] for client in clients if client.preparation is not None]

@@ -42,7 +42,8 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
         if number.fullmatch(stripped := cell.strip()):
             numbers[position] = float(stripped.replace(",", "."))
         else:
-            odd.setdefault(_oddity(stripped, decimal), []).append(position)
+            fits = (name for name, pattern in _patterns(decimal).items() if pattern.fullmatch(stripped))
+            odd.setdefault(next(fits, "word"), []).append(position)
     present = sum(cell is not None for cell in cells)
     words = odd.get("word", [])
     if words and len(words) == present and all(str(cells[place]).strip().lower() in TRUTH_VALUES for place in words):
@@ -90,10 +91,6 @@ def _patterns(decimal: str) -> dict[str, re.Pattern[str]]:
         "infinite": re.compile(r"[+-]?inf(inity)?", re.IGNORECASE),
         "blank": re.compile(r""),
     }
-
-
-def _oddity(cell: str, decimal: str) -> str:
-    return next((name for name, pattern in _patterns(decimal).items() if pattern.fullmatch(cell)), "word")
 
 
 def _unit(cell: str) -> str:
