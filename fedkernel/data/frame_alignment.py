@@ -187,10 +187,9 @@ def _check_no_ids(tables: Mapping[str, Any]) -> None:
                 continue
             values = [frame.values(column) for frame in (tables[other], table)]
             if values[0] != values[1] and all(map(_look_like_ids, values)) and set(values[0]) & set(values[1]):
-                raise InputError(
-                    f"{other} and {name} both have a column {column!r} with unique values in different "
-                    f"orders; allowed: id = {column!r} if it identifies the rows, or different column names"
-                )
+                both = f"{other} and {name} both have a column {column!r} with unique values in different orders"
+                allowed = f"id = {column!r} if it identifies the rows, or different column names"
+                raise InputError(f"{both}; allowed: {allowed}")
 
 
 def _look_like_ids(values: Sequence[Any]) -> bool:
@@ -255,10 +254,9 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
             continue
         if len(index) != len(labels[first]) or seen.keys() != set(labels[first]):
             common = len(seen.keys() & set(labels[first]))
-            raise InputError(
-                f"the index of {name} has {len(index)} labels, that of {first} {len(labels[first])}, and "
-                f"{common} are common to both; allowed: the same labels in any order, or {drop}"
-            )
+            sizes = f"the index of {name} has {len(index)} labels, that of {first} {len(labels[first])}"
+            allowed = f"the same labels in any order, or {drop}"
+            raise InputError(f"{sizes}, and {common} are common to both; allowed: {allowed}")
         orders[name] = _places(index, labels[first])
         log.info("the rows of %s are put in the order of the index of %s, which results have too", name, first)
     return orders

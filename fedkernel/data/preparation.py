@@ -97,10 +97,8 @@ class Prepare:
                 column = np.clip(column, *self.clip[name])
             if name in self.log:
                 if (without_logarithm := np.flatnonzero(column <= 0)).size:
-                    raise InputError(
-                        f"{raw.title}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
-                        "prepare.log: columns of positive numbers"
-                    )
+                    where = f"{raw.title}: {raw.row(without_logarithm[0])} of column {name!r}"
+                    raise InputError(f"{where} has no logarithm; allowed in prepare.log: columns of positive numbers")
                 column = np.log(column)
             numeric.append(column)
         return np.column_stack(numeric) if numeric else np.empty((raw.rows, 0))
@@ -125,10 +123,9 @@ class Prepare:
             missing = missing_cells(column)
             if missing.any() and self.missing == "refuse":
                 more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
-                raise InputError(
-                    f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r} holds no value{more}; "
-                    'allowed: finite numbers, or [prepare] missing = "drop", "mean" or "median"'
-                )
+                where = f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r}"
+                allowed = 'finite numbers, or [prepare] missing = "drop", "mean" or "median"'
+                raise InputError(f"{where} holds no value{more}; allowed: {allowed}")
             whole &= ~missing
         return whole if self.missing == "drop" else np.ones(raw.rows, dtype=bool)
 
@@ -180,10 +177,8 @@ class Preparation:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
         if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
-            raise InputError(
-                f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
-                f"does not list; allowed: {', '.join(levels)}"
-            )
+            where = f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r}"
+            raise InputError(f"{where} has a level that prepare.categories does not list; allowed: {', '.join(levels)}")
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]
 
     def to_table(self) -> dict[str, Any]:

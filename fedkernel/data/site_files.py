@@ -264,10 +264,8 @@ def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
 
 def _check_kind(path: Path, name: str, kind: Any, where: str = "") -> None:
     if not is_numeric(kind):
-        raise InputError(
-            f"{path}: column {name!r} holds {kind}{where}; allowed in the table: numbers "
-            "(--columns chooses columns, --label, --id and --drop keep some out)"
-        )
+        allowed = "numbers (--columns chooses columns, --label, --id and --drop keep some out)"
+        raise InputError(f"{path}: column {name!r} holds {kind}{where}; allowed in the table: {allowed}")
 
 
 def _is_number(cell: str) -> bool:

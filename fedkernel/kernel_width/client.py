@@ -193,9 +193,8 @@ class WidthClient(KernelClient):
         """Group neighbouring rows (a sample, if there are many), and return the groups' means and variances."""
         n, d = self.X.shape
         if self.guards is not None and n < LEAST_GROUP_ROWS:
-            raise ShareableError(
-                f"client {self.client} has {n} rows, but groups have at least {LEAST_GROUP_ROWS} (guard: groups)"
-            )
+            least = f"groups have at least {LEAST_GROUP_ROWS} (guard: groups)"
+            raise ShareableError(f"client {self.client} has {n} rows, but {least}")
         some = grouped_rows(n, d)
         if some < n:
             positions = generator("rows in groups", n).choice(n, some, replace=False)

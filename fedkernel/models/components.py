@@ -84,8 +84,7 @@ class KernelPCA(Model):
 
     def embedding(self) -> FloatArray:
         """Return the training rows' coordinates: eigenvectors times the roots of their eigenvalues, (N, k)."""
-        scaled: FloatArray = self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
-        return scaled
+        return np.asarray(self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0)))
 
     def project(self, K_new: FloatArray) -> FloatArray:
         """Return new rows' coordinates (n_new, k) in the same space as `embedding`.
@@ -110,8 +109,7 @@ class KernelPCA(Model):
         floor = np.finfo(float).eps * self.eigenvectors_.shape[0] * max(abs(self.eigenvalues_).max(), 0.0)
         positive = self.eigenvalues_ > floor
         roots = np.sqrt(np.where(positive, self.eigenvalues_, 1.0))
-        scaled: FloatArray = np.where(positive, products / roots, 0.0)
-        return scaled
+        return np.where(positive, products / roots, 0.0)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         arrays = {name: array for name in self._ARRAYS if (array := getattr(self, name)) is not None}

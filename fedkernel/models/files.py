@@ -45,10 +45,9 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
         fields, own = model._parts()
         return save_parts(path, ModelParts(name, fields, own, about))
     if name != PLAIN_VALUE and not dataclasses.is_dataclass(model):
-        raise InputError(
-            f"the protocol's result, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
-            f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
-        )
+        allowed = f"an array, a dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
+        kind = type(model).__name__
+        raise InputError(f"the protocol's result, of type {kind}, cannot be saved; allowed: {allowed}")
     arrays: dict[str, npt.NDArray[Any]] = {}
     return save_parts(path, ModelParts(name, {PLAIN_VALUE: _packed(model, PLAIN_VALUE, arrays)}, arrays, about))
 

@@ -80,10 +80,8 @@ class FittedModel:
         names = self.names
         if names:
             if missing := [name for name in names if name not in raw.columns]:
-                raise InputError(
-                    f"{raw.title} has no column {missing[0]!r}{and_more(len(missing) - 1)}, which the model was fitted "
-                    f"on; there are: {listed(raw.names)}"
-                )
+                lacks = f"{raw.title} has no column {missing[0]!r}{and_more(len(missing) - 1)}"
+                raise InputError(f"{lacks}, which the model was fitted on; there are: {listed(raw.names)}")
             if surplus := [name for name in raw.names if name not in names]:
                 log.info("%s: left out, since the model has no such columns: %s", raw.title, listed(surplus))
             if tuple(name for name in raw.names if name in names) != names:

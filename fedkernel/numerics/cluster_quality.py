@@ -177,5 +177,4 @@ def _likely_missing(table: FloatArray, missing: float, slack: float) -> FloatArr
     room[table.sum(axis=1) == 0] = room[:, table.sum(axis=0) == 0] = 0.0  # small or empty clusters
     if not room.any():
         room = np.ones_like(table)
-    likely: FloatArray = half + room * (missing - half.sum()) / room.sum()
-    return likely
+    return np.asarray(half + room * (missing - half.sum()) / room.sum())

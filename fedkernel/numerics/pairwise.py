@@ -40,8 +40,7 @@ def squared_norms(X: Rows) -> FloatArray:
         from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
         return np.asarray(row_norms(X, squared=True), dtype=np.float64)
-    squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    return squares
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
 def inner_products(X: Rows, Y: Rows) -> FloatArray:

@@ -113,9 +113,8 @@ class PrepareClient(KernelClient):
         """Prepare the table by the joint preparation in the request."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
-            raise ShareableError(
-                f"the request adds an indicator for column {strange[0]!r}, but this run allows none there"
-            )
+            adds = f"the request adds an indicator for column {strange[0]!r}"
+            raise ShareableError(f"{adds}, but this run allows none there")
         if len(ask.scale) != len(numeric):
             raise ShareableError(f"scale has {len(ask.scale)} entries, but there are {len(numeric)} columns of numbers")
         joint = Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
@@ -159,10 +158,8 @@ class PrepareClient(KernelClient):
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
         if not medians and not quartiles:
-            raise ShareableError(
-                f"client {self.client} got {thresholds.shape[1]} thresholds per column, which no quantile of the run "
-                "needs (guard: quantiles)"
-            )
+            got = f"client {self.client} got {thresholds.shape[1]} thresholds per column"
+            raise ShareableError(f"{got}, which no quantile of the run needs (guard: quantiles)")
         bins = MedianBins if medians else QuartileBins
         edges = thresholds.reshape(len(thresholds), -1, EDGES)
         outside = (np.diff(edges) < 0).any(axis=-1)
@@ -171,10 +168,9 @@ class PrepareClient(KernelClient):
             low, high = edges[..., :1], edges[..., -1:]
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
-            raise ShareableError(
-                f"the request's thresholds for client {self.client} do not divide a bin of the previous ones; allowed: "
-                "one bin for each quantile, more finely from round to round (guard: quantiles)"
-            )
+            wrong = f"the request's thresholds for client {self.client} do not divide a bin of the previous ones"
+            allowed = "one bin for each quantile, more finely from round to round (guard: quantiles)"
+            raise ShareableError(f"{wrong}; allowed: {allowed}")
         bins(edges).save(self.memory)
 
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:

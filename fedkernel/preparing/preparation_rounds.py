@@ -98,10 +98,9 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
 
 def _prepare_separately(run: Run, prepare: Prepare) -> Protocol[Outcome]:
     if prepare.missing == "drop" and (without := [member.label for member in run.members if not member.ids]):
-        raise InputError(
-            f'prepare.missing = "drop", but {without[0]} has no row ids, so other sites cannot drop the same rows; '
-            'allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
-        )
+        allowed = 'ids at all sites, or missing = "refuse", "mean" or "median"'
+        why = f"{without[0]} has no row ids, so other sites cannot drop the same rows"
+        raise InputError(f'prepare.missing = "drop", but {why}; allowed: {allowed}')
     named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
     for option, names in named.items():
         if absent := [name for name in names if not any(name in member.names for member in run.members)]:

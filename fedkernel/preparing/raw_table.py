@@ -57,9 +57,8 @@ class TableToPrepare:
             return None
         X, positions = from_text(preparation).apply(self.new)
         if len(positions) < self.new.rows:
-            raise InputError(
-                f"{self.new.title} has {self.new.rows - len(positions)} rows with empty cells; allowed: none"
-            )
+            empty = self.new.rows - len(positions)
+            raise InputError(f"{self.new.title} has {empty} rows with empty cells; allowed: none")
         return X
 
 
@@ -76,10 +75,8 @@ def from_text(text: str) -> Preparation:
 def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
         if not is_text(column) and (infinite := np.isinf(column)).any():
-            raise InputError(
-                f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r} is not finite; allowed: "
-                "finite numbers and empty cells"
-            )
+            cell = f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r}"
+            raise InputError(f"{cell} is not finite; allowed: finite numbers and empty cells")
 
 
 def tables_to_prepare(

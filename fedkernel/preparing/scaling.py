@@ -108,7 +108,5 @@ def check_filled(prepare: Prepare, names: Sequence[str], counts: FloatArray) -> 
     """Raise InputError if a column has no value to fill its empty cells with."""
     empty = [name for name, count in zip(names, counts, strict=True) if not count]
     if empty and prepare.missing in ("mean", "median"):
-        raise InputError(
-            f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row, so its {prepare.missing} cannot "
-            "fill empty cells; drop the column"
-        )
+        column = f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row"
+        raise InputError(f"{column}, so its {prepare.missing} cannot fill empty cells; drop the column")
