@@ -254,8 +254,6 @@ def _view(part: AnyArray) -> AnyArray:
     return part
 
 
-# --- opening tables -------------------------------------------------------------------------------------------------
-
 TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table | os.PathLike[str]
 """Type of an argument of `as_table`; a text is a path."""
 

@@ -254,9 +254,6 @@ def _scaled(X: Any, scale: str) -> Any:
     return Z
 
 
-# --- available sets --------------------------------------------------------------------------------------------------
-
-
 class Available(NamedTuple):
     """Data set of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
 

@@ -1,7 +1,7 @@
 """Generated data sets: classes of options that, called with a random generator, return X and y."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -58,12 +58,7 @@ class Blobs:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d) and each row's cluster."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y, *_ = sklearn.datasets.make_blobs(
-            self.n, self.d, centers=self.centers, cluster_std=self.spread, random_state=_state(rng)
-        )
-        return X, y
+        return _from_sklearn("blobs", self.n, rng, n_features=self.d, centers=self.centers, cluster_std=self.spread)
 
 
 @value_object()
@@ -102,10 +97,7 @@ class Circles:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y = sklearn.datasets.make_circles(self.n, noise=self.noise, factor=self.factor, random_state=_state(rng))
-        return X, y
+        return _from_sklearn("circles", self.n, rng, noise=self.noise, factor=self.factor)
 
 
 @value_object()
@@ -118,10 +110,7 @@ class Moons:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 and 1."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y = sklearn.datasets.make_moons(self.n, noise=self.noise, random_state=_state(rng))
-        return X, y
+        return _from_sklearn("moons", self.n, rng, noise=self.noise)
 
 
 @value_object()
@@ -199,8 +188,11 @@ def _power_law(size: int, exponent: float) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _state(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))
+def _from_sklearn(maker: str, n: int, rng: np.random.Generator, **options: Any) -> RowsAndLabels:
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
+
+    X, y, *_ = getattr(sklearn.datasets, f"make_{maker}")(n, random_state=int(rng.integers(2**31)), **options)
+    return X, y
 
 
 Generated = Geometric | Plateau | Blobs | Densities | Circles | Moons | RareClusters | Documents

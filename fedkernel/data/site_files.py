@@ -200,9 +200,6 @@ def _repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-# --- CSV, spreadsheets and parquet -----------------------------------------------------------------------------------
-
-
 def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tuple[list[str], Any]:
     """Return the names of the table's columns, and a pyarrow table of these, the id and the labels.
 
@@ -274,9 +271,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# --- npy and npz -----------------------------------------------------------------------------------------------------
 
 
 def _read_arrays(file: SiteFile, path: Path) -> SiteData:

@@ -65,9 +65,6 @@ class SourceData(NamedTuple):
     source: str
 
 
-# --- scikit-learn and OpenML -----------------------------------------------------------------------------------------
-
-
 def from_bundled(name: str) -> SourceData:
     """Load a data set that comes with scikit-learn, by its name in `BUNDLED`."""
     import sklearn.datasets  # noqa: PLC0415 - takes a second to import
@@ -145,9 +142,6 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(old_timeout)
-
-
-# --- npz files -------------------------------------------------------------------------------------------------------
 
 
 def npz_files() -> dict[str, Path]:
