@@ -81,10 +81,8 @@ class Model(ABC):
 
     def with_result_fields(self, known: Mapping[str, Any]) -> Self:
         """Return the model with its `RESULT_FIELDS` restored from the plain data in a result's file."""
-        fields: dict[str, Any] = {}
-        for name, value in known.items():
-            fields[name] = Choice(**value) if isinstance(value, dict) else value
-            fields[name] = tuple(value) if isinstance(value, list) else fields[name]
+        fields: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in known.items()}
+        fields |= {name: Choice(**own) for name, own in known.items() if isinstance(own, dict)}
         return replace(self, **fields) if fields else self
 
     def save(self, path: str | os.PathLike[str]) -> Path:

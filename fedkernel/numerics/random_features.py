@@ -282,31 +282,26 @@ class SubspaceEmbedding:
 
         It works on blocks whose features stay in cache, and is thread-safe.
         """
-        dtype, width = float_type(dtype), self.width(columns)
-        if isinstance(self.kernel, Linear):
+        dtype, width, kernel = float_type(dtype), self.width(columns), self.kernel
+        if isinstance(kernel, Linear):
             if width == columns:
                 return lambda X: dense_copy(X, dtype)
             buckets = _Buckets(count_sketch(columns, width, self._rng(columns)), np.ones(columns), dtype)
             return _scaled(buckets.fill, width, dtype, 1.0)
         m = -(-self.n_features // width) * width
-        fill, scale = self._features(columns, m, dtype)
+        scale = 1.0 if isinstance(kernel, Polynomial) else float(np.sqrt(2 / m))  # E[A A^T] is the kernel
+        if isinstance(kernel, Polynomial):
+            fill = _tensor_sketch(kernel, m, self.seed, columns, dtype)
+        elif isinstance(kernel, ArcCosine):
+            fill = _arc_cosine_features(kernel, m, self.seed, columns, dtype)
+        else:
+            fill = RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype)
         if self.size is None:
             return _scaled(fill, m, dtype, scale)
         signs = None
-        if not isinstance(self.kernel, RBF | Laplacian):
+        if not isinstance(kernel, RBF | Laplacian):
             signs = self._rng(columns).choice(np.array([-1, 1], dtype), m)
         return _scaled(fill, m, dtype, scale, width, signs=signs)
-
-    def _features(self, columns: int, m: int, dtype: np.dtype[Any]) -> tuple[Fill, float]:
-        """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
-        kernel = self.kernel
-        if isinstance(kernel, Polynomial):
-            return _tensor_sketch(kernel, m, self.seed, columns, dtype), 1.0
-        scale = float(np.sqrt(2 / m))
-        if isinstance(kernel, ArcCosine):
-            return _arc_cosine_features(kernel, m, self.seed, columns, dtype), scale
-        assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map handles the linear kernel
-        return RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype), scale
 
     def _rng(self, columns: int) -> np.random.Generator:
         return generator("subspace embedding", self.seed, columns)
