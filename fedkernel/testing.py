@@ -102,8 +102,7 @@ class Pair:
 
     - `shards`: a table per client, at least two: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one.
       Some dozen rows are enough, and none should be at two clients.
-    - `tags`: by default the strategy's own.
-    - `name`: of the tests; by default the strategy's class.
+    - `tags`, `name`: by default the strategy's own, and its class.
     - `y`: labels (n_m,) of each client's rows, for a client that needs them.
     """
 
@@ -446,8 +445,7 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     """Check that messages survive encoding, and that a bare client answers with the same bits.
 
-    This lets a restarted site replay a run. Clients that write letters have random keys (`Tags.peers`): no replay
-    there.
+    This lets a restarted site replay a run, but for clients that write letters with random keys (`Tags.peers`).
     """
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():
@@ -586,8 +584,8 @@ def check_pair(
 ) -> dict[str, str]:
     """Check every property of a strategy with its client class in this process, by some fifteen runs.
 
-    Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, which
-    is also logged as a warning. Raises AssertionError for the first property that fails; the text names it.
+    Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, also
+    logged as a warning. Raises AssertionError, which names it, for the first property that fails.
     """
     pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:

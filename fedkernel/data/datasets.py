@@ -75,8 +75,8 @@ class DataSpec:
     - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
       "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
       zeros).
-    - `rows`: keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
-    - `share`: in place of `rows`, a fraction of all rows, rounded to at least one row.
+    - `rows`, `share`: keep so many rows, or a fraction of all, at least one, drawn at random from `seed`, in their
+      original order; None keeps all.
     - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
     - `against_rest`: merge all labels into two classes: 1 for this label, 0 for the others.
     - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's own

@@ -57,15 +57,14 @@ class PartitionSpec:
     """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
 
     - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    - `method`: as in this module's docstring.
+    - `method`: as in this module's docstring, which parameters it requires or allows, too.
     - `clients`: number of clients; None: given by the caller of `split`, `sizes` or `columns`.
     - `seed`: of all random choices; None: given by the caller of `split`.
     - `shuffle`: permute the columns (rows) at random before they are cut.
-    - `sizes`: method "sizes", where it is required: columns (rows) per client.
-    - `columns`: method "columns", where it is required: per client, the columns' positions (from 0) or names.
-    - `exponent`: method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
-    - `alpha`: method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
-    - `minimum`: methods "random", "power" and "dirichlet": least number of columns (rows) of a client; None: 1.
+    - `sizes`, `columns`: columns (rows) per client; per client, the columns' positions (from 0) or names.
+    - `exponent`: of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
+    - `alpha`: small: few labels per client, large: like iid. None: 0.5.
+    - `minimum`: least number of columns (rows) of a client with "random", "power" and "dirichlet"; None: 1.
     """
 
     kind: Division = "vertical"

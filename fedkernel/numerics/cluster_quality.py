@@ -126,16 +126,14 @@ def adjusted_rand(table: FloatArray) -> float:
 def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agreement:
     """Estimate the adjusted Rand index of two clusterings from rounded-down overlap counts, with an error bound.
 
-    The estimate is the index of a likely table: each nonzero cell lacks half of the slack, the mean loss by rounding,
-    and the other missing rows are spread over the remaining room. The rounded table itself lacks the few rows that
-    changed clusters, so its index is too large, by 0.1 and more at small sites. The error is a bound for any cells of
-    the R missing rows. In D above, a row in cell (i, j) adds T_i + T_j - 2 T_ij in pairs with known rows; the sum over
-    R rows, at most `slack` in a cell, is extremal if cells are filled in order. Pairs of missing rows add from 0 to R
-    (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E, linear in both, is extremal at their
-    bounds.
-
-    `table` (k_a, k_b): T, the least number of rows in each pair of clusters. `missing`: R, the rows missing in the
-    table. `slack`: most missing rows of a cell.
+    `table` (k_a, k_b): T, the least number of rows in each pair of clusters. `missing`: R, the rows missing in it.
+    `slack`: most missing rows of a cell. The estimate is the index of a likely table: each nonzero cell lacks half of
+    the slack, the mean loss by rounding, and the other missing rows are spread over the remaining room; the rounded
+    table itself lacks the few rows that changed clusters, so its index is too large, by 0.1 and more at small sites.
+    The error is a bound for any cells of the R missing rows. In D above, a row in cell (i, j) adds T_i + T_j - 2 T_ij
+    in pairs with known rows; the sum over R rows, at most `slack` in a cell, is extremal if cells are filled in order.
+    Pairs of missing rows add from 0 to R (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E,
+    linear in both, is extremal at their bounds.
     """
     if missing <= 0 or table.size == 1:
         return Agreement(adjusted_rand(table), 0.0)

@@ -65,7 +65,7 @@ class StructuredFrequencies:
 
     Source: Yu, Suresh, Choromanski, Holtmann-Rice and Kumar, Orthogonal Random Features, NIPS 2016, section 4. Those of
     a block are the rows of H D1 H D2 H D3, with the orthogonal p x p Hadamard matrix H and diagonals D of random signs,
-    times lengths. Rows get p - d zeros. The products of a row with them take 3 p log2 p additions, not p d products.
+    times lengths. Rows get p - d zeros; their products take 3 p log2 p additions, not p d products.
 
     The lengths are those of normal vectors of p entries, not all sqrt(p) as in the source, with which the mean of
     cos(w^T z) is too small by up to 0.54 / p. The remaining error is due to directions that are not uniform. The mean
@@ -101,7 +101,7 @@ class StructuredFrequencies:
     def angles(self, X: Rows) -> FloatArray:
         """Compute w^T x, (n, count), of rows X (n, d), dense or CSR, in the frequencies' dtype.
 
-        A row's bits do not depend on the other rows. CSR rows become dense, some at a time.
+        A row's bits do not depend on the other rows.
         """
         (n, d), p, count = X.shape, self.signs.shape[2], len(self.factors)
         angles = np.empty((n, count), self.factors.dtype)

@@ -48,18 +48,16 @@ class RandomFeatures:
 
     Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and so
     the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured frequencies
-    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.frequencies`. Their
-    directions are not quite uniform: an entry of the mean is too small by about 1e-5 at worst.
-
-    On all machines independent frequencies have the same bits, the others the same numbers up to roundings of some
-    1e-15, by which LAPACK differs.
+    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.frequencies`. Their directions are not
+    quite uniform: an entry of the mean is too small by about 1e-5 at worst. On all machines independent frequencies
+    have the same bits, the others the same numbers up to roundings of some 1e-15, by which LAPACK differs.
 
     - `kernel`: its gamma must be a number.
     - `n_features`: D; even for "pairs".
-    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More
-      columns make independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction:
-      both stay independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns
-      frequencies, with p the next power of two; else as "orthogonal".
+    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, within blocks of that many; more columns make
+      independent ones nearly orthogonal, and a Laplacian's have no uniform direction. "structured": for an RBF kernel
+      of 256 to 65536 columns and at least 256 p / columns frequencies, with p the next power of two; else as
+      "orthogonal".
     """
 
     kernel: ShiftInvariant

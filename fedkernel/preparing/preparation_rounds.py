@@ -145,14 +145,9 @@ def quantiles(
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
     (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
     has at most `RANK_TOLERANCE` of the values, or is as narrow as `RESOLUTION`, after at most `MOST_ROUNDS` rounds.
-    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it.
-
-    - `names`: the p columns.
-    - `levels`: of each column the quantiles q.
-    - `moments`: of the columns, with filled cells.
-    - `filled`, `fill` (p,): the number of filled cells, and their value; the sites count the others.
-
-    Returns ndarray of shape (p, q).
+    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it. `names`: the p
+    columns. `levels`: of each column the quantiles q. `moments`: with filled cells. `filled`, `fill` (p,): the number
+    of these, and their value; the sites count the others. Returns ndarray of shape (p, q).
     """
     q, rows = np.asarray(levels), moments.counts[:, None]
     deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]
