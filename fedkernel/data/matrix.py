@@ -11,10 +11,10 @@ INT32 = int(np.iinfo(np.int32).max)
 
 
 def check_matrix(X: Any, name: str) -> FloatArray:
-    """Check that `X` (N, d) is a dense table of finite numbers; return it, if need be copied, as C-contiguous float64.
+    """Check that `X` (N, d) is a dense table of finite numbers; return it as C-contiguous float64.
 
-    `name`: its name in error texts. Raises InputError with the position of the first NaN or infinity; other values are
-    never quoted.
+    `name`: its name in error texts. A valid `X` is returned itself, else a copy. Raises InputError with the position of
+    the first NaN or infinity; other values are never quoted.
     """
     if sparse.issparse(X):
         raise InputError(f"{name} is a sparse matrix; allowed: a dense array of numbers (X.toarray() makes it one)")
