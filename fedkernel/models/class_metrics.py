@@ -15,17 +15,11 @@ from fedkernel.numerics import IntArray, assign, k_means
 TRAINING_ROWS = 200  # number of the classifier's training rows in the DKPCA letter
 
 
-def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
-    """Return the clients' rows in coordinates along a model's components, (N, k)."""
-    if isinstance(model, KernelPCA):
-        return model.embedding()
-    if isinstance(model, LandmarkPCA):
-        return np.vstack([model.transform(shard) for shard in shards])
-    raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
-
-
 def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> FloatArray:
-    Z = coordinates(model, shards)
+    """Return the clients' rows in coordinates along a model's components, (N, k)."""
+    if not isinstance(model, KernelPCA | LandmarkPCA):
+        raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
+    Z = model.embedding() if isinstance(model, KernelPCA) else np.vstack([model.transform(X) for X in shards])
     if len(classes) != len(Z):
         raise InputError(f"there are classes of {len(classes)} rows, but {len(Z)} rows; allowed: a class for each row")
     if len(set(classes[has_label(classes)].tolist())) < 2:
