@@ -58,11 +58,8 @@ SAME, OTHER = 1e-16, 1e-8
 Errors are sums of squared sines, or squared relative differences.
 """
 
-CENTRAL = 1e-8
-"""Largest distance of a metric from its best value that counts as zero."""
-
-ABOUT = 1.6
-"""Largest factor by which a forecast of kind "about" may be wrong."""
+CENTRAL = 1e-8  # largest distance of a metric from its best value that counts as zero
+ABOUT = 1.6  # largest factor by which a forecast of kind "about" may be wrong
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is no error
@@ -105,8 +102,7 @@ class Pair:
 
     - `shards`: a table per client, at least two: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one.
       Some dozen rows are enough, and none should be at two clients.
-    - `tags`: by default the strategy's own.
-    - `name`: of the tests; by default the strategy's class.
+    - `tags`, `name`: by default the strategy's own, and its class.
     - `y`: labels (n_m,) of each client's rows, for a client that needs them.
     """
 
@@ -250,13 +246,10 @@ def same_seed_same_bits(pair: Pair) -> None:
     arrays = _arrays(first.model)
     same = _bits(arrays) == _bits(_arrays(second.model)) and first.outputs.keys() == second.outputs.keys()
     same = same and all(_bits(first.outputs[client]) == _bits(second.outputs[client]) for client in first.outputs)
-    if pair.tags.same_bits and not same:
-        pair.fail("same_seed_same_bits", "two runs of the same seed differ, but tags.same_bits = True")
-    if not pair.tags.same_bits and same:
-        pair.fail("same_seed_same_bits", "two runs of the same seed are equal, but tags.same_bits = False")
-    pair.require(
-        first.ledger == second.ledger, "same_seed_same_bits", "the ledgers of two runs of the same seed differ"
-    )
+    text = f"two runs of the same seed {'are equal' if same else 'differ'}, but tags.same_bits = {pair.tags.same_bits}"
+    pair.require(same == pair.tags.same_bits, "same_seed_same_bits", text)
+    same = first.ledger == second.ledger
+    pair.require(same, "same_seed_same_bits", "the ledgers of two runs of the same seed differ")
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:
@@ -452,8 +445,7 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     """Check that messages survive encoding, and that a bare client answers with the same bits.
 
-    This lets a restarted site replay a run. Clients that write letters have random keys (`Tags.peers`): no replay
-    there.
+    This lets a restarted site replay a run, but for clients that write letters with random keys (`Tags.peers`).
     """
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():
@@ -592,8 +584,8 @@ def check_pair(
 ) -> dict[str, str]:
     """Check every property of a strategy with its client class in this process, by some fifteen runs.
 
-    Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, which
-    is also logged as a warning. Raises AssertionError for the first property that fails; the text names it.
+    Parameters are those of `Pair`. Returns the properties without a meaning for this pair, each with the reason, also
+    logged as a warning. Raises AssertionError, which names it, for the first property that fails.
     """
     pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.data.checks.table_schema import MOST_LEVELS
     from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
-    from fedkernel.data.file_version import Version, file_hash, version_of
-    from fedkernel.data.frame_alignment import aligned_arrays, is_frame, labels_in_order, rows_in_order
+    from fedkernel.data.frame_alignment import aligned_arrays, column_names, is_frame, labels_in_order, rows_in_order
     from fedkernel.data.generated import GENERATED
     from fedkernel.data.labels import (
         NO_LABEL,
@@ -33,14 +32,11 @@ if TYPE_CHECKING:
         sorted_classes,
     )
     from fedkernel.data.matrix import check_matrix, check_rows
-    from fedkernel.data.numeric_columns import column_names
     from fedkernel.data.partition import Partition, PartitionSpec, split
     from fedkernel.data.preparation import Preparation, Prepare
-    from fedkernel.data.raw import RawTable, is_text, missing_cells
-    from fedkernel.data.raw_frames import raw_table
-    from fedkernel.data.raw_table_files import read_raw, write_raw
+    from fedkernel.data.raw import RawTable, is_text, missing_cells, raw_table, read_raw, write_raw
     from fedkernel.data.row_arrays import ROW_ARRAYS, rows_from_arrays, rows_to_arrays
-    from fedkernel.data.site_files import SiteData, SiteFile, split_names
+    from fedkernel.data.site_files import SiteData, SiteFile, Version, file_hash, split_names, version_of
     from fedkernel.data.sources import FOLDER_VARIABLE, SOURCES, named_path
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedkernel.data.arrow_columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
-from fedkernel.data.numeric_columns import is_numeric, stack_columns
 from fedkernel.ground import NUMPY_HEADER_LOCK, READ_ERRORS, AnyArray, InputError, Positions, Rows, open_npz
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
@@ -37,11 +37,7 @@ ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
 class Table(ABC):
     """Base class of tables whose rows are read block by block.
 
-    A block that needs no conversion is a read-only view of its source.
-
-    - `title`: name in error texts.
-    - `sparse`: whether blocks are CSR.
-    - `path`: file from which `open_table` reads the same table.
+    `title`: name in error texts. `sparse`: whether blocks are CSR. `path`: file from which `open_table` reads the same.
     """
 
     on_disk = False
@@ -64,7 +60,8 @@ class Table(ABC):
     def block(self, first: int, last: int, dtype: npt.DTypeLike = np.float64) -> Rows:
         """Read rows first, ..., last - 1 as a C-contiguous ndarray or csr_array of shape (last - first, d).
 
-        Raises InputError for a number that is not finite or too large for `dtype`; the text names its place.
+        A block that needs no conversion is a read-only view. Raises InputError for a number that is not finite or too
+        large for `dtype`; the text names its place.
         """
         if not 0 <= first <= last <= self.shape[0]:
             raise InputError(f"rows {first} to {last} of {self.title}: allowed are 0 to {self.shape[0]}")
@@ -148,10 +145,53 @@ class SparseTable(Table):
         return self.X[positions]
 
 
-class ParquetTable(Table):
+class _ChunkedTable(Table):
+    """Base class of tables read by chunk, of rows starts[k] to starts[k + 1] - 1; the last is cached."""
+
+    def _cut(self, starts: npt.NDArray[np.int64]) -> None:
+        self._starts = starts
+        self._last: tuple[int, AnyArray] | None = None
+        self._lock = threading.Lock()  # `_read` need not be thread-safe
+
+    @abstractmethod
+    def _read(self, number: int) -> AnyArray:
+        """Return the rows of a chunk."""
+
+    def _block(self, first: int, last: int) -> AnyArray:
+        parts = []
+        for number in range(self._of(first), self._of(last - 1) + 1):
+            start = self._starts[number]
+            parts.append(_view(self._chunk(number)[max(first - start, 0) : last - start]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _take(self, positions: Positions) -> AnyArray:
+        numbers = self._of(positions)
+        order = np.argsort(numbers, kind="stable")
+        parts = []
+        for number in np.unique(numbers):
+            in_chunk = positions[order[numbers[order] == number]]
+            parts.append(self._chunk(int(number))[in_chunk - self._starts[number]])
+        in_file_order = np.concatenate(parts)
+        rows = np.empty_like(in_file_order)
+        rows[order] = in_file_order
+        return rows
+
+    def _of(self, rows: Any) -> Any:
+        """Return the number of a row's chunk; empty chunks are skipped."""
+        return np.searchsorted(self._starts, rows, side="right") - 1
+
+    def _chunk(self, number: int) -> AnyArray:
+        with self._lock:
+            if self._last is None or self._last[0] != number:
+                self._last = None  # frees the old chunk first
+                self._last = (number, self._read(number))
+            return self._last[1]
+
+
+class ParquetTable(_ChunkedTable):
     """Rows of a parquet file with numeric columns and no nulls, read by row group.
 
-    The last row group is cached. `columns`: names of the columns to read, in this order; None: all.
+    The last group is cached. `columns`: names of the columns to read, in this order; None: all.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
@@ -168,7 +208,7 @@ class ParquetTable(Table):
             raise InputError(f"{path} has shape {shape}; allowed: (rows, columns) with at least 1 x 1")
         self._dtype = np.result_type(*(field.type.to_pandas_dtype() for field in fields))
         sizes = [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
-        self._chunks = _Chunks(np.cumsum([0, *sizes]), self._read)
+        self._cut(np.cumsum([0, *sizes]))
         super().__init__(str(path), shape, path=Path(path) if columns is None else None)
 
     def _read(self, number: int) -> AnyArray:
@@ -176,20 +216,14 @@ class ParquetTable(Table):
             group = self._file.read_row_group(number, columns=self._chosen)
         if self._chosen is not None:
             group = group.select(self._chosen)  # row groups come in the file's order
-        return stack_columns(group, self._dtype, self.title, int(self._chunks.starts[number]))
-
-    def _block(self, first: int, last: int) -> AnyArray:
-        return self._chunks.block(first, last)
-
-    def _take(self, positions: Positions) -> AnyArray:
-        return self._chunks.take(positions)
+        return stack_columns(group, self._dtype, self.title, int(self._starts[number]))
 
 
-class GeneratedTable(Table):
+class GeneratedTable(_ChunkedTable):
     """Rows generated by a function on each read; the last block is cached.
 
-    - `generate`: ``generate(k)`` returns rows k * rows_per_block, ... as an array (rows_per_block, d), the last of them
-      perhaps fewer. It must return the same on each call.
+    ``generate(k)`` returns rows k * rows_per_block, ... as an array (rows_per_block, d), the last of them perhaps
+    fewer, the same on each call.
     """
 
     def __init__(
@@ -203,60 +237,14 @@ class GeneratedTable(Table):
             raise InputError(f"{title}: shape = {shape}, rows_per_block = {rows_per_block}, but all must be at least 1")
         super().__init__(title, shape)
         self._generate = generate
-        self._chunks = _Chunks(np.append(np.arange(0, shape[0], rows_per_block), shape[0]), self._make)
+        self._cut(np.append(np.arange(0, shape[0], rows_per_block), shape[0]))
 
-    def _make(self, number: int) -> AnyArray:
+    def _read(self, number: int) -> AnyArray:
         block = as_array(self._generate(number), f"block {number} of {self.title}")
-        first, last = self._chunks.starts[number : number + 2]
+        first, last = self._starts[number : number + 2]
         if block.shape != (shape := (int(last - first), self.shape[1])):
             raise InputError(f"block {number} of {self.title} has shape {block.shape}; allowed: {shape}")
         return block
-
-    def _block(self, first: int, last: int) -> AnyArray:
-        return self._chunks.block(first, last)
-
-    def _take(self, positions: Positions) -> AnyArray:
-        return self._chunks.take(positions)
-
-
-class _Chunks:
-    """Rows available only by chunk: chunk k holds rows starts[k] to starts[k + 1] - 1; the last is cached."""
-
-    def __init__(self, starts: npt.NDArray[np.int64], read: Callable[[int], AnyArray]) -> None:
-        self.starts = starts
-        self._read = read
-        self._last: tuple[int, AnyArray] | None = None
-        self._lock = threading.Lock()  # `read` need not be thread-safe
-
-    def block(self, first: int, last: int) -> AnyArray:
-        parts = []
-        for number in range(self._of(first), self._of(last - 1) + 1):
-            start = self.starts[number]
-            parts.append(_view(self._chunk(number)[max(first - start, 0) : last - start]))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def take(self, positions: Positions) -> AnyArray:
-        numbers = self._of(positions)
-        order = np.argsort(numbers, kind="stable")
-        parts = []
-        for number in np.unique(numbers):
-            in_chunk = positions[order[numbers[order] == number]]
-            parts.append(self._chunk(int(number))[in_chunk - self.starts[number]])
-        in_file_order = np.concatenate(parts)
-        rows = np.empty_like(in_file_order)
-        rows[order] = in_file_order
-        return rows
-
-    def _of(self, rows: Any) -> Any:
-        """Return the number of a row's chunk; empty chunks are skipped."""
-        return np.searchsorted(self.starts, rows, side="right") - 1
-
-    def _chunk(self, number: int) -> AnyArray:
-        with self._lock:
-            if self._last is None or self._last[0] != number:
-                self._last = None  # frees the old chunk first
-                self._last = (number, self._read(number))
-            return self._last[1]
 
 
 def _view(part: AnyArray) -> AnyArray:
@@ -266,17 +254,12 @@ def _view(part: AnyArray) -> AnyArray:
     return part
 
 
-# --- opening tables -------------------------------------------------------------------------------------------------
-
 TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table | os.PathLike[str]
 """Type of an argument of `as_table`; a text is a path."""
 
 
 def as_table(X: TableLike, title: str) -> Table:
-    """Wrap a sparse matrix, array-like (n, d) or file path as a Table; a Table is returned unchanged.
-
-    `title`: name in error texts, unused for a Table or a file.
-    """
+    """Wrap a sparse matrix, array-like (n, d) or file path as a Table; a Table stays. `title`: name in error texts."""
     if isinstance(X, Table):
         return X
     if isinstance(X, str | os.PathLike):
@@ -287,10 +270,7 @@ def as_table(X: TableLike, title: str) -> Table:
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
-    """Open a file by its content: .npy (memory-mapped), .npz with an array X or a sparse matrix, or .parquet.
-
-    Raises InputError for a file that is missing, damaged or of another kind.
-    """
+    """Open a file by its content, as this module's table says; InputError if missing, damaged or of another kind."""
     return open_tables(path).X
 
 
@@ -311,14 +291,12 @@ def open_tables(path: str | os.PathLike[str]) -> OpenedTables:
             return OpenedTables(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
         if begins[:2] == b"PK":
             with open_npz(path) as archive:
-                arrays = {key: archive[key] for key in ("X", "new") if key in archive}
-                new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
-                if "X" in arrays:
-                    return OpenedTables(ArrayTable(arrays["X"], str(path), path), new)
+                new = ArrayTable(archive["new"], f"new in {path}") if "new" in archive else None
+                if "X" in archive:
+                    return OpenedTables(ArrayTable(archive["X"], str(path), path), new)
                 if is_sparse_file(archive):
-                    return OpenedTables(
-                        SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new
-                    )
+                    X = cast(sparse.csr_array, sparse.load_npz(path))
+                    return OpenedTables(SparseTable(X, str(path), path), new)
         elif begins[:4] == b"PAR1":
             return OpenedTables(ParquetTable(path), None)
     raise InputError(f"{path} holds no table; allowed: {ALLOWED}")

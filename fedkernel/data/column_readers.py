@@ -4,6 +4,7 @@ import csv
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +32,7 @@ def open_csv(path: Path, form: CsvFormat) -> tuple[list[str], Reader]:
         header = next(rows, None)
     check_header(path, form.header, passed + (header is not None), header)
     names = [name.strip() for name in header or ()]
-
-    def read(include: Sequence[str], texts: Sequence[str]) -> Any:
-        return _read_csv(path, form, dict(zip(names, header or (), strict=True)), include, texts, above=lines)
-
-    return names, read
+    return names, partial(_read_csv, path, form, dict(zip(names, header or (), strict=True)), above=lines)
 
 
 def check_header(path: Path, header: int, rows: int, cells: Sequence[Any] | None) -> None:
@@ -58,42 +55,35 @@ def _read_csv(
         broken.append(row)
         return "error"
 
+    # with threads the number of a wrong row is unknown
+    rows = arrow.ReadOptions(use_threads=False, encoding=form.encoding.replace("utf-8", "utf8"), skip_rows=above)
+    parse = arrow.ParseOptions(
+        delimiter=form.delimiter,
+        newlines_in_values=True,
+        ignore_empty_lines=len(header) > 1,  # with a single column, an empty line is a row without a value
+        invalid_row_handler=refuse,
+    )
+    convert = arrow.ConvertOptions(
+        decimal_point=form.decimal,
+        include_columns=[header[name] for name in include],
+        column_types={header[name]: string for name in texts},  # 007 is not 7
+        null_values=sorted(MISSING_TEXTS),
+    )
     try:
         with file_errors(path, ALLOWED):
-            read = arrow.read_csv(
-                path,
-                # with threads the number of a wrong row is unknown
-                read_options=arrow.ReadOptions(
-                    use_threads=False, encoding=form.encoding.replace("utf-8", "utf8"), skip_rows=above
-                ),
-                # with a single column, an empty line is a row without a value
-                parse_options=arrow.ParseOptions(
-                    delimiter=form.delimiter,
-                    newlines_in_values=True,
-                    ignore_empty_lines=len(header) > 1,
-                    invalid_row_handler=refuse,
-                ),
-                convert_options=arrow.ConvertOptions(
-                    decimal_point=form.decimal,
-                    include_columns=[header[name] for name in include],
-                    column_types={header[name]: string for name in texts},  # 007 is not 7
-                    null_values=sorted(MISSING_TEXTS),
-                ),
-            )
+            read = arrow.read_csv(path, read_options=rows, parse_options=parse, convert_options=convert)
     except InputError:
         if not broken:
             raise
         commas = form.delimiter == "," and broken[0].actual_columns > len(header)
         hint = " (with decimal commas, use a different --delimiter)" if commas else ""
-        raise InputError(
-            f"{path}: {row_of_file(broken[0].number - above - 2, form.header)} has {broken[0].actual_columns} values; "
-            f"allowed: one for each of the {len(header)} columns{hint}"
-        ) from None
+        row = f"{path}: {row_of_file(broken[0].number - above - 2, form.header)}"
+        allowed = f"allowed: one for each of the {len(header)} columns{hint}"
+        raise InputError(f"{row} has {broken[0].actual_columns} values; {allowed}") from None
     return read.rename_columns(list(include))
 
 
-MOST_CELLS = 50_000_000
-"""Most cells of a sheet's bounding box."""
+MOST_CELLS = 50_000_000  # most cells of a sheet's bounding box
 
 
 class Sheet(NamedTuple):

@@ -14,20 +14,14 @@ from fedkernel.ground import InputError
 
 ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
 
-DELIMITERS = ",;\t|"
-"""Candidate delimiters when none is given."""
-
-SAMPLE = 1 << 16
-"""Bytes at a file's beginning from which its format is guessed."""
+DELIMITERS = ",;\t|"  # candidate delimiters when none is given
+SAMPLE = 1 << 16  # bytes at a file's beginning from which its format is guessed
 
 
 class CsvFormat(NamedTuple):
-    """Format of a CSV file, with clauses about its guessed parts.
+    """Format of a CSV file: one-character marks, Python's name of the encoding, and the row with the names.
 
-    - `delimiter`, `decimal`: one character each.
-    - `encoding`: Python's name.
-    - `header`: the row with the names, as a spreadsheet counts.
-    - `guessed`: clauses on guessed options that differ from the defaults.
+    `guessed`: clauses on guessed options that differ from the defaults.
     """
 
     delimiter: str = ","
@@ -42,11 +36,9 @@ def guess_csv_format(
 ) -> CsvFormat:
     """Return a CSV file's format, with arguments that are None guessed from the file's beginning.
 
-    A guess needs: for an encoding, a byte order mark; for a delimiter, that it alone gives every row as many values as
-    there are names; for a decimal comma, numbers with commas, none with a point, and some that cannot be thousands.
-    Otherwise the format is UTF-8, comma, point.
-
-    Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
+    Else UTF-8, comma, point: a guess needs, for an encoding, a byte order mark; for a delimiter, that it alone gives
+    every row as many values as there are names; for a decimal comma, numbers with commas, none with a point, and some
+    that cannot be thousands. Raises InputError: a file that cannot be read, or that two delimiters divide equally well.
     """
     with file_errors(path, ALLOWED), path.open("rb") as stream:
         head = stream.read(SAMPLE)
@@ -60,8 +52,10 @@ def guess_csv_format(
     text = head.decode(with_mark(encoding), errors="replace")
 
     def records(delimiter: str) -> list[list[str]]:
-        rows = _records(text, delimiter)[header - 1 : None if whole else -1]
-        return [row for row in rows if row]
+        rows = list[list[str]]()  # up to the first CSV fault, which is reported when the whole file is read
+        with suppress(csv.Error):
+            rows.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        return [row for row in rows[header - 1 : None if whole else -1] if row]
 
     if delimiter is None:
         delimiter = _delimiter(path, records)
@@ -77,14 +71,6 @@ def guess_csv_format(
 def with_mark(encoding: str) -> str:
     """Return the encoding that skips a byte order mark at the beginning of a file."""
     return "utf-8-sig" if encoding == "utf-8" else encoding
-
-
-def _records(text: str, delimiter: str) -> list[list[str]]:
-    """Return the values of each line, up to the first CSV fault."""
-    records = list[list[str]]()
-    with suppress(csv.Error):  # reported when the whole file is read
-        records.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    return records
 
 
 def _delimiter(path: Path, records: Callable[[str], list[list[str]]]) -> str:

@@ -28,23 +28,10 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 
+from fedkernel.data import sources
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
-from fedkernel.data.sources import (
-    BUNDLED,
-    FETCHED,
-    FOLDER_VARIABLE,
-    SOURCES,
-    SourceData,
-    from_bundled,
-    from_fetcher,
-    from_openml,
-    named_path,
-    npz_files,
-    npz_header,
-    npz_path,
-    read_npz,
-)
+from fedkernel.data.sources import BUNDLED, FETCHED, FOLDER_VARIABLE, SourceData
 from fedkernel.ground import (
     AnyArray,
     FloatArray,
@@ -68,8 +55,7 @@ class Dataset:
 
     - `X` (N, d): CSR (csr_array) if the specification asks for sparse.
     - `y` (N,): labels (integers or text) or targets (floats) of the source.
-    - `columns`: the source's names of the columns, or x0, x1, ... by default.
-    - `source`: origin of the numbers.
+    - `columns`, `source`: the source's names of the columns, by default x0, x1, ..., and the origin of the numbers.
     """
 
     name: str
@@ -89,8 +75,8 @@ class DataSpec:
     - `scale`: "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or
       "center" (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay
       zeros).
-    - `rows`: keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
-    - `share`: in place of `rows`, a fraction of all rows, rounded to at least one row.
+    - `rows`, `share`: keep so many rows, or a fraction of all, at least one, drawn at random from `seed`, in their
+      original order; None keeps all.
     - `classes`: keep the rows with these labels. Compared as text: 3 also finds the label "3".
     - `against_rest`: merge all labels into two classes: 1 for this label, 0 for the others.
     - `seed`: of the subset, and of a generated set unless its options have a seed of their own; "run": each run's own
@@ -127,7 +113,7 @@ class DataSpec:
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
         """Return the specification with the relative path of an npz file resolved against a folder."""
-        path = named_path(self.name)
+        path = sources.named_path(self.name)
         return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
 
     def drawn(self, seed: int) -> "DataSpec":
@@ -149,10 +135,9 @@ class DataSpec:
 def load(spec: DataSpec | str) -> Dataset:
     """Load a data set by specification or bare name.
 
-    A sparse set is made dense after the choice of rows, unless `sparse` is set; InputError above `DENSE_CELLS` numbers.
-
-    Raises InputError: unknown name, no network for a download, a file that is missing or not a table of finite numbers,
-    more rows or other classes than the set has, a dense set with `sparse`.
+    A sparse set is made dense after the choice of rows, unless `sparse` is set. Raises InputError: unknown name, no
+    network for a download, a file that is missing or not a table of finite numbers, more rows or other classes than the
+    set has, a dense set with `sparse`, more than `DENSE_CELLS` numbers made dense.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
     raw = _load_source(spec)
@@ -183,21 +168,22 @@ def load(spec: DataSpec | str) -> Dataset:
 def _load_source(spec: DataSpec) -> SourceData:
     prefix, colon, rest = spec.name.partition(":")
     if colon and prefix == "openml" and rest:
-        return from_openml(spec.name, rest)
+        return sources.from_openml(spec.name, rest)
     if colon and prefix == "fetch" and rest in FETCHED:
-        return from_fetcher(spec.name, rest)
+        return sources.from_fetcher(spec.name, rest)
     if spec.name in BUNDLED:
-        return from_bundled(spec.name)
+        return sources.from_bundled(spec.name)
     if spec.name in GENERATED:
         recipe = GENERATED[spec.name](**spec.options)
         seed = spec.numeric_seed if recipe.seed is None else recipe.seed
         X, y = recipe(generator(spec.name, seed))
         return SourceData(X, y, (), f"generated: {recipe}, seed {seed}")
-    if (colon and prefix == "npz") or spec.name in npz_files():
-        return read_npz(npz_path(rest if colon else spec.name))
+    if (colon and prefix == "npz") or spec.name in sources.npz_files():
+        return sources.read_npz(sources.npz_path(rest if colon else spec.name))
     if _has_loader(spec.name):
         return _from_loader(spec)
-    set_names = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
+    stems = [f"npz:{stem}" for stem in sources.npz_files()]
+    set_names = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *stems]
     close = difflib.get_close_matches(spec.name, set_names, n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise InputError(
@@ -208,7 +194,7 @@ def _load_source(spec: DataSpec) -> SourceData:
 
 def _has_loader(name: str) -> bool:
     prefix, colon, _ = name.partition(":")
-    return (bool(colon) and prefix not in SOURCES) or name in short_names("datasets")
+    return (bool(colon) and prefix not in sources.SOURCES) or name in short_names("datasets")
 
 
 def _from_loader(spec: DataSpec) -> SourceData:
@@ -268,9 +254,6 @@ def _scaled(X: Any, scale: str) -> Any:
     return Z
 
 
-# --- available sets --------------------------------------------------------------------------------------------------
-
-
 class Available(NamedTuple):
     """Data set of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
 
@@ -294,5 +277,5 @@ def available() -> list[Available]:
     lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
     lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y; or from scipy.sparse.save_npz"))
     lines += [Available(name, "loader", None, address) for name, address in short_names("datasets").items()]
-    lines += [Available(f"npz:{stem}", "npz", *npz_header(path)) for stem, path in npz_files().items()]
+    lines += [Available(f"npz:{stem}", "npz", *sources.npz_header(path)) for stem, path in sources.npz_files().items()]
     return lines

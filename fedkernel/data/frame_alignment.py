@@ -30,6 +30,12 @@ def frame_columns(frame: Any) -> list[Hashable]:
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
+def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
+    """Return the first frame's column names; () if there is no frame or its columns are only numbered."""
+    labels = (frame_columns(table) for table in tables if is_frame(table))
+    return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
+
+
 @dataclass(frozen=True)
 class _Frame:
     """Frame with its column names and the ids of its rows; index None means positions."""
@@ -47,12 +53,9 @@ class _Frame:
 
     def values(self, column: Hashable) -> list[Any]:
         """Return a column's values."""
-        return _values(self.frame[column])
-
-
-def _values(column: Any) -> list[Any]:
-    listed = next((name for name in ("to_list", "to_pylist", "tolist") if hasattr(column, name)), None)
-    return list(column) if listed is None else list(getattr(column, listed)())
+        cells = self.frame[column]
+        listed = next((name for name in ("to_list", "to_pylist", "tolist") if hasattr(cells, name)), None)
+        return list(cells) if listed is None else list(getattr(cells, listed)())
 
 
 def is_missing(cell: Any) -> bool:
@@ -89,15 +92,13 @@ def aligned_arrays(
     trained: Sequence[Any] = (),
     id_: str | None = None,
 ) -> list[Any]:
-    """Convert clients' frames to arrays whose rows and columns are aligned across clients.
+    """Convert clients' frames to arrays whose rows and columns are aligned across clients; other tables are unchanged.
 
     Horizontal: columns take the order of the first frame's. Vertical: rows take the order of the first frame's ids or
-    index, if frames have one of their own. Tables without names are unchanged.
-
-    `what`: name of `shards` in error texts. `trained`: the clients' training tables if `shards` are new rows: columns
-    take their order. `id_`: the column, or index of that name, with row ids; it is dropped. Raises InputError: one
-    table in place of a list; frames that differ in columns or rows, or an index on only some tables; for vertical
-    tables, a column of several frames that looks like ids in different orders.
+    index, if frames have one of their own. `what`: name of `shards` in error texts. `trained`: the clients' training
+    tables if `shards` are new rows: columns take their order. `id_`: the column, or index of that name, with row ids;
+    it is dropped. Raises InputError: one table in place of a list; frames that differ in columns or rows, or an index
+    on only some tables; for vertical tables, a column of several frames that looks like ids in different orders.
     """
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
@@ -113,9 +114,9 @@ def aligned_arrays(
 def rows_in_order(
     shards: Sequence[Any], partition: Division, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
-    """Return each table's order of rows in `aligned_arrays`; None means unchanged.
+    """Return each table's order of rows in `aligned_arrays`, with its parameters and errors; None: unchanged.
 
-    Parameters and errors are those of `aligned_arrays`. Horizontal tables keep their rows and may differ in columns.
+    Horizontal tables keep their rows and may differ in columns.
     """
     tables = {f"{what}[{number}]": _as_frame(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     rows = _orders(tables, partition, (), id_)[1] if partition == "vertical" else {}
@@ -127,9 +128,8 @@ def labels_in_order(
 ) -> list[AnyArray | None]:
     """Return the clients' labels in the row order of `aligned_arrays`; None for a client without labels.
 
-    `labels` (n_m,): one entry per shard, in the order of its rows, or of the entry's own index for a series. Raises
-    InputError: another number of entries than shards, or of labels than rows; a missing label; a series whose index is
-    not the shard's.
+    `labels` (n_m,): per shard, in the order of its rows, or of a series' own index. Raises InputError: another number
+    of entries than shards, or of labels than rows; a missing label; an index that is not the shard's.
     """
     if len(labels) != len(shards):
         raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")
@@ -187,10 +187,9 @@ def _check_no_ids(tables: Mapping[str, Any]) -> None:
                 continue
             values = [frame.values(column) for frame in (tables[other], table)]
             if values[0] != values[1] and all(map(_look_like_ids, values)) and set(values[0]) & set(values[1]):
-                raise InputError(
-                    f"{other} and {name} both have a column {column!r} with unique values in different "
-                    f"orders; allowed: id = {column!r} if it identifies the rows, or different column names"
-                )
+                both = f"{other} and {name} both have a column {column!r} with unique values in different orders"
+                allowed = f"id = {column!r} if it identifies the rows, or different column names"
+                raise InputError(f"{both}; allowed: {allowed}")
 
 
 def _look_like_ids(values: Sequence[Any]) -> bool:
@@ -255,10 +254,9 @@ def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
             continue
         if len(index) != len(labels[first]) or seen.keys() != set(labels[first]):
             common = len(seen.keys() & set(labels[first]))
-            raise InputError(
-                f"the index of {name} has {len(index)} labels, that of {first} {len(labels[first])}, and "
-                f"{common} are common to both; allowed: the same labels in any order, or {drop}"
-            )
+            sizes = f"the index of {name} has {len(index)} labels, that of {first} {len(labels[first])}"
+            allowed = f"the same labels in any order, or {drop}"
+            raise InputError(f"{sizes}, and {common} are common to both; allowed: {allowed}")
         orders[name] = _places(index, labels[first])
         log.info("the rows of %s are put in the order of the index of %s, which results have too", name, first)
     return orders

@@ -1,8 +1,7 @@
 """Generated data sets: classes of options that, called with a random generator, return X and y."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -59,20 +58,15 @@ class Blobs:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, d) and each row's cluster."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y, *_ = sklearn.datasets.make_blobs(
-            self.n, self.d, centers=self.centers, cluster_std=self.spread, random_state=_state(rng)
-        )
-        return X, y
+        return _from_sklearn("blobs", self.n, rng, n_features=self.d, centers=self.centers, cluster_std=self.spread)
 
 
 @value_object()
 class Densities:
     """Values of Gaussian densities, a column each, at points within 3 deviations (VFedPCA paper, section 4.2.1).
 
-    Deviations are 1 ("single Gaussian") or, with `mixture`, drawn from 1, ..., d; the paper's 0 has no density. The
-    paper's random means are left out, since no value depends on them.
+    Deviations are 1 or, with `mixture`, drawn from 1, ..., d (the paper's 0 has no density); no value depends on the
+    paper's random means.
     """
 
     n: PositiveInt = 200
@@ -103,10 +97,7 @@ class Circles:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y = sklearn.datasets.make_circles(self.n, noise=self.noise, factor=self.factor, random_state=_state(rng))
-        return X, y
+        return _from_sklearn("circles", self.n, rng, noise=self.noise, factor=self.factor)
 
 
 @value_object()
@@ -119,10 +110,7 @@ class Moons:
 
     def __call__(self, rng: np.random.Generator) -> RowsAndLabels:
         """Draw X of shape (n, 2) and labels 0 and 1."""
-        import sklearn.datasets  # noqa: PLC0415 - takes a second to import
-
-        X, y = sklearn.datasets.make_moons(self.n, noise=self.noise, random_state=_state(rng))
-        return X, y
+        return _from_sklearn("moons", self.n, rng, noise=self.noise)
 
 
 @value_object()
@@ -200,20 +188,21 @@ def _power_law(size: int, exponent: float) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _state(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))
+def _from_sklearn(maker: str, n: int, rng: np.random.Generator, **options: Any) -> RowsAndLabels:
+    import sklearn.datasets  # noqa: PLC0415 - takes a second to import
+
+    X, y, *_ = getattr(sklearn.datasets, f"make_{maker}")(n, random_state=int(rng.integers(2**31)), **options)
+    return X, y
 
 
 Generated = Geometric | Plateau | Blobs | Densities | Circles | Moons | RareClusters | Documents
-GENERATED: Mapping[str, type[Generated]] = MappingProxyType(
-    {
-        "geometric": Geometric,
-        "plateau": Plateau,
-        "blobs": Blobs,
-        "densities": Densities,
-        "circles": Circles,
-        "moons": Moons,
-        "rare-clusters": RareClusters,
-        "documents": Documents,
-    }
-)
+GENERATED: Mapping[str, type[Generated]] = {
+    "geometric": Geometric,
+    "plateau": Plateau,
+    "blobs": Blobs,
+    "densities": Densities,
+    "circles": Circles,
+    "moons": Moons,
+    "rare-clusters": RareClusters,
+    "documents": Documents,
+}

@@ -3,8 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.raw import RawTable, missing_cells
-from fedkernel.data.raw_table_files import read_raw
+from fedkernel.data.raw import RawTable, missing_cells, read_raw
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
 
@@ -56,10 +55,7 @@ def label_texts(raw: RawTable) -> AnyArray | None:
 
 
 def read_labels(file: SiteFile) -> AnyArray | None:
-    """Read the labels of a file's rows; None if the file has no label column.
-
-    Raises InputError if a row has no label.
-    """
+    """Read the labels of a file's rows; None without a label column, InputError for a row without a label."""
     raw = read_raw(file) if file.label else None
     if raw is None or (texts := label_texts(raw)) is None:
         return None

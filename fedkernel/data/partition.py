@@ -21,7 +21,6 @@ for `columns`.
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -31,40 +30,26 @@ from scipy import sparse
 
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
-from fedkernel.ground import (
-    AnyArray,
-    Division,
-    FloatArray,
-    InputError,
-    Rows,
-    check_at_most,
-    generator,
-    stack_rows,
-    value_object,
-)
+from fedkernel.ground import AnyArray, Division, FloatArray, InputError, Rows, check_at_most, generator, value_object
 
 IndexArray = npt.NDArray[np.intp]
 Column = NonNegativeInt | str
 ColumnList = Annotated[tuple[Column, ...], Field(min_length=1)]
 
-METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "vertical": ("even", "sizes", "columns", "random"),
-        "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
-    }
-)
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "vertical": ("even", "sizes", "columns", "random"),
+    "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
+}
 # unused parameters are refused: recorded with the run they would mislead its reader
-_USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "sizes": ("sizes",),
-        "columns": ("columns",),
-        "exponent": ("power",),
-        "alpha": ("dirichlet",),
-        "minimum": ("random", "power", "dirichlet"),
-        # iid, stratified and dirichlet: always, by themselves
-        "shuffle": ("even", "sizes", "random", "iid", "stratified", "power", "dirichlet"),
-    }
-)
+_USED_BY: Mapping[str, tuple[str, ...]] = {
+    "sizes": ("sizes",),
+    "columns": ("columns",),
+    "exponent": ("power",),
+    "alpha": ("dirichlet",),
+    "minimum": ("random", "power", "dirichlet"),
+    # iid, stratified and dirichlet: always, by themselves
+    "shuffle": ("even", "sizes", "random", "iid", "stratified", "power", "dirichlet"),
+}
 
 
 @value_object()
@@ -72,15 +57,14 @@ class PartitionSpec:
     """Specification of a partition, as in a `[partition]` table; JSON through `pydantic.TypeAdapter`.
 
     - `kind`: "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
-    - `method`: as in this module's docstring.
+    - `method`: as in this module's docstring, which parameters it requires or allows, too.
     - `clients`: number of clients; None: given by the caller of `split`, `sizes` or `columns`.
     - `seed`: of all random choices; None: given by the caller of `split`.
     - `shuffle`: permute the columns (rows) at random before they are cut.
-    - `sizes`: method "sizes", where it is required: columns (rows) per client.
-    - `columns`: method "columns", where it is required: per client, the columns' positions (from 0) or names.
-    - `exponent`: method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
-    - `alpha`: method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
-    - `minimum`: methods "random", "power" and "dirichlet": least number of columns (rows) of a client; None: 1.
+    - `sizes`, `columns`: columns (rows) per client; per client, the columns' positions (from 0) or names.
+    - `exponent`: of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
+    - `alpha`: small: few labels per client, large: like iid. None: 0.5.
+    - `minimum`: least number of columns (rows) of a client with "random", "power" and "dirichlet"; None: 1.
     """
 
     kind: Division = "vertical"
@@ -152,15 +136,6 @@ class Partition:
         if not np.array_equal(np.sort(np.concatenate(self.indices)), np.arange(sum(sizes))):
             raise InputError(f"the indices of a partition must hold each of 0 to {sum(sizes) - 1} exactly once")
 
-    def join(self) -> Rows:
-        """Reassemble the original table, bit for bit."""
-        order = np.argsort(np.concatenate(self.indices))
-        if self.kind == "horizontal":
-            return _part(stack_rows(self.shards), order, 0)
-        shards: list[Any] = self.shards
-        is_sparse = any(sparse.issparse(shard) for shard in shards)
-        return _part(sparse.hstack(shards, format="csr") if is_sparse else np.hstack(shards), order, 1)
-
 
 def split(
     spec: PartitionSpec,
@@ -170,10 +145,10 @@ def split(
     clients: int | None = None,
     seed: int = 0,
 ) -> Partition:
-    """Divide a table among clients by the specification of a partition.
+    """Divide a table (N, d) among clients by the specification of a partition; InputError for contradictions.
 
-    `data` (N, d). `y` (N,): labels, for an array; a `Dataset` has its own. `clients`: must agree with `spec` if that
-    gives a number. `seed`: used if `spec` has none. Raises InputError for contradictions.
+    `y` (N,): labels, for an array; a `Dataset` has its own. `clients`, `seed`: used if `spec` has none; two numbers of
+    clients must agree.
     """
     names: tuple[str, ...] = ()
     table: Any
@@ -293,8 +268,8 @@ def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[Inde
 def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
     """Divide the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
 
-    A client with fewer than `least` rows then takes random rows from the largest one: the usual redrawing until all
-    have enough need not end for small alpha.
+    A client with fewer than `least` rows then takes random ones from the largest; redrawing until all have enough, as
+    is usual, need not end for small alpha.
     """
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):

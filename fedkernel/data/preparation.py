@@ -23,25 +23,16 @@ Levels = Annotated[tuple[str, ...], Field(min_length=2)]
 class Prepare:
     """Options for the preparation of all sites' columns: clip, logarithm, fill and scale, with indicators.
 
-    Parameters
-    ----------
-    scale : {"standard", "minmax", "robust", "none"}, default="standard"
-        As scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together. Constant
-        columns are centred only.
-    missing : {"refuse", "drop", "mean", "median"}, default="refuse"
-        Treatment of empty cells: an error with the position of the first, removal of the row, or the column's mean or
-        median over all sites.
-    indicator : bool, default=False
-        Whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
-    categories : mapping of str to sequence of str
-        Columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error; an empty
-        cell has 0 in all of them, unless rows are dropped or refused.
-    log : sequence of str
-        Columns of positive numbers to replace by their natural logarithm.
-    clip : mapping of str to (float, float)
-        Columns with their least and greatest allowed number; others are set to these.
-    drift : {"warn", "refuse", "ignore"}, default="warn"
-        Treatment of a column whose numbers at one site differ from the others' by more than chance explains.
+    - `scale`: as scikit-learn's StandardScaler, MinMaxScaler and RobustScaler on the rows of all sites together;
+      constant columns are centred only.
+    - `missing`: treatment of empty cells: an error with the position of the first, removal of the row, or the column's
+      mean or median over all sites.
+    - `indicator`: whether each column with empty cells at any site gets a further column that is 1 for a filled cell.
+    - `categories`: columns of text, with all levels: each level becomes a column of 0 and 1. Another level is an error;
+      an empty cell has 0 in all of them, unless rows are dropped or refused.
+    - `log`: columns of positive numbers to replace by their natural logarithm.
+    - `clip`: columns with their least and greatest allowed number; others are set to these.
+    - `drift`: treatment of a column whose numbers at one site differ from the others' by more than chance explains.
     """
 
     scale: Literal["standard", "minmax", "robust", "none"] = "standard"
@@ -90,8 +81,8 @@ class Prepare:
     def numeric_columns(self, raw: RawTable) -> FloatArray:
         """Return the numeric columns, clipped and with logarithms taken: (n, d), NaN for missing cells.
 
-        Raises InputError: a column of `categories`, `log` or `clip` that is missing or of another kind; a column of
-        text that is no category; a number without a logarithm. The text names column and row, and quotes no value.
+        Raises InputError, which names column and row: a column of `categories`, `log` or `clip` that is missing or of
+        another kind; a column of text that is no category; a number without a logarithm.
         """
         for option, names in {"categories": self.categories, "log": self.log, "clip": self.clip}.items():
             if absent := [name for name in names if name not in raw.columns]:
@@ -106,10 +97,8 @@ class Prepare:
                 column = np.clip(column, *self.clip[name])
             if name in self.log:
                 if (without_logarithm := np.flatnonzero(column <= 0)).size:
-                    raise InputError(
-                        f"{raw.title}: {raw.row(without_logarithm[0])} of column {name!r} has no logarithm; allowed in "
-                        "prepare.log: columns of positive numbers"
-                    )
+                    where = f"{raw.title}: {raw.row(without_logarithm[0])} of column {name!r}"
+                    raise InputError(f"{where} has no logarithm; allowed in prepare.log: columns of positive numbers")
                 column = np.log(column)
             numeric.append(column)
         return np.column_stack(numeric) if numeric else np.empty((raw.rows, 0))
@@ -128,19 +117,15 @@ class Prepare:
         return replace(self, **own)
 
     def usable_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
-        """Return a mask of the usable rows; with ``missing = "drop"`` those without an empty cell.
-
-        Raises InputError for an empty cell with ``missing = "refuse"``.
-        """
+        """Return a mask of the rows without empty cells if these are dropped, else all; InputError if refused."""
         whole = np.ones(raw.rows, dtype=bool)
         for name, column in raw.columns.items():
             missing = missing_cells(column)
             if missing.any() and self.missing == "refuse":
                 more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
-                raise InputError(
-                    f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r} holds no value{more}; "
-                    'allowed: finite numbers, or [prepare] missing = "drop", "mean" or "median"'
-                )
+                where = f"{raw.title}: {raw.row(int(np.argmax(missing)))}, column {name!r}"
+                allowed = 'finite numbers, or [prepare] missing = "drop", "mean" or "median"'
+                raise InputError(f"{where} holds no value{more}; allowed: {allowed}")
             whole &= ~missing
         return whole if self.missing == "drop" else np.ones(raw.rows, dtype=bool)
 
@@ -192,10 +177,8 @@ class Preparation:
         column, levels = raw.columns[name], self.prepare.categories[name]
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
         if unknown_levels := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
-            raise InputError(
-                f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r} has a level that prepare.categories "
-                f"does not list; allowed: {', '.join(levels)}"
-            )
+            where = f"{raw.title}: {raw.row(unknown_levels[0])} of column {name!r}"
+            raise InputError(f"{where} has a level that prepare.categories does not list; allowed: {', '.join(levels)}")
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]
 
     def to_table(self) -> dict[str, Any]:

@@ -26,10 +26,7 @@ def rows_to_arrays(rows: Rows) -> dict[str, npt.NDArray[Any]]:
 
 
 def rows_from_arrays(arrays: Mapping[str, npt.NDArray[Any]], columns: int) -> Rows:
-    """Rebuild rows with a given number of columns from named arrays.
-
-    Raises ValueError if the arrays are not exactly those of `rows_to_arrays`, or inconsistent.
-    """
+    """Rebuild rows with so many columns from exactly the arrays of `rows_to_arrays`; ValueError if inconsistent."""
     if wrong_types := [name for name, array in arrays.items() if name in _TYPES and array.dtype != _TYPES[name]]:
         raise ValueError(f"{wrong_types[0]} must not be of type {arrays[wrong_types[0]].dtype}")
     if set(arrays) == {"dense"}:

@@ -1,7 +1,8 @@
-"""Data file of a site, with the roles of its columns: table, row ids, labels."""
+"""Data file of a site, with the roles of its columns: table, row ids, labels; and its version."""
 
 import codecs
 import csv
+import hashlib
 import importlib
 import io
 import itertools
@@ -10,25 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from fedkernel.data.arrow_columns import checked_ids, ids_of, is_numeric, stack_columns
 from fedkernel.data.block_tables import ArrayTable, ParquetTable, SparseTable, Table, file_errors, open_table
 from fedkernel.data.column_readers import Reader, open_csv, open_parquet, open_sheet
 from fedkernel.data.csv_format import CsvFormat, guess_csv_format
-from fedkernel.data.ids import checked_ids, ids_of
-from fedkernel.data.numeric_columns import is_numeric, stack_columns
-from fedkernel.ground import InputError, listed, open_npz, row_of_file
+from fedkernel.ground import AnyArray, InputError, listed, open_npz, row_of_file
 
 
 @dataclass(frozen=True)
 class SiteData:
-    """Content of a site's data file: table, column names and row ids.
-
-    `X` (n_m, d_m). `columns`: names of its columns; empty for a file without names. `ids`: n_m unique texts.
-    """
+    """Content of a data file: table X (n_m, d_m), any column names, and n_m unique row ids."""
 
     X: Table
     columns: tuple[str, ...]
@@ -66,7 +64,6 @@ class SiteFile:
     header: int | None = None
 
     def __post_init__(self) -> None:
-        """Strip names, make the options hashable and refuse contradictory ones."""
         for option in ("columns", "label", "id", "drop"):
             if (value := getattr(self, option)) is not None:
                 texts = value.strip() if isinstance(value, str) else tuple(text.strip() for text in value)
@@ -109,11 +106,9 @@ class SiteFile:
     def to_node(self) -> dict[str, str]:
         """Return the options, except the policy's, as a node's configuration, with comma-separated lists."""
         lists = {"columns": self.columns, "label": self.labels or None, "drop": self.drop or None}
-        options = {key: None if names is None else _join_names(names) for key, names in lists.items()}
-        options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
-        options |= {"decimal": self.decimal, "encoding": self.encoding}
-        options |= {"header": None if self.header is None else str(self.header)}
-        return {key: value for key, value in options.items() if value is not None}
+        options: dict[str, Any] = {key: None if names is None else _join_names(names) for key, names in lists.items()}
+        options |= {"data": self.path, **{key: getattr(self, key) for key in (*_NODE_TEXTS, "header")}}
+        return {key: str(value) for key, value in options.items() if value is not None}
 
     @classmethod
     def of_node(
@@ -121,7 +116,7 @@ class SiteFile:
     ) -> "SiteFile":
         """Build the file from a node's configuration, the inverse of `to_node`."""
         lists = {key: split_names(str(node[key])) for key in ("columns", "label", "drop") if key in node}
-        texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
+        texts = {key: str(node[key]) for key in _NODE_TEXTS if key in node}
         header = int(node["header"]) if "header" in node else None
         return cls(str(node["data"]), allowed=allowed, hidden=hidden, header=header, **lists, **texts)  # type: ignore[arg-type]
 
@@ -147,9 +142,9 @@ class SiteFile:
     def read(self) -> SiteData:
         """Read the file; tables in .npy and .parquet files are read later, block by block.
 
-        Raises InputError: a file that is missing, empty, damaged or of another kind; a column that is missing, not
-        numeric or without a unique name; an empty cell; ids that are missing or not unique. The text names the file,
-        rows (as a spreadsheet counts, of arrays from 0) and columns, and quotes no value.
+        Raises InputError, with rows as a spreadsheet counts (of arrays from 0) and no values: a file that is missing,
+        empty, damaged or of another kind; a column that is missing, not numeric or without a unique name; an empty
+        cell; ids that are missing or not unique.
         """
         path = Path(self.path).expanduser()
         if path.suffix.lower() not in _READERS:
@@ -186,6 +181,9 @@ class SiteFile:
         return allowed and not hidden
 
 
+_NODE_TEXTS = ("id", "delimiter", "decimal", "encoding")  # options that a node's configuration has as texts
+
+
 def split_names(text: str) -> tuple[str, ...]:
     """Split comma-separated names; a name with a comma is quoted."""
     return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
@@ -200,9 +198,6 @@ def _join_names(names: Sequence[str]) -> str:
 def _repeated(names: Sequence[str]) -> str | None:
     """Return the first repeated name, or None."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-# --- CSV, spreadsheets and parquet -----------------------------------------------------------------------------------
 
 
 def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tuple[list[str], Any]:
@@ -266,10 +261,8 @@ def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
 
 def _check_kind(path: Path, name: str, kind: Any, where: str = "") -> None:
     if not is_numeric(kind):
-        raise InputError(
-            f"{path}: column {name!r} holds {kind}{where}; allowed in the table: numbers "
-            "(--columns chooses columns, --label, --id and --drop keep some out)"
-        )
+        allowed = "numbers (--columns chooses columns, --label, --id and --drop keep some out)"
+        raise InputError(f"{path}: column {name!r} holds {kind}{where}; allowed in the table: {allowed}")
 
 
 def _is_number(cell: str) -> bool:
@@ -280,16 +273,6 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-# --- npy and npz -----------------------------------------------------------------------------------------------------
-
-
-class _Extras(NamedTuple):
-    """Column names and ids that an npz file holds beside its table."""
-
-    columns: np.ndarray[Any, Any] | None = None
-    ids: np.ndarray[Any, Any] | None = None
-
-
 def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     if file.id is not None:
         allowed = "an .npz file with an array ids, a .csv or .parquet file"
@@ -297,28 +280,26 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     X = open_table(path)
     if not isinstance(X, ArrayTable | SparseTable):
         raise InputError(f"{path} is no {path.suffix} file; the file's ending must match its format")
-    extras = _Extras() if path.suffix.lower() == ".npy" else _extras(path)
+    extras: dict[str, AnyArray] = {}
+    if path.suffix.lower() == ".npz":
+        with file_errors(path), open_npz(path) as archive:
+            extras = {name: archive[name] for name in ("columns", "ids") if name in archive}
     n, d = X.shape
     names: tuple[str, ...] = ()
-    if extras.columns is not None:
-        if extras.columns.shape != (d,) or extras.columns.dtype.kind != "U":
+    if (columns := extras.get("columns")) is not None:
+        if columns.shape != (d,) or columns.dtype.kind != "U":
             raise InputError(f"columns in {path} must be the names of its {d} columns: {d} texts")
-        names = tuple(name.strip() for name in extras.columns.tolist())
+        names = tuple(name.strip() for name in columns.tolist())
     labels = names or tuple(str(place) for place in range(d))
     chosen = file.choose(path, labels)
     if chosen != list(labels):
         X = type(X)(X.X[:, [labels.index(name) for name in chosen]], X.title)  # type: ignore[arg-type]
-    if extras.ids is None:
-        return SiteData(X, tuple(chosen) if names else (), None)
-    if extras.ids.shape != (n,) or extras.ids.dtype.kind not in "Uiu":
+    own = tuple(chosen) if names else ()
+    if (ids := extras.get("ids")) is None:
+        return SiteData(X, own, None)
+    if ids.shape != (n,) or ids.dtype.kind not in "Uiu":
         raise InputError(f"ids in {path} must be one text or whole number for each of its {n} rows")
-    ids = checked_ids([str(id_) for id_ in extras.ids.tolist()], f"ids in {path}")
-    return SiteData(X, tuple(chosen) if names else (), ids)
-
-
-def _extras(path: Path) -> _Extras:
-    with file_errors(path), open_npz(path) as archive:
-        return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive})
+    return SiteData(X, own, checked_ids(list(map(str, ids.tolist())), f"ids in {path}"))
 
 
 _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {
@@ -328,3 +309,25 @@ _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {
     ".npy": _read_arrays,
     ".npz": _read_arrays,
 }
+
+
+Version = tuple[int, int, int]
+"""Modification time in nanoseconds, size in bytes, and inode, which changes if the file is replaced."""
+
+
+def version_of(path: str | os.PathLike[str]) -> Version:
+    """Return the current version of a file; InputError if it cannot be read."""
+    with file_errors(path, "a file with the site's data"):
+        stat = Path(path).expanduser().stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def file_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's content; an unchanged file is not read again."""
+    return _hash_of_version(str(path), version_of(path))
+
+
+@lru_cache(maxsize=64)
+def _hash_of_version(path: str, version: Version) -> str:
+    with Path(path).expanduser().open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
@@ -38,27 +37,23 @@ class _Bundled(NamedTuple):
     has_labels: bool = True
 
 
-BUNDLED: Mapping[str, _Bundled] = MappingProxyType(
-    {
-        "iris": _Bundled((150, 4)),
-        "wine": _Bundled((178, 13)),
-        "breast_cancer": _Bundled((569, 30)),
-        "digits": _Bundled((1797, 64)),
-        "diabetes": _Bundled((442, 10)),
-        "linnerud": _Bundled((20, 3), has_labels=False),
-    }
-)
+BUNDLED: Mapping[str, _Bundled] = {
+    "iris": _Bundled((150, 4)),
+    "wine": _Bundled((178, 13)),
+    "breast_cancer": _Bundled((569, 30)),
+    "digits": _Bundled((1797, 64)),
+    "diabetes": _Bundled((442, 10)),
+    "linnerud": _Bundled((20, 3), has_labels=False),
+}
 # kddcup99 (columns of text), 20newsgroups (text) and lfw_pairs (pairs of pictures) are no tables of numbers
-FETCHED: Mapping[str, _Download] = MappingProxyType(
-    {
-        "olivetti_faces": _Download((400, 4096), 4),
-        "california_housing": _Download((20640, 8), 0.5),
-        "covtype": _Download((581012, 54), 11),
-        "lfw_people": _Download((13233, 2914), 230),
-        "20newsgroups_vectorized": _Download((11314, 130107), 14),
-        "rcv1": _Download((804414, 47236), 650),
-    }
-)
+FETCHED: Mapping[str, _Download] = {
+    "olivetti_faces": _Download((400, 4096), 4),
+    "california_housing": _Download((20640, 8), 0.5),
+    "covtype": _Download((581012, 54), 11),
+    "lfw_people": _Download((13233, 2914), 230),
+    "20newsgroups_vectorized": _Download((11314, 130107), 14),
+    "rcv1": _Download((804414, 47236), 650),
+}
 
 
 class SourceData(NamedTuple):
@@ -68,9 +63,6 @@ class SourceData(NamedTuple):
     y: AnyArray | None
     columns: tuple[str, ...]
     source: str
-
-
-# --- scikit-learn and OpenML -----------------------------------------------------------------------------------------
 
 
 def from_bundled(name: str) -> SourceData:
@@ -152,9 +144,6 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
         socket.setdefaulttimeout(old_timeout)
 
 
-# --- npz files -------------------------------------------------------------------------------------------------------
-
-
 def npz_files() -> dict[str, Path]:
     """Return the npz files of the user's folder by stem; empty if the variable is not set."""
     folder = os.environ.get(FOLDER_VARIABLE)
@@ -184,10 +173,7 @@ def npz_path(name: str) -> Path:
 
 
 def read_npz(path: Path) -> SourceData:
-    """Read `X`, and if present `y` and column names (`features`), without pickle.
-
-    `X` is an array of that name, or the matrix of a file by scipy.sparse.save_npz.
-    """
+    """Read `X`, an array or a matrix of scipy.sparse.save_npz, and any `y` and column names `features`; no pickle."""
     if not path.is_file() or not zipfile.is_zipfile(path):
         expected = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {expected}; allowed: an npz file that holds a table X and perhaps labels y")

@@ -17,14 +17,10 @@ from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, ShareableErro
 from fedkernel.numerics import Moments, deviations, moments_of_blocks
 from fedkernel.protocol import MAX_ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
-MOST_PAIRS = 5000
-"""Most pairs of rows whose distances are measured."""
+MOST_PAIRS = 5000  # most pairs of rows whose distances are measured
+LEAST_GROUP_ROWS = 10  # fewest rows of a group
 
-LEAST_GROUP_ROWS = 10
-"""Fewest rows of a group."""
-
-MOST_GROUPED_ROWS, MOST_GROUPED_ENTRIES = 2000, 20_000_000
-"""Most rows that are put into groups, and most entries of these."""
+MOST_GROUPED_ROWS, MOST_GROUPED_ENTRIES = 2000, 20_000_000  # most rows that are put into groups, and their entries
 
 
 class ColumnSums(Summed):
@@ -53,10 +49,7 @@ class Squares(Summed):
 
 
 class MeasureSquares(Request[Squares]):
-    """Request for the sum of the rows' squared distances to `mean`, by default the site's own mean row.
-
-    With `power` 1: of the absolute differences.
-    """
+    """Request for the sum of squared (`power` 1: absolute) differences of rows from `mean`; None: from their own."""
 
     once: ClassVar = True
     mean: Annotated[FloatArray | None, Shape("d")] = None
@@ -144,14 +137,7 @@ class WidthClient(KernelClient):
     """Client that answers the requests for rule-based kernel widths (`fedkernel.kernel_width.width_rounds`)."""
 
     X: Table
-    answers: ClassVar[Answers] = (
-        SumColumns,
-        MeasureSquares,
-        SumEntries,
-        MeasureEntries,
-        MeasurePairs,
-        DescribeGroups,
-    )
+    answers: ClassVar[Answers] = (SumColumns, MeasureSquares, SumEntries, MeasureEntries, MeasurePairs, DescribeGroups)
 
     @staticmethod
     def table(X: TableLike, what: str) -> Table:
@@ -207,9 +193,8 @@ class WidthClient(KernelClient):
         """Group neighbouring rows (a sample, if there are many), and return the groups' means and variances."""
         n, d = self.X.shape
         if self.guards is not None and n < LEAST_GROUP_ROWS:
-            raise ShareableError(
-                f"client {self.client} has {n} rows, but groups have at least {LEAST_GROUP_ROWS} (guard: groups)"
-            )
+            least = f"groups have at least {LEAST_GROUP_ROWS} (guard: groups)"
+            raise ShareableError(f"client {self.client} has {n} rows, but {least}")
         some = grouped_rows(n, d)
         if some < n:
             positions = generator("rows in groups", n).choice(n, some, replace=False)

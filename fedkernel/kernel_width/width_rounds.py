@@ -35,43 +35,21 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from fedkernel.ground import BLOCK_ROWS, EPS, Division, FloatArray, InputError, generator
-from fedkernel.kernel_width.client import (
-    MOST_GROUPED_ENTRIES,
-    MOST_PAIRS,
-    DescribeGroups,
-    MeasureEntries,
-    MeasurePairs,
-    MeasureSquares,
-    Power,
-    SumColumns,
-    SumEntries,
-    count_groups,
-    grouped_rows,
-)
-from fedkernel.numerics import (
-    Kernel,
-    difference_sigma,
-    dimension_sigma,
-    fk_gamma,
-    rule_name,
-    scale_gamma,
-    with_rule_value,
-)
+from fedkernel.kernel_width import client
+from fedkernel.numerics import Kernel, widths
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 
-Width: TypeAlias = dict[str, float]
-"""Result of a rule: the sigma or the gamma of a kernel, by this name."""
+Width: TypeAlias = dict[str, float]  # result of a rule: the sigma or the gamma of a kernel, by this name
 
-MOST_POINTS = 1500
-"""Most points that represent the rows of all groups; at least 200, for tables with many columns."""
+MOST_POINTS = 1500  # most points that represent the rows of all groups; at least 200, for tables with many columns
 
 
 def settle_widths(run: Run, partition: Division, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Compute rule-based widths; return for each kernel the one with numeric width. Equal rules run once."""
-    widths: dict[str, Width] = {}
+    by_rule: dict[str, Width] = {}
     for rule in _rules(kernels):
-        widths[rule] = yield from _RULES[rule].measure(run, partition)
-    return {kernel: with_rule_value(kernel, widths[rule_name(kernel)]) for kernel in kernels}
+        by_rule[rule] = yield from _RULES[rule].measure(run, partition)
+    return {kernel: widths.with_rule_value(kernel, by_rule[widths.rule_name(kernel)]) for kernel in kernels}
 
 
 def width_plan(kernels: Iterable[Kernel], partition: Division) -> Plan:
@@ -88,7 +66,7 @@ def width_forecast(kernels: Iterable[Kernel], partition: Division, cohort: Seque
 
 
 def _rules(kernels: Iterable[Kernel]) -> list[str]:
-    return list(dict.fromkeys(rule_name(kernel) for kernel in kernels if kernel.rule is not None))
+    return list(dict.fromkeys(widths.rule_name(kernel) for kernel in kernels if kernel.rule is not None))
 
 
 def _columns(cohort: Sequence[Member], partition: Division) -> int:
@@ -101,34 +79,21 @@ def _rows(run: Run, partition: Division) -> int:
     return run.members[0].rows if partition == "vertical" else run.rows
 
 
-# --- mean
+def _mean(run: Run, partition: Division, power: client.Power = 2) -> Protocol[Width]:
+    """Compute the width from the differences from the mean of all rows; vertical means stay at their sites."""
+    rows, mean = _rows(run, partition), None
+    if partition == "horizontal":
+        mean = (yield from to_sum(client.SumColumns())).sums / rows
+    differences = (yield from to_sum(client.MeasureSquares(mean=mean, power=power))).squares
+    center = np.zeros(1) if mean is None else mean
+    if power == 1:
+        return {"sigma": widths.difference_sigma(rows, center, differences)}
+    return {"gamma": widths.fk_gamma(rows, center, differences)}
 
 
-def _about_mean(run: Run, partition: Division, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
-    """Return the number of rows, their mean, and the sum of differences from it; vertical means stay at sites."""
-    rows = _rows(run, partition)
-    if partition == "vertical":
-        about_own = yield from to_sum(MeasureSquares(power=power))
-        return rows, np.zeros(1), about_own.squares
-    total = yield from to_sum(SumColumns())
-    mean = total.sums / rows
-    about_it = yield from to_sum(MeasureSquares(mean=mean, power=power))
-    return rows, mean, about_it.squares
-
-
-def _mean(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the squared distances to the mean of all rows."""
-    return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
-
-
-def _mean_difference(run: Run, partition: Division) -> Protocol[Width]:
-    """Compute the width from the absolute differences from the mean of all rows."""
-    return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
-
-
-def _mean_plan(partition: Division, power: Power = 2) -> Plan:
-    measured = once(MeasureSquares, power=power)
-    return (measured,) if partition == "vertical" else (once(SumColumns), measured)
+def _mean_plan(partition: Division, power: client.Power = 2) -> Plan:
+    measured = once(client.MeasureSquares, power=power)
+    return (measured,) if partition == "vertical" else (once(client.SumColumns), measured)
 
 
 def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
@@ -136,39 +101,33 @@ def _mean_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     return Forecast(1, M) if partition == "vertical" else Forecast(2, M * (d + 1), M * d)
 
 
-# --- scale
-
-
 def _scale(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the mean of all entries, and the squared differences from it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
-    entries = yield from to_sum(SumEntries())
+    entries = yield from to_sum(client.SumEntries())
     mean = entries.total / (rows * d)
-    about_it = yield from to_sum(MeasureEntries(mean=mean))
-    return {"gamma": scale_gamma(rows, about_it.squares, d * mean**2)}
+    about_it = yield from to_sum(client.MeasureEntries(mean=mean))
+    return {"gamma": widths.scale_gamma(rows, about_it.squares, d * mean**2)}
 
 
 def _scale_plan(partition: Division) -> Plan:
-    return once(SumEntries), once(MeasureEntries)
+    return once(client.SumEntries), once(client.MeasureEntries)
 
 
 def _scale_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     return Forecast(2, 2 * len(cohort), len(cohort))
 
 
-# --- median
-
-
 def _median(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the median distance of row pairs or, if sites hold rows, of points from groups."""
     if partition == "vertical":
-        pairs = min(run.members[0].rows // 2, MOST_PAIRS)
+        pairs = min(run.members[0].rows // 2, client.MOST_PAIRS)
         if pairs == 0:
             raise InputError("rows = 1, but a median distance needs at least 2")
-        total = yield from to_sum(MeasurePairs(pairs=pairs))
+        total = yield from to_sum(client.MeasurePairs(pairs=pairs))
         sigma = float(np.sqrt(np.median(total.squares)))
     else:
-        groups = yield from to_all(DescribeGroups())
+        groups = yield from to_all(client.DescribeGroups())
         own = [member.rows * reply.sizes / reply.sizes.sum() for member, reply in zip(run.members, groups, strict=True)]
         means = np.vstack([reply.means for reply in groups])
         variances = np.vstack([reply.variances for reply in groups])
@@ -181,7 +140,7 @@ def _median(run: Run, partition: Division) -> Protocol[Width]:
 def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArray) -> float:
     """Return the median distance of points from normal groups: means, variances (G, d) and numbers of rows (G,)."""
     d = means.shape[1]
-    count = min(MOST_POINTS, max(200, MOST_GROUPED_ENTRIES // d))
+    count = min(MOST_POINTS, max(200, client.MOST_GROUPED_ENTRIES // d))
     places = (np.arange(count) + 0.5) / count * weights.sum()
     groups = np.searchsorted(np.cumsum(weights), places)
     points = np.sqrt(variances[groups]) * generator("points of groups", d).standard_normal((count, d))
@@ -193,27 +152,24 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
 
 def _median_plan(partition: Division) -> Plan:
     if partition == "vertical":
-        return (once(MeasurePairs, pairs=AtMost(MOST_PAIRS)),)
-    return (once(DescribeGroups, groups=128),)
+        return (once(client.MeasurePairs, pairs=AtMost(client.MOST_PAIRS)),)
+    return (once(client.DescribeGroups, groups=128),)
 
 
 def _median_forecast(partition: Division, cohort: Sequence[Member]) -> Forecast:
     if partition == "vertical":
-        pairs = min(cohort[0].rows // 2, MOST_PAIRS)
+        pairs = min(cohort[0].rows // 2, client.MOST_PAIRS)
         memory = 3 * FLOAT * pairs * max(member.columns for member in cohort)
         return Forecast(1, len(cohort) * pairs, memory=memory)
     d = cohort[0].columns
-    grouped = [grouped_rows(member.rows, d) for member in cohort]
-    return Forecast(1, 2 * d * sum(map(count_groups, grouped)), memory=2 * FLOAT * d * max(grouped))
-
-
-# --- dimension
+    grouped = [client.grouped_rows(member.rows, d) for member in cohort]
+    return Forecast(1, 2 * d * sum(map(client.count_groups, grouped)), memory=2 * FLOAT * d * max(grouped))
 
 
 def _dimension(run: Run, partition: Division) -> Protocol[Width]:
     """Compute the width from the number of columns, known since the clients' introduction."""
     yield from ()
-    return {"sigma": dimension_sigma(_columns(run.members, partition))}
+    return {"sigma": widths.dimension_sigma(_columns(run.members, partition))}
 
 
 class _Rule(NamedTuple):
@@ -226,7 +182,7 @@ class _Rule(NamedTuple):
 
 _RULES: Mapping[str, _Rule] = {
     "mean": _Rule(_mean, _mean_plan, _mean_forecast),
-    "mean difference": _Rule(_mean_difference, partial(_mean_plan, power=1), _mean_forecast),
+    "mean difference": _Rule(partial(_mean, power=1), partial(_mean_plan, power=1), _mean_forecast),
     "scale": _Rule(_scale, _scale_plan, _scale_forecast),
     "median": _Rule(_median, _median_plan, _median_forecast),
     "dimension": _Rule(_dimension, lambda partition: (), lambda partition, cohort: Forecast(0)),

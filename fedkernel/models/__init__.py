@@ -6,8 +6,14 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.models.base import RESULT_FIELDS, Choice, Model
-    from fedkernel.models.central_kmeans import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
-    from fedkernel.models.clusters import KernelKMeans, clustering_objective
+    from fedkernel.models.clusters import (
+        RESTARTS,
+        KernelKMeans,
+        check_landmarks,
+        clustering_objective,
+        kernel_kmeans,
+        nystroem_kernel_kmeans,
+    )
     from fedkernel.models.comparing import (
         check_same_kernel,
         compare_classes,

@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.ground import InputError, ModelParts, class_address, imported, load_parts, save_parts
+from fedkernel.ground import InputError, ModelParts, class_address, imported, load_parts, save_parts, short_repr
 from fedkernel.numerics import WIDE_MEAN, AnyKernel, Kernel, is_bounded, width_warning
 
 
@@ -38,17 +38,26 @@ class Choice:
 
 
 RESULT_FIELDS = ("choice_", "kernel_mean_", "findings_")
-"""Fields of a result's file that a model's file, which may go to sites, leaves out."""
+"""Fields of a result's file that a model's file leaves out."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Model(ABC):
     """Base class of all models, the results of runs.
 
     A model ignores names: a frame's columns must be in the order of the first shard's. `FittedModel` adds the names.
+    Only a result's file has these fields, since a model's file may go to sites:
+
+    - `choice_`: choice of the number of clusters or components.
+    - `findings_`: sentences for the run's result.
+    - `kernel_mean_`: mean of the kernel's values between different rows, if known to the run.
     """
 
-    kernel_mean_: float | None = None
-    """Mean of the kernel's values between different rows, if known to the run; not in a model's file."""
+    choice_: Choice | None = field(default=None, repr=False)
+    findings_: tuple[str, ...] = field(default=(), repr=False)
+    kernel_mean_: float | None = field(default=None, repr=False)
+
+    __repr__ = short_repr
 
     @property
     def own_kernel(self) -> Kernel | None:
@@ -66,17 +75,15 @@ class Model(ABC):
 
     def result_fields(self) -> dict[str, Any]:
         """Return the fields that only a result's file has (`RESULT_FIELDS`), as plain data."""
-        fields = {name: getattr(self, name, None) for name in RESULT_FIELDS}
+        fields = {name: getattr(self, name) for name in RESULT_FIELDS}
         present = {name: value for name, value in fields.items() if value not in (None, ())}
         return {name: vars(value) if isinstance(value, Choice) else value for name, value in present.items()}
 
     def with_result_fields(self, known: Mapping[str, Any]) -> Self:
         """Return the model with its `RESULT_FIELDS` restored from the plain data in a result's file."""
-        fields: dict[str, Any] = {}
-        for name, value in known.items():
-            fields[name] = Choice(**value) if isinstance(value, dict) else value
-            fields[name] = tuple(value) if isinstance(value, list) else fields[name]
-        return replace(self, **fields) if fields else self  # type: ignore[type-var] # all models are dataclasses
+        fields: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in known.items()}
+        fields |= {name: Choice(**own) for name, own in known.items() if isinstance(own, dict)}
+        return replace(self, **fields) if fields else self
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz, atomically."""

@@ -1,7 +1,4 @@
-"""Metrics of class structure in a model's coordinates, by a linear classifier or k-means.
-
-Rows whose class is None have coordinates, but are excluded from all metrics.
-"""
+"""Metrics of class structure in a model's coordinates; rows whose class is None have coordinates, but do not count."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,28 +7,19 @@ import numpy as np
 
 from fedkernel.data import has_label
 from fedkernel.ground import AnyArray, FloatArray, InputError, Rows, generator
+from fedkernel.models.clusters import RESTARTS
 from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics import IntArray, assign, k_means
 
-TRAINING_ROWS = 200
-"""Number of the classifier's training rows in the DKPCA letter."""
-
-RESTARTS = 10
-"""Number of k-means starts; the best result is kept."""
-
-
-def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
-    """Return the clients' rows in coordinates along a model's components, (N, k)."""
-    if isinstance(model, KernelPCA):
-        return model.embedding()
-    if isinstance(model, LandmarkPCA):
-        return np.vstack([model.transform(shard) for shard in shards])
-    raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
+TRAINING_ROWS = 200  # number of the classifier's training rows in the DKPCA letter
 
 
 def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> FloatArray:
-    Z = coordinates(model, shards)
+    """Return the clients' rows in coordinates along a model's components, (N, k)."""
+    if not isinstance(model, KernelPCA | LandmarkPCA):
+        raise InputError(f"a {type(model).__name__} has no components, so rows have no coordinates along them")
+    Z = model.embedding() if isinstance(model, KernelPCA) else np.vstack([model.transform(X) for X in shards])
     if len(classes) != len(Z):
         raise InputError(f"there are classes of {len(classes)} rows, but {len(Z)} rows; allowed: a class for each row")
     if len(set(classes[has_label(classes)].tolist())) < 2:
@@ -42,12 +30,11 @@ def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> Fl
 def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
     """Return the test error of a linear support vector machine on rows' coordinates in a model.
 
-    200 random rows, or half of fewer than 400, train it; the others test it. The draw depends on the seed and the
-    number of rows only, so that models are comparable. The classifier is scikit-learn's LinearSVC with C = 1, on
-    coordinates divided by their largest standard deviation, which makes C comparable across kernels. If all training
-    rows are of one class, that class is the prediction. Source: the DKPCA letter (2021), section III, table II.
-
-    - `classes` (N,): in the order of the coordinates.
+    200 random rows, or half of fewer than 400, train it; the others test it, whose classes (N,) are in the coordinates'
+    order. The draw depends on the seed and the number of rows only, so that models are comparable. The classifier is
+    scikit-learn's LinearSVC with C = 1, on coordinates divided by their largest standard deviation, which makes C
+    comparable across kernels; training rows of one class predict that class. Source: the DKPCA letter (2021), section
+    III, table II.
     """
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - takes a second to import
 

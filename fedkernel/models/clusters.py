@@ -1,4 +1,4 @@
-"""Model of kernel k-means: an embedding of rows with the centres of clusters."""
+"""Kernel k-means: its model, an embedding of rows with the centres of clusters, and central solutions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,32 +8,25 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Table
-from fedkernel.ground import FloatArray, InputError, Rows, short_repr, stack_rows, without_prefix
-from fedkernel.models.base import Choice, Model
-from fedkernel.models.embedding_maps import EMBEDDINGS, Embedding
-from fedkernel.numerics import WeightedPoints, assign
+from fedkernel.ground import FloatArray, InputError, Rows, check_at_most, stack_rows, without_prefix
+from fedkernel.models.base import Model
+from fedkernel.models.embedding_maps import EMBEDDINGS, Embedding, Landmarks
+from fedkernel.numerics import AnyKernel, WeightedPoints, above_rounding, assign, k_means, leading_eigenpairs
+
+RESTARTS = 10
+"""Number of k-means starts; the best result is kept."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelKMeans(Model):
     """Clusters in a kernel's feature space: an embedding of rows, and k-means centres in it.
 
-    Attributes
-    ----------
-    centers_ : ndarray of shape (k, s)
-        Fewer than requested if there are fewer distinct points.
-    embedding : Embedding
-        Rows to coordinates, (n, d) to (n, s): sufficient to label new rows.
-    eigenvalues_ : ndarray of shape (s,) or None
-        Of the kernel matrix that the embedding approximates, in non-increasing order, if the method computes them.
-    training_ : ndarray of shape (N, s) or None
-        The training rows' coordinates, for a central model; else they stay with the sites.
-    coreset_ : WeightedPoints or None
-        Weighted points (c, s) from which the centres were computed; not in a file, which may go to sites.
-    choice_ : Choice or None
-        Choice of the number of clusters; not in a model's file.
-    findings_ : tuple of str
-        Sentences for the run's result; not in a file.
+    - `centers_` (k, s): fewer than requested if there are fewer distinct points.
+    - `embedding`: rows to coordinates, (n, d) to (n, s): sufficient to label new rows.
+    - `eigenvalues_` (s,): of the kernel matrix that the embedding approximates, in non-increasing order, if the method
+      computes them.
+    - `training_` (N, s): the training rows' coordinates, for a central model; else they stay with the sites.
+    - `coreset_` (c, s): weighted points from which the centres were computed; not in a file, which may go to sites.
     """
 
     centers_: FloatArray
@@ -41,11 +34,6 @@ class KernelKMeans(Model):
     eigenvalues_: FloatArray | None = None
     training_: FloatArray | None = None
     coreset_: WeightedPoints | None = field(default=None, repr=False)
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d), as coordinates of shape (n, s)."""
@@ -83,10 +71,8 @@ def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
     """Return the mean squared distance in feature space of rows to their clusters' means, f_K(Y) / N.
 
     Source: the federated kernel k-means paper (2021), equation 1, Tr(K) - Tr(L^1/2 Y^T K Y L^1/2) for the model's
-    labels Y; theorem 3 bounds it by the optimum. The kernel is the exact one, not the model's approximation. Takes N^2
+    labels Y; theorem 3 bounds it by the optimum. The kernel is exact. `shards` (n_m, d) each, dense or CSR. Takes N^2
     kernel values, of which 2^24 are in memory at a time.
-
-    - `shards` (n_m, d) each, dense or CSR.
     """
     if not isinstance(model, KernelKMeans):
         raise InputError(f"the k-means objective needs a KernelKMeans model, not a {type(model).__name__}")
@@ -100,3 +86,59 @@ def clustering_objective(model: KernelKMeans, shards: Sequence[Rows]) -> float:
         rows = slice(first, first + step)
         total -= float(np.sum(members[rows] / members.sum(axis=0).clip(1) * (values(X[rows]) @ members)))
     return total / N
+
+
+def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
+    """Cluster rows by their coordinates on the leading eigenvectors of the uncentred kernel matrix.
+
+    Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; CK in the federated kernel k-means paper.
+    `X` (N, d), dense or CSR. `n_clusters`, `n_components`: k and s, at most N. Memory: two (N, N) arrays.
+    """
+    _check_counts(X, n_clusters, n_components)
+    pairs = leading_eigenpairs(kernel.gram(X), n_components)
+    roots, inverses = _roots(pairs.values, X.shape[0])
+    training = pairs.vectors * roots
+    centers = k_means(training, n_clusters, np.random.default_rng(seed), restarts=RESTARTS)
+    return KernelKMeans(centers, Landmarks(kernel, X, pairs.vectors * inverses), pairs.values, training)
+
+
+def nystroem_kernel_kmeans(
+    X: FloatArray, kernel: AnyKernel, n_clusters: int, n_components: int, *, n_landmarks: int, seed: int = 0
+) -> KernelKMeans:
+    """Cluster rows by their coordinates on the leading eigenvectors of Nyström's approximation K_XY K_YY^+ K_YX.
+
+    Source: Wang, Gittens, Mahoney: Scalable Kernel K-Means Clustering with Nyström Approximation, JMLR 20 (2019),
+    algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. `X` (N, d). `n_clusters`,
+    `n_components`: k and s. `n_landmarks`: m, from s to N. Memory: two (N, m) arrays.
+    """
+    _check_counts(X, n_clusters, n_components)
+    check_landmarks(n_landmarks, n_components, len(X))
+    rng = np.random.default_rng(seed)
+    Y = X[np.sort(rng.choice(len(X), n_landmarks, replace=False))]
+    small = leading_eigenpairs(kernel.gram(Y), n_landmarks)
+    whiten = small.vectors * _roots(small.values, n_landmarks)[1]
+    F = kernel.gram(X, Y) @ whiten
+    # F F^T is the approximation; its leading eigenvectors span the same as F times those of F^T F.
+    pairs = leading_eigenpairs(F.T @ F, n_components)
+    training = F @ pairs.vectors
+    centers = k_means(training, n_clusters, rng, restarts=RESTARTS)
+    return KernelKMeans(centers, Landmarks(kernel, Y, whiten @ pairs.vectors), pairs.values, training)
+
+
+def check_landmarks(n_landmarks: int, n_components: int, rows: int) -> None:
+    """Raise InputError unless n_components <= n_landmarks <= rows."""
+    check_at_most("n_landmarks", n_landmarks, rows)
+    check_at_most("n_components", n_components, n_landmarks, "the number of landmarks, n_landmarks = ")
+
+
+def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return the roots of eigenvalues and their inverses, 0 for eigenvalues at rounding level."""
+    above = above_rounding(values, n)
+    roots = np.sqrt(np.where(above, values, 0.0))
+    return roots, np.where(above, 1 / np.where(above, roots, 1.0), 0.0)
+
+
+def _check_counts(X: Rows, n_clusters: int, n_components: int) -> None:
+    for name, value in (("n_clusters", n_clusters), ("n_components", n_components)):
+        if not 1 <= value <= X.shape[0]:
+            raise InputError(f"{name} = {value}, but must be from 1 to the number of rows, {X.shape[0]}")

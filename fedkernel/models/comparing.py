@@ -17,11 +17,8 @@ from fedkernel.numerics import align_signs, assign
 
 T = TypeVar("T", bound=dict[str, float])
 
-_ROUNDING = 1e-12
-"""Relative rounding error of sums of the rows' squared lengths."""
-
-_DEPENDENT = 1e-10
-"""Relative singular value below which vectors count as dependent."""
+_ROUNDING = 1e-12  # relative rounding error of sums of the rows' squared lengths
+_DEPENDENT = 1e-10  # relative singular value below which vectors count as dependent
 
 LEAST_SHARE = 0.05
 """Least share of squared lengths, beyond chance, that the optimum captures in an informative comparison."""
@@ -49,18 +46,11 @@ def is_informative(best: float, total: float, k: int, rows: int) -> bool:
     return best / total - chance >= LEAST_SHARE * (1 - chance) if total > 0 else False
 
 
-def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
-    """Return ``||V - W||_F`` after aligning the signs of V's columns with W's (VFedPCA paper, equation 4).
-
-    Meaningful only for single eigenvectors, that is, for separate eigenvalues.
-    """
-    return float(np.linalg.norm(align_signs(V, W) - W))
-
-
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
     """Return sin-theta error and Euclidean distance of eigenvectors (N, k) from a reference's.
 
-    The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k.
+    The error is that of V's span, whatever its columns' lengths and angles; without any vectors it is k. The distance
+    is ||V - W||_F after aligning signs (VFedPCA paper, equation 4), meaningful only for separate eigenvalues.
     """
     W = reference.eigenvectors_
     if V is W:
@@ -69,7 +59,8 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
         raise InputError(f"the model has eigenvectors of shape {V.shape}, but the reference {W.shape}")
     U, lengths, _ = np.linalg.svd(V, full_matrices=False)
     Q = U[:, lengths > _DEPENDENT * lengths.max(initial=0.0)]
-    return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": eigenvector_distance(V, W)}
+    distance = float(np.linalg.norm(align_signs(V, W) - W))
+    return {"error": float(np.square(W - Q @ (Q.T @ W)).sum()), "distance": distance}
 
 
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
@@ -95,10 +86,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
 
 
 def same_kernel(model: Any, reference: Any) -> bool:
-    """Return whether the kernels of two models, if any, are equal up to rounding of gamma.
-
-    gamma's sums run over all rows in one place, or over the clients'.
-    """
+    """Return whether two models' kernels, if any, are equal up to rounding of gamma, a sum over rows or clients."""
     own, other = (part.own_kernel if isinstance(part, Model) else None for part in (model, reference))
     if own is None or other is None or own == other:
         return True
@@ -131,8 +119,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     """Return the normalised recover error ||H H^T - E E^T||_F^2 / N^2, without forming an (N, N) array.
 
     Source: the federated kernel k-means paper (2021), section 6.2, with E E^T the kernel matrix's best one of rank s.
-
-    - `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
+    `H` (N, r), `E` (N, s): coordinates of the rows, and exact ones of the same rows.
     """
     if len(H) != len(E):
         raise InputError(f"the model has {len(H)} rows, but the reference {len(E)}")

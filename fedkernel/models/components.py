@@ -2,59 +2,36 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from fedkernel import numerics
 from fedkernel.data import Table, check_matrix
-from fedkernel.ground import FloatArray, InputError, Rows, short_repr
-from fedkernel.models.base import KERNEL_ADAPTER, Choice, Model
+from fedkernel.ground import FloatArray, InputError, Rows
+from fedkernel.models.base import KERNEL_ADAPTER, Model
 from fedkernel.models.embedding_maps import Landmarks
-from fedkernel.numerics import (
-    RBF,
-    Kernel,
-    Linear,
-    SubspaceEmbedding,
-    center_gram,
-    center_rows,
-    leading_eigenpairs,
-    mean_value,
-    normalised_gram,
-    whitening,
-)
+from fedkernel.numerics import RBF, Kernel, Linear, SubspaceEmbedding
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelPCA(Model):
     """Leading eigenpairs of the kernel matrix of all clients' rows.
 
-    Attributes
-    ----------
-    eigenvalues_ : ndarray of shape (k,)
-        In non-increasing order.
-    eigenvectors_ : ndarray of shape (N, k)
-        Orthonormal columns over the N training rows; subspaces are comparable, single columns only up to sign.
-    kernel : Kernel
-    column_means_ : ndarray of shape (N,) or None
-        Column means of the kernel matrix before centring; None if uncentred.
-    mean_ : float
-        Mean of the whole kernel matrix before centring.
-    iterates_ : ndarray of shape (T, N, k) or None
-        For iterative methods: the estimate after each round.
-    certificate_ : float or None
-        Bound on ||sin Theta||_F, the root of the sin-theta error against the exact answer, if the method has one.
-    coordinates_ : ndarray of shape (N, r) or None
-        The training rows up to shift and rotation, for `with_kernel`, if the coordinator received inner products. A
-        model's file has them, too, and reveals what the upload did.
-    choice_ : Choice or None
-        Choice of the number of components; not in a model's file.
-    findings_ : tuple of str
-        Sentences on how the search ended; not in a model's file.
+    - `eigenvalues_` (k,): in non-increasing order.
+    - `eigenvectors_` (N, k): orthonormal columns over the N training rows; subspaces are comparable, single columns up
+      to sign.
+    - `column_means_` (N,), `mean_`: column means and mean of the kernel matrix before centring; None if uncentred.
+    - `iterates_` (T, N, k): the estimate after each round of an iterative method.
+    - `certificate_`: bound on ||sin Theta||_F, the root of the sin-theta error against the exact answer, if the method
+      has one.
+    - `coordinates_` (N, r): the training rows up to shift and rotation, for `with_kernel`, if the coordinator received
+      inner products. A model's file has them, too, and reveals what the upload did.
     """
 
     eigenvalues_: FloatArray
@@ -65,11 +42,8 @@ class KernelPCA(Model):
     iterates_: FloatArray | None = None
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
 
-    __repr__ = short_repr
+    _ARRAYS: ClassVar = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -80,13 +54,13 @@ class KernelPCA(Model):
     @classmethod
     def of_gram(cls, K: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
         """Compute kernel PCA of a kernel matrix K (N, N), which centring overwrites."""
-        kernel_mean = mean_value(float(K.sum()), float(np.trace(K)), len(K))
-        column_means, mean = center_gram(K) if center else (None, 0.0)
-        pairs = leading_eigenpairs(K, n_components)
+        kernel_mean = numerics.mean_value(float(K.sum()), float(np.trace(K)), len(K))
+        column_means, mean = numerics.center_gram(K) if center else (None, 0.0)
+        pairs = numerics.leading_eigenpairs(K, n_components)
         return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
-        """Recompute the components at a different kernel width from the known coordinates, without clients.
+        """Recompute the components at another kernel width from the known coordinates, without clients.
 
         Raises InputError if the model has no coordinates, or the kernel is no RBF.
         """
@@ -110,15 +84,13 @@ class KernelPCA(Model):
 
     def embedding(self) -> FloatArray:
         """Return the training rows' coordinates: eigenvectors times the roots of their eigenvalues, (N, k)."""
-        scaled: FloatArray = self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
-        return scaled
+        return np.asarray(self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0)))
 
     def project(self, K_new: FloatArray) -> FloatArray:
-        """Return new rows' coordinates in the same space as `embedding`.
+        """Return new rows' coordinates (n_new, k) in the same space as `embedding`.
 
-        - `K_new` (n_new, N): kernel between new and training rows, not centred.
-
-        Returns (n_new, k): 0 for components whose eigenvalue is not positive (beyond rounding).
+        `K_new` (n_new, N): kernel between new and training rows, not centred. Coordinates are 0 for components whose
+        eigenvalue is not positive (beyond rounding).
         """
         expected = self.eigenvectors_.shape[0]
         if K_new.ndim != 2 or K_new.shape[1] != expected:
@@ -126,24 +98,21 @@ class KernelPCA(Model):
         rows = K_new
         if self.column_means_ is not None:
             rows = K_new.copy()
-            center_rows(rows, self.column_means_, self.mean_)
+            numerics.center_rows(rows, self.column_means_, self.mean_)
         return self.scale(rows @ self.eigenvectors_)
 
     def scale(self, products: FloatArray) -> FloatArray:
         """Divide products (n_new, k) of centred kernel rows and eigenvectors by the roots of the eigenvalues.
 
-        A vector V of unit length stands for the direction phi(X)^T V, whose length in feature space is
-        sqrt(lambda): dividing by it makes the direction a unit vector.
+        A unit vector V stands for the direction phi(X)^T V, of length sqrt(lambda) in feature space.
         """
         floor = np.finfo(float).eps * self.eigenvectors_.shape[0] * max(abs(self.eigenvalues_).max(), 0.0)
         positive = self.eigenvalues_ > floor
         roots = np.sqrt(np.where(positive, self.eigenvalues_, 1.0))
-        scaled: FloatArray = np.where(positive, products / roots, 0.0)
-        return scaled
+        return np.where(positive, products / roots, 0.0)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
-        arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
+        arrays = {name: array for name in self._ARRAYS if (array := getattr(self, name)) is not None}
         certificate = {} if self.certificate_ is None else {"certificate": self.certificate_}
         kernel = KERNEL_ADAPTER.dump_python(self.kernel, mode="json")
         return {"kernel": kernel, "mean": self.mean_, **certificate}, arrays
@@ -152,12 +121,9 @@ class KernelPCA(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         bound = float(fields["certificate"]) if "certificate" in fields else None
         kernel, mean = KERNEL_ADAPTER.validate_python(fields["kernel"]), float(fields["mean"])
-        named = {name: arrays[name] for name in arrays if name not in ("eigenvalues_", "eigenvectors_")}
-        if named.keys() - {"column_means_", "iterates_", "coordinates_"}:
+        if arrays.keys() - set(cls._ARRAYS):
             raise ValueError("arrays")
-        means, iterates = named.get("column_means_"), named.get("iterates_")
-        values, vectors = arrays["eigenvalues_"], arrays["eigenvectors_"]
-        model = cls(values, vectors, kernel, means, mean, iterates, bound, named.get("coordinates_"))
+        model = cls(kernel=kernel, mean_=mean, certificate_=bound, **dict[str, Any](arrays))
         rows, components = model.eigenvectors_.shape
         consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
         consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
@@ -169,29 +135,21 @@ class KernelPCA(Model):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LandmarkPCA(Model):
     """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
 
-    Not centred. With all rows as landmarks, this is kernel PCA itself.
+    Not centred; with all rows as landmarks, kernel PCA itself.
 
-    - `landmarks_` (n, d), dense or CSR: Y.
-    - `coefficients_` (n, k): C.
+    - `landmarks_` (n, d), dense or CSR, and `coefficients_` (n, k): Y and C.
     - `eigenvalues_` (k,): in non-increasing order, squared lengths of the training rows' coordinates, summed; estimates
       if sketched.
-    - `choice_`: choice of the number of components; not in a model's file.
-    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
     landmarks_: Rows
     coefficients_: FloatArray
     eigenvalues_: FloatArray
-    choice_: Choice | None = field(default=None, repr=False)
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     @property
     def n_components(self) -> int:
@@ -219,7 +177,7 @@ class LandmarkPCA(Model):
         products = self.inner_products(self)
         if np.allclose(products, np.eye(len(products)), rtol=0.0, atol=1e-6):
             return self
-        return replace(self, coefficients_=self.coefficients_ @ whitening(products, 1e-10))
+        return replace(self, coefficients_=self.coefficients_ @ numerics.whitening(products, 1e-10))
 
     def inner_products(self, other: "LandmarkPCA") -> FloatArray:
         """Compute the inner products (k, k') with the components of another model of the same kernel."""
@@ -246,7 +204,7 @@ class LandmarkPCA(Model):
         return cls(basis.kernel, basis.landmarks, basis.coefficients, arrays["eigenvalues_"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PeerComponents(Model):
     """Coordinator's record of components that peers computed and keep.
 
@@ -255,7 +213,6 @@ class PeerComponents(Model):
     - `lagrangian_` (k, T) or None: ADMM's augmented Lagrangian before each update, which need not fall; padded by a
       component's last value.
     - `without_multipliers_` (k,) or None: ADMM's iteration from which a component went without multipliers; 0: none.
-    - `findings_`: sentences for the run's result; not in a model's file.
     """
 
     kernel: Kernel
@@ -263,10 +220,6 @@ class PeerComponents(Model):
     rho_: float | None = None
     lagrangian_: FloatArray | None = None
     without_multipliers_: FloatArray | None = None
-    findings_: tuple[str, ...] = field(default=(), repr=False)
-    kernel_mean_: float | None = field(default=None, repr=False)
-
-    __repr__ = short_repr
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
@@ -285,7 +238,7 @@ class PeerComponents(Model):
         return model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NodeComponents(Model):
     """Components of one network node, as combinations of its own rows; they stay at the node.
 
@@ -302,8 +255,6 @@ class NodeComponents(Model):
     center: bool = True
     features: SubspaceEmbedding | None = None
 
-    __repr__ = short_repr
-
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
         new = check_matrix(X, "X")
@@ -313,10 +264,10 @@ class NodeComponents(Model):
         if self.features is not None:
             mapped = self.features.map(own.shape[1])
             new, own, kernel = mapped(new), mapped(own), Linear()
-        K = normalised_gram(kernel, new, own)
+        K = numerics.normalised_gram(kernel, new, own)
         if self.center:
-            means = normalised_gram(kernel, own).mean(axis=0)
-            center_rows(K, means, float(means.mean()))
+            means = numerics.normalised_gram(kernel, own).mean(axis=0)
+            numerics.center_rows(K, means, float(means.mean()))
         return np.asarray(K @ self.alpha_)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -328,8 +279,8 @@ class NodeComponents(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         features = _FEATURES.validate_python(fields["features"])
         kernel = KERNEL_ADAPTER.validate_python(fields["kernel"])
-        model = cls(kernel, center=fields["center"], features=features, **arrays)
+        model = cls(kernel, arrays["rows_"], arrays["alpha_"], fields["center"], features)
         consistent = model.rows_.ndim == model.alpha_.ndim == 2 and len(model.rows_) == len(model.alpha_) > 0
-        if not consistent or not isinstance(model.center, bool):
+        if len(arrays) != 2 or not consistent or not isinstance(model.center, bool):
             raise ValueError("shapes")
         return model

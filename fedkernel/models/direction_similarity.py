@@ -12,9 +12,9 @@ from fedkernel.numerics import AnyKernel, above_rounding, center_gram, leading_e
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
-    """Centre every block of a matrix by its own row and column means, in place (section 6.1).
+    """Centre the blocks of K (n, n) by their own row and column means, in place (section 6.1).
 
-    `K` (n, n). `ends`: ends of the blocks of rows and columns.
+    `ends`: ends of the blocks of rows and columns.
     """
     parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
     for rows in parts:
@@ -36,12 +36,11 @@ def normalised_kernel_pca(X: FloatArray, kernel: AnyKernel, n_components: int, *
 
 @dataclass(frozen=True)
 class Directions:
-    """Leading principal directions of all rows, as a reference for directions that nodes find.
+    """Leading principal directions of all rows X (N, d), as a reference for directions that nodes find.
 
     Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022,
-    section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means.
-
-    `X` (N, d). `model`: of these rows, from `normalised_kernel_pca`.
+    section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means. `model`:
+    of these rows, from `normalised_kernel_pca`.
     """
 
     X: FloatArray
@@ -54,10 +53,7 @@ class Directions:
         return self.model.column_means_ is not None
 
     def similarity(self, rows: FloatArray, alpha: FloatArray) -> float:
-        """Return the mean cosine between the columns of phi(rows) alpha and the corresponding directions.
-
-        - `rows` (n, d), `alpha` (n, k).
-        """
+        """Return the mean cosine between the columns of phi(rows) alpha, (n, d) and (n, k), and the directions."""
         products = np.einsum("nk,nk->k", alpha, self._products(rows)[:, : alpha.shape[1]])
         lengths = np.einsum("nk,nk->k", alpha, self._gram(rows) @ alpha)
         roots = self._roots()[: alpha.shape[1]]
@@ -71,11 +67,9 @@ class Directions:
         return np.asarray(cosines / self._roots()[0])
 
     def local_similarity(self, rows: FloatArray, others: FloatArray | None = None) -> float:
-        """Return the similarity of the leading directions of a node's rows, alone or pooled with others.
+        """Return the similarity of the leading directions of a node's rows (n, d), alone or pooled with others (m, d).
 
         With others, only the part on these rows counts: alpha's first n entries.
-
-        - `rows` (n, d), `others` (m, d).
         """
         pooled = rows if others is None else np.vstack([rows, others])
         model = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)

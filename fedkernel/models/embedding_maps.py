@@ -20,7 +20,7 @@ _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFea
 
 
 def multiply_step(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
-    """Multiply [A, B], the random features A of rows X beside B (n, r), by a matrix M, by blocks.
+    """Multiply the features A of rows beside B by a matrix M: [A, B] M, by blocks.
 
     `X` (n, d), `B` (n, r). `features`: returns A, (n, D), for rows. `M` (D + r, r').
     """
@@ -66,6 +66,8 @@ class Embedding(ABC):
     width: int
     """Number of coordinates, s."""
 
+    __repr__ = short_repr
+
     @staticmethod
     def rows(X: Any) -> Any:
         """Check rows, and return them in the form that `_embed` takes."""
@@ -95,7 +97,7 @@ class Embedding(ABC):
         """Rebuild an embedding from `parts`; ValueError, KeyError or TypeError for inconsistent parts."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeatureChain(Embedding):
     """Embedding by a chain of steps, each with a new draw of random features.
 
@@ -112,12 +114,9 @@ class FeatureChain(Embedding):
     maps: tuple[FloatArray, ...] = ()
     finish: tuple[FloatArray, ...] = ()
 
-    __repr__ = short_repr
-
     kind: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
-        """Check that the shapes of consecutive steps fit."""
         rank = 0
         if len(self.maps) != len(self.finish):
             raise InputError(f"maps has {len(self.maps)} entries, but finish {len(self.finish)}; allowed: as many")
@@ -181,31 +180,25 @@ class FeatureChain(Embedding):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Landmarks(Embedding):
     """Embedding of rows X by kernel values against landmark rows Y: k(X, Y) C.
 
-    Accepts tables of all kinds (`fedkernel.data.block_tables`), processed by blocks of rows.
-
-    `landmarks` (n, d), dense or CSR: Y, all training rows, or a sample of them. `coefficients` (n, s): C.
+    Accepts tables of all kinds, processed by blocks of rows. `landmarks` (n, d), dense or CSR: Y, all training rows, or
+    a sample of them. `coefficients` (n, s): C.
     """
 
     kernel: AnyKernel
     landmarks: Rows
     coefficients: FloatArray
 
-    __repr__ = short_repr
-
     kind: ClassVar[str] = "landmarks"
 
     def __post_init__(self) -> None:
-        """Check the shapes against each other."""
-        shapes = self.landmarks.shape, self.coefficients.shape
-        if any(len(shape) != 2 for shape in shapes) or shapes[0][0] != shapes[1][0]:
-            raise InputError(
-                f"landmarks of shape {shapes[0]} and coefficients of shape {shapes[1]} "
-                "are not allowed; they must be matrices with the same number of rows"
-            )
+        own, C = self.landmarks.shape, self.coefficients.shape
+        if len(own) != 2 or len(C) != 2 or own[0] != C[0]:
+            allowed = "they must be matrices with the same number of rows"
+            raise InputError(f"landmarks of shape {own} and coefficients of shape {C} are not allowed; {allowed}")
 
     @property
     def columns(self) -> int:  # type: ignore[override]

@@ -30,8 +30,7 @@ MODELS: dict[str, type[Model]] = {
 }
 """Model classes by the name in a file."""
 
-PLAIN_VALUE = "value"
-"""Name in a file of a model that is an array or a number."""
+PLAIN_VALUE = "value"  # name in a file of a model that is an array or a number
 
 
 def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any] = MappingProxyType({})) -> Path:
@@ -46,30 +45,19 @@ def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any
         fields, own = model._parts()
         return save_parts(path, ModelParts(name, fields, own, about))
     if name != PLAIN_VALUE and not dataclasses.is_dataclass(model):
-        raise InputError(
-            f"the protocol's result, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
-            f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
-        )
+        allowed = f"an array, a dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
+        kind = type(model).__name__
+        raise InputError(f"the protocol's result, of type {kind}, cannot be saved; allowed: {allowed}")
     arrays: dict[str, npt.NDArray[Any]] = {}
     return save_parts(path, ModelParts(name, {PLAIN_VALUE: _packed(model, PLAIN_VALUE, arrays)}, arrays, about))
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
-    """Read a model of any kind from its npz file.
+    """Read a model of any kind from its npz file; InputError if missing, damaged or unknown.
 
-    A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as `kind`
-    or be imported before, as with its strategy; its ``__init__``, and those of its fields, get the values.
-
-    Parameters
-    ----------
-    path : path-like
-    kind : type, optional
-        Required class of the model.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, no model, or of an unknown class.
+    A file may come from another party, so nothing that it names is imported. A user's dataclass must be given as
+    `kind`, the required class, or be imported before, as with its strategy; its ``__init__``, and those of its fields,
+    get the values.
     """
     return model_of(load_parts(path), path, kind)
 

@@ -23,10 +23,9 @@ UNPREPARED = Prepare(scale="none")
 
 
 class ModelOutput(NamedTuple):
-    """Labels or coordinates that a model gives a raw table's rows.
+    """Labels (n_kept,) or coordinates (n_kept, k) that a model gives a raw table's rows.
 
-    - `values` (n_kept,) or (n_kept, k): labels, or coordinates.
-    - `kept` (n_kept,): positions of their rows in the raw table: all, unless rows with empty cells are dropped.
+    `kept` (n_kept,): positions of their rows in the raw table: all, unless rows with empty cells are dropped.
     """
 
     values: AnyArray
@@ -62,9 +61,7 @@ class FittedModel:
         return self._apply("predict", raw)
 
     def transform(self, raw: Any) -> ModelOutput:
-        """Compute the coordinates of a raw table's rows.
-
-        - `raw` (n, d): additional columns are dropped and others reordered, with a note in the log.
+        """Compute the coordinates of a raw table's rows (n, d), whose columns are found by name.
 
         Raises InputError for a column that is missing or not numeric, an empty cell that may not be, and a model that
         cannot be applied to rows alone.
@@ -83,10 +80,8 @@ class FittedModel:
         names = self.names
         if names:
             if missing := [name for name in names if name not in raw.columns]:
-                raise InputError(
-                    f"{raw.title} has no column {missing[0]!r}{and_more(len(missing) - 1)}, which the model was fitted "
-                    f"on; there are: {listed(raw.names)}"
-                )
+                lacks = f"{raw.title} has no column {missing[0]!r}{and_more(len(missing) - 1)}"
+                raise InputError(f"{lacks}, which the model was fitted on; there are: {listed(raw.names)}")
             if surplus := [name for name in raw.names if name not in names]:
                 log.info("%s: left out, since the model has no such columns: %s", raw.title, listed(surplus))
             if tuple(name for name in raw.names if name in names) != names:
@@ -125,10 +120,7 @@ class FittedModel:
 
 
 def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
-    """Return the most frequent class of each cluster's rows, or the cluster's number without one.
-
-    - `labels` (n,): from 0 to `clusters` - 1.
-    """
+    """Return the most frequent class of the rows in each cluster, numbered from 0, or without one its number."""
     counts: list[Counter[str]] = [Counter() for _ in range(clusters)]
     for label, name in zip(labels, classes, strict=True):
         if name is not None:

@@ -18,17 +18,14 @@ ERROR_ROUNDING = 1e-16
 
 @dataclass(frozen=True)
 class Metric:
-    """Metric of a result: its meaning, and its display in tables and figures.
+    """Metric of a result: its meaning, in one clause, and its display in tables and figures.
 
-    - `name`: as in a result's ``metrics``.
-    - `meaning`: one clause.
+    - `name`, `title`: as in a result's ``metrics``, and a heading, by default the name.
     - `better`: the better direction; None if there is none.
-    - `unit`: "" for a pure number.
     - `axis`: axis of figures: "close", for values far from 0 or of similar size, whose differences an axis from 0 would
       hide; "orders", for errors that span orders of magnitude down to 0.
     - `digits`: formats of a mean and of its standard deviation.
     - `leads`: whether tables and figures may show the metric first by default: not costs, nor bounds.
-    - `title`: a heading; by default the name.
     - `counted`: whether it counts over the whole run, in a row of results beside its metrics; it is summed over rounds.
     - `cost`: whether it is a cost of the run rather than a quality of its answer.
     - `falls`: whether theory predicts O(1/t) in the iterations t, so that figures compare it with c / t.
@@ -222,10 +219,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
 
 
 def metric_of(name: str) -> Metric:
-    """Return the metric of a name: built-in, or from a user's module that is imported already.
-
-    Any other name gives a metric with defaults; nothing is imported.
-    """
+    """Return the metric of a name: built-in, a user's already imported, or one with defaults; imports nothing."""
     if name in METRICS:
         return METRICS[name]
     own = imported(short_names("metrics").get(name, name))
@@ -235,10 +229,7 @@ def metric_of(name: str) -> Metric:
 
 
 def check_metric(name: str, *, counted: bool = False) -> str:
-    """Return a metric's name if a configuration may use it, else raise InputError.
-
-    `counted`: whether counted built-in metrics are allowed; user-defined ones always are.
-    """
+    """Return a metric's name if a configuration may use it (`counted`: counted ones too), else raise InputError."""
     allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
     if name not in allowed and not is_user_defined(name):
         raise InputError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
@@ -253,10 +244,7 @@ def is_user_defined(name: str) -> bool:
 def compute_metrics(
     named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """Compute those of the named metrics that have a function or are user-defined.
-
-    `classes`: those of all rows, (N,), if known.
-    """
+    """Compute the named metrics that have a function or are user-defined; `classes` (N,): of all rows, if known."""
     computed = {}
     for name in named:
         metric = load_function(name, "metrics", "metric") if is_user_defined(name) else METRICS.get(name)

@@ -7,20 +7,17 @@ from fedkernel.ground.lazy_imports import lazily
 if TYPE_CHECKING:
     from fedkernel.numerics.blockwise_sketches import RowSketch, draw_distinct, is_sketched
     from fedkernel.numerics.cluster_quality import (
+        Agreement,
         Silhouette,
+        adjusted_rand,
+        adjusted_rand_within,
         ratio_of_variances,
         score,
         silhouette,
         site_agreement,
     )
     from fedkernel.numerics.clustering import IntArray, WeightedPoints, allot_samples, assign, coreset, k_means
-    from fedkernel.numerics.estimate_accuracy import (
-        components_by_gap,
-        eigengap,
-        mean_error,
-        squared_move,
-        value_ratios,
-    )
+    from fedkernel.numerics.estimate_accuracy import components_by_gap, eigengap, mean_error, squared_move, value_ratios
     from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
         KERNELS,
@@ -57,9 +54,8 @@ if TYPE_CHECKING:
         unpack_symmetric,
         whitening,
     )
-    from fedkernel.numerics.pairwise import squared_norms
+    from fedkernel.numerics.pairwise import squared_norms, symmetric_by_rows
     from fedkernel.numerics.power import LowRank, low_rank, low_rank_pays, power_iteration
-    from fedkernel.numerics.rand_index import Agreement, adjusted_rand, adjusted_rand_within
     from fedkernel.numerics.random_features import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.remote_lanczos import (
         Search,
@@ -69,7 +65,6 @@ if TYPE_CHECKING:
         block_krylov_gap,
     )
     from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
-    from fedkernel.numerics.symmetric_from_triangle import symmetric_by_rows
     from fedkernel.numerics.widths import (
         NARROW_MEAN,
         WIDE_MEAN,

@@ -26,11 +26,9 @@ def block_lanczos(
     against all earlier vectors, at least twice; the projected matrix is formed from all products, not assumed banded.
     Of an eigenvalue with more than ``width`` copies only that many are found, or more by rounding: see `hides_copies`.
 
-    `multiply`: returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows. `n`, `k`: n
-    is at least 2 k + 8 width. `width`: b. `products`: most products with a single vector.
-
-    Returns `values` (k,), in non-increasing order; `rows` (k, n), orthonormal eigenvectors. Residuals are about 1e-15
-    of the largest eigenvalue's magnitude.
+    `multiply`: returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows. `n`: at
+    least 2 k + 8 width. `products`: most products with a single vector. Returns `values` (k,), in non-increasing order,
+    and `rows` (k, n), orthonormal eigenvectors, with residuals of about 1e-15 of the largest eigenvalue's magnitude.
     """
     rng = np.random.default_rng(0)
     # vectors of a full basis, and after a restart

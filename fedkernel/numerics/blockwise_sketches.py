@@ -11,13 +11,12 @@ from fedkernel.numerics.random_features import count_sketch
 class RowSketch:
     """Sum over the rows of B (n, c), accumulated by blocks: B^T B or its CountSketch.
 
-    - q at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n), adds every
-      row with a sign to one of q sums.
+    - `columns`, q, at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n),
+      adds every row with a sign to one of q sums.
     - q larger, or None: the exact product B^T B, since each sum would hold about a single row.
 
-    - `rows`, `columns`: n and q.
-    - `rng`: of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the mean of F
-      F^T right and protect nothing: they follow from the seed.
+    `rows`: n. `rng`: of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the
+    mean of F F^T right and protect nothing: they follow from the seed.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:
@@ -57,11 +56,8 @@ def draw_distinct(
 
     The distribution is that of the rows with the largest keys log(u) / w, u uniform (Efraimidis and Spirakis, Weighted
     Random Sampling with a Reservoir, 2006), which needs the weights of all rows. Here a block and then a row of it are
-    drawn with replacement until enough are distinct, so that only blocks with drawn rows are weighed.
-
-    - `sums` (b,): sum of the weights of each block's rows: at least 0, not all 0.
-    - `weigh`: returns the weights, at least 0, of a block's rows by the block's number; called once per block.
-
+    drawn with replacement until enough are distinct, so that only blocks with drawn rows are weighed. `sums` (b,): sum
+    of the weights of each block's rows: at least 0, not all 0. `weigh`: returns these weights by the block's number.
     Returns the sorted positions of the drawn rows, by block; fewer than `samples` if fewer rows have a weight.
     """
     remaining, weights, missing = np.array(sums), dict[int, FloatArray](), samples

@@ -15,8 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 _EQUAL_DISTANCE = 1e-6
 """Relative distance, to the largest one, below which points count as equal; scikit-learn's limit is about 1e-8."""
-_ROUNDING = 1e-12
-"""Distance relative to the origin's below which points count as equal."""
+_ROUNDING = 1e-12  # distance relative to the origin's below which points count as equal
 
 
 class WeightedPoints(NamedTuple):
@@ -34,10 +33,10 @@ def k_means(
     weights: FloatArray | None = None,
     restarts: int = 1,
 ) -> FloatArray:
-    """Cluster points by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
+    """Cluster points (n, s) by Lloyd's iterations from k-means++ starts: scikit-learn's KMeans.
 
-    `points` (n, s), `weights` (n,). `restarts`: number of starts; the best is kept. Returns (k, s): the centres; fewer
-    if there are fewer than k distinct points (of positive weight).
+    `weights` (n,). The best of `restarts` starts is kept. Returns (k, s): the centres; fewer if there are fewer than k
+    distinct points (of positive weight).
     """
     if n_clusters < 1:
         raise InputError(f"n_clusters = {n_clusters}, but must be at least 1")
@@ -63,12 +62,10 @@ def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArra
 
 
 def allot_samples(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
-    """Divide a number of samples among clients in proportion to their costs, by largest remainders.
+    """Divide a number of samples among clients in proportion to their costs (M,), by largest remainders.
 
-    - `costs` (M,): at least 0. If all are 0, no client samples: the centres are exact.
-    - `most` (M,): each client's limit; the excess goes to the others, by their costs.
-
-    Returns (M,): integers that sum to `samples`, if the limits of clients with a cost allow.
+    If all costs are 0, no client samples: the centres are exact. `most` (M,): each client's limit; the excess goes to
+    the others, by their costs. Returns integers (M,) that sum to `samples`, if the limits of clients with a cost allow.
     """
     total = float(costs.sum())
     if total <= 0:
@@ -88,11 +85,10 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
     replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of its
-    drawn points, so that costs are estimated without bias. A centre's weight is 0 on average; weighted k-means takes no
-    negative one, so it is raised to 0 and its drawn points are scaled down: the weights near a centre always sum to the
-    number of its points. With as many samples as points or more, the result is all points, each of weight 1.
-
-    `points` (n, s), `centers` (k, s). Returns `samples` points and then the k centres; or the n points.
+    drawn points, so that costs are estimated without bias. Weighted k-means takes no negative weight, so a centre's is
+    raised to 0 and its drawn points are scaled down: the weights near a centre always sum to the number of its points.
+    Returns `samples` of the points (n, s) and then the k centres; or, with as many samples as points or more, all
+    points, each of weight 1.
     """
     n = len(points)
     if samples >= n:
@@ -113,8 +109,7 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 def _count_distinct(points: FloatArray, enough: int) -> int:
     """Count distinct points up to `enough`, each time adding the farthest from those counted.
 
-    scikit-learn warns if there are fewer distinct points than clusters. A filter of warnings would be process-wide, and
-    other threads serve other clients.
+    scikit-learn warns if there are fewer than clusters; a filter of warnings would reach other threads' clients.
     """
     distances = np.square(points - points[0]).sum(axis=1)
     floor = max(_EQUAL_DISTANCE**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))

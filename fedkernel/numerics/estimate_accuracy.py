@@ -11,8 +11,8 @@ from fedkernel.numerics.linalg import above_rounding
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:
     """Return ||Z' - Z||_F^2 for two consecutive estimates Z = B B^T and Z' = U diag(after) U^T.
 
-    - `before` (r,): the eigenvalues of Z: the columns of B, (N, r), are orthogonal, of these squared lengths.
-    - `after` (r',): those of Z'.
+    - `before` (r,), `after` (r',): the eigenvalues of Z, whose B (N, r) has orthogonal columns of these squared
+      lengths, and of Z'.
     - `values` (r',): eigenvalues l of W^T W for some W = [A, b B]; of its eigenvectors v, U has the columns W v /
       sqrt(l).
     - `coefficients` (r, r'): the entries of the v for the columns b B, divided by b. Since b B^T W v = l v there, B^T U

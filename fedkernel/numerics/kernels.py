@@ -34,20 +34,8 @@ from fedkernel.ground import (
     short_names,
     value_object,
 )
-from fedkernel.numerics.pairwise import (
-    RowFunction,
-    angles,
-    cached_blocks,
-    city_block_distances,
-    float_type,
-    in_dtype,
-    inner_products,
-    products_with,
-    squared_distances,
-    squared_norms,
-    unit_rows,
-)
-from fedkernel.numerics.symmetric_from_triangle import mirrored
+from fedkernel.numerics import pairwise
+from fedkernel.numerics.pairwise import RowFunction, cached_blocks, in_dtype, mirrored, products_with, squared_norms
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]
@@ -92,25 +80,20 @@ class Kernel(abc.ABC):
         return self._map(self._part(X, Y, gamma), gamma)
 
     def diag(self, X: Rows) -> FloatArray:
-        """Compute k(x, x) for the rows of X (n, d) without the Gram matrix: float64 of shape (n,).
-
-        Rows of float32 are not copied to float64.
-        """
+        """Compute k(x, x) for the rows of X (n, d), float64 (n,), without a Gram matrix. Rows of float32 stay so."""
         X = _checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
 
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y: (n, m).
+        """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y (m, d): (n, m).
 
-        For many blocks: work that depends on Y only is done once. The function takes dense and CSR blocks of any
-        numeric type, which it neither checks nor makes dense, and returns a new array. float64 values are those of
-        `gram` up to rounding; float32 values have about five digits of the largest, if the rows are not far from each
-        other in terms of the kernel's width and, for sparse rows, of the origin.
-
-        - `Y` (m, d), dense or CSR: some hundred rows; CSR rows become dense if (m, d) numbers are few enough.
+        For many blocks and some hundred rows Y, dense or CSR: work that depends on Y only is done once. The function
+        takes dense and CSR blocks of any numeric type, which it neither checks nor makes dense, and returns a new
+        array. float64 values are those of `gram` up to rounding; float32 values have about five digits of the largest,
+        if the rows are not far from each other in terms of the kernel's width and, for sparse rows, of the origin.
         """
         Y = _checked_rows(Y, "Y")
-        return self._against(Y, float_type(dtype), self._gamma_for(Y))
+        return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute the contribution of some columns to the Gram matrix, for `combine`: shape (n, m).
@@ -148,8 +131,8 @@ class Kernel(abc.ABC):
     def require_vertical(self) -> None:
         """Raise InputError unless the kernel works for vertical data: clients with different columns of the same rows.
 
-        It does not if `gamma` depends on the number of columns, which no client of a vertical run knows, or if the
-        kernel needs more than a sum or product of the parts.
+        It does not if `gamma` depends on the number of columns, which no client knows, or if it needs more than a sum
+        or product of the parts.
         """
         name = type(self).__name__
         if self.rule is not None:
@@ -194,7 +177,7 @@ class Kernel(abc.ABC):
         return float(self.settled(X.shape[1]).gamma or 0.0)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return np.asarray(inner_products(X, Y), dtype=np.float64)
+        return np.asarray(pairwise.inner_products(X, Y), dtype=np.float64)
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         """Map combined parts, the sums over columns, to kernel values, in place."""
@@ -217,64 +200,61 @@ class Linear(Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
-def _settle_rule(kernel: "KernelWithWidth", rule: WidthRule, sigma: float | None = None) -> None:
-    """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
-    if kernel.gamma is None and sigma is None:
-        object.__setattr__(kernel, "width", kernel.width or rule)
-        return
-    number = "sigma" if sigma is not None else "gamma"
-    if kernel.width is not None:
-        raise ValueError(f"width and {number} are the same thing; give only one of them")
-    if kernel.factor != 1:
-        raise ValueError(f"factor is for a width by rule, not for a given {number}")
+@value_object()
+class KernelWithWidth(Kernel):
+    """Base class of kernels with a width: a number, or a rule settled on all sites' data before a run.
 
+    - `width`: in place of a number, the rule, by default `default_rule`; see `fedkernel.numerics.widths`.
+    - `factor`: multiplier of the rule's width sigma: gamma is divided by its square.
+    """
 
-def _kernel_repr(kernel: "KernelWithWidth") -> str:
-    more = {name: value for name, value in vars(kernel).items() if name in ("degree", "coef0")}
-    width = {"gamma": kernel.gamma} if kernel.width is None else {"width": kernel.width}
-    factor = {} if kernel.factor == 1 else {"factor": kernel.factor}
-    fields = ", ".join(f"{name}={value!r}" for name, value in (more | width | factor).items())
-    return f"{type(kernel).__name__}({fields})"
+    default_rule: ClassVar[WidthRule] = "mean"
 
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
 
-def _without_rule(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a kernel's table without a default rule and factor."""
-    return {name: value for name, value in table.items() if (name, value) not in (("width", None), ("factor", 1.0))}
+    def __post_init__(self) -> None:
+        self._settle_rule()
+
+    def _settle_rule(self, sigma: float | None = None) -> None:
+        """Set the default rule of a kernel without a number; ValueError for contradictory fields."""
+        if self.gamma is None and sigma is None:
+            object.__setattr__(self, "width", self.width or self.default_rule)
+            return
+        number = "sigma" if sigma is not None else "gamma"
+        if self.width is not None:
+            raise ValueError(f"width and {number} are the same thing; give only one of them")
+        if self.factor != 1:
+            raise ValueError(f"factor is for a width by rule, not for a given {number}")
+
+    def __repr__(self) -> str:
+        more = {name: value for name, value in vars(self).items() if name in ("degree", "coef0")}
+        width = {"gamma": self.gamma} if self.width is None else {"width": self.width}
+        factor = {} if self.factor == 1 else {"factor": self.factor}
+        fields = ", ".join(f"{name}={value!r}" for name, value in (more | width | factor).items())
+        return f"{type(self).__name__}({fields})"
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the kernel's table without a default rule and factor, in the order of the signature."""
+        own, defaults = table(self), (("width", None), ("factor", 1.0))
+        return {name: own[name] for name in vars(self) if name in own and (name, own[name]) not in defaults}
 
 
 @value_object()
-class RBF(Kernel):
-    """k(x, y) = exp(-gamma ||x - y||^2).
-
-    Parameters
-    ----------
-    gamma : float, optional
-        Above 0.
-    sigma : float, optional
-        The same width as gamma = 1 / (2 sigma^2), in place of it. It is not kept: only `gamma` is.
-    width : {"mean", "median", "scale", "dimension", "columns"}
-        In place of both, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
-        begins; see `fedkernel.numerics.widths`.
-    factor : float, default=1
-        Multiplier of the rule's width sigma: gamma is divided by its square.
-    """
+class RBF(KernelWithWidth):
+    """k(x, y) = exp(-gamma ||x - y||^2); `sigma` gives gamma = 1 / (2 sigma^2), which alone is kept."""
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
     sigma: dataclasses.InitVar[Positive | None] = None
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["rbf"] = dataclasses.field(default="rbf", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
+    __repr__ = KernelWithWidth.__repr__
 
     def __post_init__(self, sigma: float | None) -> None:
-        _settle_rule(self, "mean", sigma)
+        self._settle_rule(sigma)
         if sigma is None:
             return
         if self.gamma is not None:
@@ -290,8 +270,8 @@ class RBF(Kernel):
             mean = X.mean(axis=0)
             X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
         if Y is not X:
-            return _exponential(squared_distances(X, Y), gamma)
-        K, n = squared_distances(X, X), X.shape[0]
+            return _exponential(pairwise.squared_distances(X, Y), gamma)
+        K, n = pairwise.squared_distances(X, X), X.shape[0]
         # Only the upper triangle is computed, since exponentials are half of the work
         for_each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
         return mirrored(K)
@@ -334,73 +314,44 @@ class RBF(Kernel):
 
 
 @value_object()
-class Laplacian(Kernel):
-    """k(x, y) = exp(-gamma ||x - y||_1).
-
-    Parameters
-    ----------
-    gamma : float, optional
-        Above 0.
-    width : {"mean", "median", "scale", "dimension", "columns"}
-        In its place, by default "mean": rule by which a strategy settles gamma on the data of all sites before it
-        begins; see `fedkernel.numerics.widths`. Rules other than "mean" use Euclidean distances, which sums of
-        differences exceed by factors of 1 to sqrt(d).
-    factor : float, default=1
-        Multiplier of the rule's width.
-    """
+class Laplacian(KernelWithWidth):
+    """k(x, y) = exp(-gamma ||x - y||_1); rules but "mean" use Euclidean distances, shorter by up to sqrt(d)."""
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["laplacian"] = dataclasses.field(default="laplacian", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "mean")
+    __repr__ = KernelWithWidth.__repr__
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return _exponential(city_block_distances(X, Y), gamma)
+        return _exponential(pairwise.city_block_distances(X, Y), gamma)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
         Y = Y.copy()
-        return lambda X: _exponential(city_block_distances(X, Y).astype(dtype, copy=False), gamma)
+        return lambda X: _exponential(pairwise.city_block_distances(X, Y).astype(dtype, copy=False), gamma)
 
 
 @value_object()
-class Polynomial(Kernel):
+class Polynomial(KernelWithWidth):
     """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite.
 
     By default `width` is "scale", as in scikit-learn's support vector machines, so that products are of the order of
-    coef0 in any units of the columns; `factor` divides gamma by its square.
+    coef0 in any units of the columns.
     """
 
     vertical: ClassVar[Vertical] = "sum-then-map"
+    default_rule: ClassVar[WidthRule] = "scale"
 
     degree: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
     gamma: Positive | None = None
     coef0: Annotated[float, pydantic.Field(ge=0)] = 1.0
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["polynomial"] = dataclasses.field(default="polynomial", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "scale")
+    __repr__ = KernelWithWidth.__repr__
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -409,29 +360,18 @@ class Polynomial(Kernel):
 
 
 @value_object()
-class Sigmoid(Kernel):
-    """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite.
-
-    Without a gamma, `width` is "scale" by default, as for `Polynomial`.
-    """
+class Sigmoid(KernelWithWidth):
+    """k(x, y) = tanh(gamma x^T y + coef0), in general not positive semidefinite; `width` as for `Polynomial`."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
     semidefinite: ClassVar[bool] = False
+    default_rule: ClassVar[WidthRule] = "scale"
 
     gamma: Positive | None = None
     coef0: float = 1.0
-    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
-    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["sigmoid"] = dataclasses.field(default="sigmoid", kw_only=True, repr=False)
 
-    __repr__ = _kernel_repr
-
-    @pydantic.model_serializer(mode="wrap")
-    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_rule(table(self))
-
-    def __post_init__(self) -> None:
-        _settle_rule(self, "scale")
+    __repr__ = KernelWithWidth.__repr__
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -450,10 +390,6 @@ class ArcCosine(Kernel):
     Source: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equations 3 to 7. For horizontally divided data
     only: else clients would have to send lengths beside the inner products. Each value is exact to some units in the
     last place of ||x||^n ||y||^n, also for nearly parallel rows.
-
-    Parameters
-    ----------
-    degree : {0, 1, 2}
     """
 
     vertical: ClassVar[Vertical] = "none"
@@ -474,11 +410,11 @@ class ArcCosine(Kernel):
         return norms if self.degree == 1 else 3 * norms**2
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> RowFunction:
-        V, lengths = unit_rows(Y, dtype)
+        V, lengths = pairwise.unit_rows(Y, dtype)
         products, weights = products_with(V, dtype), self._weights(lengths)
 
         def values(X: Rows) -> FloatArray:
-            U, lengths = unit_rows(X, dtype)
+            U, lengths = pairwise.unit_rows(X, dtype)
             K = np.empty((X.shape[0], V.shape[0]), dtype)
             for rows in cached_blocks(len(K), V.shape[0], dtype):
                 C = products(U[rows])
@@ -492,43 +428,37 @@ class ArcCosine(Kernel):
 
     def _weights(self, lengths: FloatArray) -> FloatArray:
         """Compute ||x||^n, and 0 for zero rows even if n = 0."""
-        weights: FloatArray = (lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree
-        return weights
+        return np.asarray((lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree)
 
     def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
         """Compute J_n(theta) / pi from cos theta = C = U V^T; C is overwritten."""
         if self.degree == 0:
-            J = angles(C, U, V)
+            J = pairwise.angles(C, U, V)
             return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)
         # A small change of C changes J_1 and J_2 as little, though not theta and its sine: one angle serves both.
         J = np.arccos(C)
         np.subtract(np.pi, J, out=J)
         sine = np.sqrt((1 - C) * (1 + C))
-        if self.degree == 1:
-            J *= C
-            J += sine
-        else:
+        if self.degree == 2:
             sine *= 3 * C
             C *= C
             C *= 2
             C += 1
-            J *= C
-            J += sine
+        J *= C
+        J += sine
         J *= 1 / np.pi
         return J
 
 
 AnyKernel: TypeAlias = Kernel
-KernelWithWidth: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
-KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
+KERNELS: dict[str, type[Kernel]] = {
+    str(vars(kernel)["type"]): kernel for kernel in (Linear, RBF, Laplacian, Polynomial, Sigmoid, ArcCosine)
+}
 """Kernel classes of this module by their type in a table, such as "rbf"."""
 
 
 def kernel_from(table: Mapping[str, Any]) -> Kernel:
-    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}.
-
-    Raises InputError if `type` is missing or unknown, or a field is invalid.
-    """
+    """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}; InputError for an invalid type or field."""
     fields = dict(table)
     kind = _kind_of(name := fields.pop("type", None))
     if kind is None:
@@ -596,9 +526,8 @@ def table_of_name(value: Any) -> Any:
 def _table_of(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel's table of plain values, the inverse of `kernel_from`."""
     table: dict[str, Any] = pydantic.TypeAdapter(type(kernel)).dump_python(kernel, mode="json")
-    return (
-        table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": class_address(type(kernel))}
-    )
+    known = KERNELS.get(table.get("type", "")) is type(kernel)
+    return table if known else table | {"type": class_address(type(kernel))}
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:

@@ -1,7 +1,4 @@
-"""Eigenpairs, products and centring of symmetric matrices, on plain arrays.
-
-Eigenvalues are in non-increasing order, eigenvectors are columns.
-"""
+"""Eigenpairs (values in non-increasing order, vectors as columns), products and centring of symmetric matrices."""
 
 import math
 from collections.abc import Callable
@@ -49,22 +46,19 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
     Block Lanczos for n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration for k < n, else divide and
-    conquer). Blocks have 8 vectors, from n = 4000 on 16. The thresholds are from the table in docs/solvers.md, printed
-    by benchmarks/eigensolvers.py.
-
-    A block of random vectors meets every eigenvalue with fewer copies than it has vectors. If that many eigenvalues are
-    equal up to rounding, a second run, from another random start, searches the complement for anything larger than the
-    smallest eigenvalue found. If that succeeds, or the first run did not converge in n / 2 products, LAPACK decides: a
-    vain attempt costs about as much. LAPACK's bisection can lose copies, too, or leave them rough: its pairs are
-    checked, and if they do not solve the problem to rounding, divide and conquer computes all n. For LAPACK a
-    `LinearOperator` is formed from its products with the unit vectors.
+    conquer). The thresholds are from docs/solvers.md. A block of random vectors meets every eigenvalue with fewer
+    copies than it has vectors. If that many eigenvalues are equal up to rounding, a second run, from another random
+    start, searches the complement for anything larger than the smallest eigenvalue found. If that succeeds, or the
+    first run did not converge in n / 2 products, LAPACK decides: a vain attempt costs about as much. LAPACK's bisection
+    can lose copies, too, or leave them rough: pairs that do not solve the problem to rounding are computed by divide
+    and conquer, all n. For LAPACK a `LinearOperator` is formed from its products with the unit vectors.
 
     Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos 4 k + 12 b vectors,
     b in a block.
 
-    `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not
-    modified. `k`: between 1 and n. Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if
-    `A` is not square or not finite, or `k` is out of range.
+    `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. `k`:
+    between 1 and n. Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not
+    square or not finite, or `k` is out of range.
     """
     if not isinstance(A, LinearOperator):
         A = np.asarray(A, dtype=np.float64)
@@ -88,12 +82,11 @@ def lanczos_width(n: int, k: int) -> int:
 def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     """Compute the k largest eigenvalues of F F^T, and their eigenvectors, without forming an (n, n) array.
 
-    By the singular values of F, so that an eigenvalue l has a relative error of about eps * sqrt(l_1 / l), where
+    By the singular values of F (n, r), so that an eigenvalue l has a relative error of about eps * sqrt(l_1 / l), where
     forming F F^T would give eps * l_1 / l. For a large F and a small k by Lanczos, kept only if l_k >= 1e-4 l_1, where
-    the difference does not matter. Beyond the rank, eigenvalues are zero and eigenvectors any orthonormal completion.
-
-    `F` (n, r). `k`: between 1 and n, also above r. Raises InputError if `F` is not a finite matrix, if `k` is out of
-    range, or if F F^T overflows.
+    the difference does not matter. Beyond the rank, also for k above r, eigenvalues are zero and eigenvectors any
+    orthonormal completion. Raises InputError if `F` is not a finite matrix, if `k` is not between 1 and n, or if F F^T
+    overflows.
     """
     check_matrix(F, "F")
     n, r = F.shape
@@ -124,10 +117,9 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
 def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs:
     """Compute the leading D eigenpairs, D >= 1 the smallest with lambda_{D+1} <= ratio * lambda_1.
 
-    DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs within the range of Lanczos, then
-    LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
-
-    `A` (n, n). `ratio`: at least 0, less than 1.
+    DKPCA's eq. 4 (the adaptive number of components), 0 <= ratio < 1. Doubles the number of pairs within the range of
+    Lanczos, then LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as
+    zero.
     """
     n = _checked_size(A, 1)
     return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
@@ -146,24 +138,19 @@ def frobenius_norm(X: FloatArray) -> float:
 
 
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Return a mask of the eigenvalues of an (n, n) matrix above rounding: above max(tol, n eps) l_1 and 0.
-
-    The largest eigenvalue l_1 comes first.
-    """
+    """Return a mask of the eigenvalues above max(tol, n eps) l_1 and 0, l_1 being the first."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
 
 
-LEAST_DIVISOR = 1e-300
-"""Least eigenvalue for a division: its inverse root still fits a message."""
+LEAST_DIVISOR = 1e-300  # least eigenvalue for a division: its inverse root still fits a message
 
 
 def whitening(A: FloatArray, tol: float) -> FloatArray:
     """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
 
-    For a Gram matrix A of vectors, their combinations by R's columns are an orthonormal basis of their span.
-
-    `A` (n, n). `tol`: eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank. Raises
-    InputError if some of the others are below `LEAST_DIVISOR`.
+    For a Gram matrix A (n, n) of vectors, their combinations by R's columns are an orthonormal basis of their span.
+    Pairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank. Raises InputError if some of the
+    others are below `LEAST_DIVISOR`.
     """
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)
@@ -304,16 +291,13 @@ def _overlooks_larger(
     size: float,
     products: int,
 ) -> bool:
-    """Return whether a symmetric operator may have an eigenvalue above a threshold in V's complement.
+    """Return whether an operator may have an eigenvalue l above a threshold in V's complement; True if unsettled.
 
-    True also if the number of products does not suffice. `start` is a row, as for the operator. By Lanczos with every
-    vector orthogonalised against V and all before, twice, so that found vectors stay out wherever they lie in the
-    spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along l's
-    eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
-    polynomial, whose zeros are the other Ritz values, grows above theta. So a residual r < |w| (l - theta), where w is
-    the ratio of these parts in a random start, cannot be: once r <= 1e-6 (threshold - theta), an l above the threshold
-    has been overlooked only if |w| < 1e-6. A residual at rounding level ends it too: then an l that is 1e-12 of the
-    size above has been overlooked only if |w| < 2e-3, and a larger one less easily.
+    Lanczos from a row `start`, every vector orthogonalised twice against V and all before. The largest Ritz value theta
+    never exceeds l, and its vector's part along l's eigenvector, beside that along those near theta, is at least that
+    in the start, w, since the Lanczos polynomial grows above theta: a residual r < |w| (l - theta) cannot be. So once r
+    <= 1e-6 (threshold - theta), an l has been overlooked only if |w| < 1e-6; once r is at rounding level, an l that is
+    1e-12 of the size above only if |w| < 2e-3.
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []

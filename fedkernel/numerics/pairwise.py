@@ -1,4 +1,4 @@
-"""Inner products, distances and angles of rows for kernels: dense and CSR, float32 and float64."""
+"""Inner products, distances and angles of rows for kernels, and symmetric matrices from one triangle."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -12,11 +12,11 @@ from fedkernel.ground import FloatArray, InputError, Rows, for_each
 
 RowFunction: TypeAlias = Callable[[Rows], FloatArray]
 
-_CACHE = 2**20
-"""Bytes of a core's own cache."""
-_SHARED_CACHE = 2**23
-"""Bytes that stay in the shared cache during random access by CSR rows."""
+_CACHE = 2**20  # bytes of a core's own cache
+_SHARED_CACHE = 2**23  # bytes that stay in the shared cache during random access by CSR rows
 _NEARLY_PARALLEL = 1e-3
+_BLOCK = 256
+_BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
 
 
 def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
@@ -40,8 +40,7 @@ def squared_norms(X: Rows) -> FloatArray:
         from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - takes a second to import, for sparse rows only
 
         return np.asarray(row_norms(X, squared=True), dtype=np.float64)
-    squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    return squares
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
 def inner_products(X: Rows, Y: Rows) -> FloatArray:
@@ -165,3 +164,38 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
             angle = 2 * np.arcsin(np.minimum(np.sqrt(squared) / 2, 1))
             radians[i, j] = np.pi - angle if opposite else angle
     return radians
+
+
+def mirrored(K: FloatArray) -> FloatArray:
+    """Copy the upper triangle of (n, n) to the lower one, in place, for exact symmetry."""
+
+    def mirror(first: int) -> None:
+        last = first + _BLOCK
+        corner = K[first:last, first:last]
+        np.copyto(corner, corner.T, where=_BELOW[: len(corner), : len(corner)])
+        K[last:, first:last] = K[first:last, last:].T
+
+    for_each(mirror, range(0, len(K), _BLOCK))
+    return K
+
+
+def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> FloatArray:
+    """Build the symmetric matrix (n, n) whose upper triangle a function computes by blocks.
+
+    Besides the matrix memory holds at most one block of 256 rows, or with several idle cores a quarter of the matrix.
+
+    - `upper`: takes some rows, and the columns from the first of these rows on; returns these entries.
+
+    Raises InputError if a block has another shape.
+    """
+    K = np.empty((n, n))
+
+    def compute(first: int) -> None:
+        rows, columns = slice(first, min(first + _BLOCK, n)), slice(first, n)
+        block = upper(rows, columns)
+        if block.shape != (rows.stop - first, n - first):
+            raise InputError(f"a block of shape {block.shape} is not that of rows {first} to {rows.stop} of {n}")
+        K[rows, columns] = block
+
+    for_each(compute, range(0, n, _BLOCK), most=max(1, n // (4 * _BLOCK)))
+    return mirrored(K)

@@ -44,10 +44,8 @@ def power_iteration(A: Apply | LowRank, start: FloatArray, iterations: int) -> E
     After `iterations` products one more gives the Rayleigh quotients (several columns: and their Rayleigh-Ritz
     rotation). A zero operator gives eigenvalue 0 and the start, normalised. The sign of a single vector follows from
     the start. After the first product all vectors are in the span of a `LowRank` matrix' B: the rest uses its core
-    alone, with the same result up to rounding.
-
-    `A`: the callable returns the product with an array of shape (n, k). `start` (n, k): not zero; several columns are
-    orthonormalised first. `iterations`: at least 0.
+    alone, with the same result up to rounding. `A`: a callable returns the product with an array of shape (n, k).
+    `start` (n, k): not zero; several columns are orthonormalised first.
     """
     check_matrix(start, "start")
     if iterations < 0:
@@ -78,11 +76,11 @@ def low_rank_pays(shape: tuple[int, int], k: int, iterations: int) -> bool:
 
 
 def low_rank(gram: FloatArray, k: int, product: Apply, transposed_product: Apply) -> LowRank | None:
-    """Return F F^T in low-rank form, from the eigenpairs of F^T F.
+    """Return F F^T in low-rank form, from the eigenpairs of F^T F, `gram` (d, d).
 
-    `gram` (d, d): F^T F. `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations.
-    `product`, `transposed_product`: return F S and F^T V. Returns None if the k-th eigenvalue is so small beside the
-    first that F^T F has lost its digits.
+    `k`: number of leading eigenvectors of F F^T wanted from at least three power iterations. `product`,
+    `transposed_product`: return F S and F^T V. Returns None if the k-th eigenvalue is so small beside the first that
+    F^T F has lost its digits.
     """
     if not all_finite(gram):
         return None

@@ -1,15 +1,14 @@
 """Kernel sketches: coordinates of rows whose inner products approximate a kernel, reproducible from a seed.
 
-- `RandomFeatures`, `ArcCosineFeatures`, `TensorSketch`: many coordinates, of shift-invariant, arc-cosine and polynomial
-  kernels;
-- `SubspaceEmbedding`: these, or the rows themselves, summed up to a few coordinates;
+- `RandomFeatures`: many coordinates, of shift-invariant kernels;
+- `SubspaceEmbedding`: features of any semidefinite kernel, or the rows themselves, summed up to a few coordinates;
 - `count_sketch`: the sums of random signs behind it.
 
-All are fields of messages. Their numbers depend on their fields and the number of columns only, so that parties share
-the same maps without sending a matrix.
+The first two are fields of messages. Their numbers depend on their fields and the number of columns only, so that
+parties share the same maps without sending a matrix.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -21,17 +20,13 @@ import scipy.sparse
 from pydantic import BeforeValidator, Field
 
 from fedkernel.ground import FloatArray, InputError, Rows, for_each, generator, row_blocks, value_object
-from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible_frequencies
+from fedkernel.numerics.frequencies import Frequencies, StructuredFrequencies, orthogonal_blocks, possible_frequencies
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid, table_of_name
 from fedkernel.numerics.pairwise import RowFunction, cached_blocks, dense_copy, float_type, in_dtype, multiplication_by
-from fedkernel.numerics.structured_frequencies import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
 
-MOST_FEATURES = 1 << 16
-"""Most features: a request for them costs a site memory, 1 GB for a block of rows."""
-
-MOST_CACHED_ENTRIES = 1 << 19
-"""Most entries of cached frequencies, 4 MiB; larger ones are drawn each time."""
+MOST_FEATURES = 1 << 16  # most features: a request for them costs a site memory, 1 GB for a block of rows
+MOST_CACHED_ENTRIES = 1 << 19  # most entries of cached frequencies, 4 MiB; larger ones are drawn each time
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 
@@ -53,19 +48,16 @@ class RandomFeatures:
 
     Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) have the same marginal distribution and so
     the same mean, but a smaller error, the more so the more of them a block of d columns has. Structured frequencies
-    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.structured_frequencies`. Their
-    directions are not quite uniform: an entry of the mean is too small by about 1e-5 at worst.
-
-    The numbers depend on the seed, the draw and the number of columns only, so that parties share the same features
-    without sending a matrix: the same bits for independent frequencies, for the others up to roundings of some 1e-15,
-    by which LAPACK differs between machines.
+    (their section 4) are orthogonal ones with fast products: `fedkernel.numerics.frequencies`. Their directions are not
+    quite uniform: an entry of the mean is too small by about 1e-5 at worst. On all machines independent frequencies
+    have the same bits, the others the same numbers up to roundings of some 1e-15, by which LAPACK differs.
 
     - `kernel`: its gamma must be a number.
     - `n_features`: D; even for "pairs".
-    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, orthogonal within blocks of that many. More
-      columns make independent ones nearly orthogonal, and a Laplacian kernel's frequencies have no uniform direction:
-      both stay independent. "structured": for an RBF kernel of 256 to 65536 columns and at least 256 p / columns
-      frequencies, with p the next power of two; else as "orthogonal".
+    - `frequencies`: "orthogonal": for an RBF kernel of 2 to 1024 columns, within blocks of that many; more columns make
+      independent ones nearly orthogonal, and a Laplacian's have no uniform direction. "structured": for an RBF kernel
+      of 256 to 65536 columns and at least 256 p / columns frequencies, with p the next power of two; else as
+      "orthogonal".
     """
 
     kernel: ShiftInvariant
@@ -75,7 +67,6 @@ class RandomFeatures:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
@@ -91,16 +82,23 @@ class RandomFeatures:
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
 
-        - `draw`: number of the draw: each gives independent features.
-        - `dtype`: of A. float32 keeps about six digits less the digits of the largest |w^T x|.
+        Each `draw` gives independent features. float32 keeps about six digits less the digits of the largest |w^T x|.
         """
         dtype = float_type(dtype)
-        angles, offsets = self._angles(columns, draw, dtype)
-        return lambda X: self._of_angles(angles(in_dtype(X, dtype)), offsets)
+        products, offsets = self._angles(columns, draw, dtype)
+
+        def features(X: Rows) -> FloatArray:
+            angles = products(in_dtype(X, dtype))
+            if self.form == "pairs":
+                return cosines_and_sines(angles, np.sqrt(2))
+            angles += offsets
+            cosines(angles, np.sqrt(2))
+            return angles
+
+        return features
 
     @property
     def _n_frequencies(self) -> int:
-        """Number of random frequencies: half of `n_features` for pairs of cosine and sine, otherwise all."""
         return self.n_features // 2 if self.form == "pairs" else self.n_features
 
     def _frequency_kind(self, columns: int) -> Frequencies:
@@ -123,14 +121,6 @@ class RandomFeatures:
             allowed = "allowed: float64, or a table in a smaller unit"
             raise InputError(f"kernel.gamma = {self.kernel.gamma:.3g} is too large for {np.dtype(dtype)}; {allowed}")
         return frequencies.astype(dtype, copy=False)
-
-    def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
-        """Compute A from w^T x, (n, count), which is overwritten."""
-        if self.form == "pairs":
-            return cosines_and_sines(angles, np.sqrt(2))
-        angles += offsets
-        cosines(angles, np.sqrt(2))
-        return angles
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
         """Return the read-only frequencies w, of shape (columns, count), and offsets b, of shape (count,).
@@ -187,44 +177,28 @@ class RandomFeatures:
 _cached_draw = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # for this iteration and the previous one
 
 
-@value_object()
-class ArcCosineFeatures:
-    """Random features A, of shape (n, m), of an arc-cosine kernel: E[A A^T] / m is the kernel.
+def _arc_cosine_features(kernel: ArcCosine, m: int, seed: int, columns: int, dtype: np.dtype[Any]) -> Fill:
+    """Return a function that computes (w^T x)^degree for w^T x > 0, else 0, with standard normal w.
 
-    sqrt(2) (w^T x)^degree for w^T x > 0, else 0, with standard normal w. Source: Cho and Saul, Kernel Methods for
-    Deep Learning, NIPS 2009, equation 1.
-
-    - `n_features`: m.
+    Times sqrt(2), E[A A^T] / m is the kernel: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equation 1.
     """
+    rng = generator("arc-cosine features", seed, columns)
+    products = multiplication_by(rng.standard_normal((columns, m)).astype(dtype, copy=False))
 
-    kernel: ArcCosine
-    n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    def fill(X: Rows, out: FloatArray) -> None:
+        products(X, out)
+        if kernel.degree == 0:
+            np.greater(out, 0, out=out)
+            return
+        np.maximum(out, 0, out=out)
+        if kernel.degree == 2:
+            np.multiply(out, out, out=out)
 
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
-        dtype = float_type(dtype)
-        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
-
-    def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        rng = generator("arc-cosine features", self.seed, columns)
-        products = multiplication_by(rng.standard_normal((columns, self.n_features)).astype(dtype, copy=False))
-
-        def fill(X: Rows, out: FloatArray) -> None:
-            products(X, out)
-            if self.kernel.degree == 0:
-                np.greater(out, 0, out=out)
-                return
-            np.maximum(out, 0, out=out)
-            if self.kernel.degree == 2:
-                np.multiply(out, out, out=out)
-
-        return fill
+    return fill
 
 
-@value_object()
-class TensorSketch:
-    """Features A, of shape (n, m), of a polynomial kernel: E[A A^T] is the kernel.
+def _tensor_sketch(kernel: Polynomial, m: int, seed: int, columns: int, dtype: np.dtype[Any]) -> Fill:
+    """Return a function that computes features A of a polynomial kernel, with E[A A^T] equal to the kernel.
 
     Source: Pham and Pagh, Fast and Scalable Polynomial Kernels via Explicit Feature Maps, KDD 2013. The kernel is
     (u^T v)^degree of the rows u = (sqrt(gamma) x, sqrt(coef0)). A CountSketch of the degree-fold tensor product of u is
@@ -232,43 +206,22 @@ class TensorSketch:
 
     scikit-learn's PolynomialCountSketch computes the same, but takes CSR rows a column at a time: 9 s for 2048 rows
     with 20000 columns, degree 4 and m = 2000, which take 0.1 s here.
-
-    `kernel`: its gamma must be a number. `n_features`: m.
     """
+    scale = np.full(columns + 1, np.sqrt(float(kernel.gamma or 0.0)))
+    scale[columns] = np.sqrt(kernel.coef0)
+    rng = generator("tensor sketch", seed, columns)
+    sketches = [_Buckets(count_sketch(columns + 1, m, rng), scale, dtype) for _ in range(kernel.degree)]
 
-    kernel: Polynomial
-    n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    def fill(X: Rows, out: FloatArray) -> None:
+        for rows in cached_blocks(len(out), m, dtype):
+            A, product = out[rows], cast(Any, None)
+            for buckets in sketches:
+                buckets.fill(X[rows], A)
+                factor: Any = scipy.fft.rfft(A, axis=1)
+                product = factor if product is None else np.multiply(product, factor, out=product)
+            A[...] = scipy.fft.irfft(product, n=m, axis=1, overwrite_x=True)
 
-    def __post_init__(self) -> None:
-        """Check that the kernel has a gamma."""
-        _check_gamma(self.kernel)
-
-    def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> RowFunction:
-        """Return a function that computes A, (n, m), for rows X, (n, columns), dense or CSR."""
-        dtype = float_type(dtype)
-        return _scaled_features(self._fill(columns, dtype), self.n_features, dtype, 1.0)
-
-    def _draw(self, columns: int) -> list[scipy.sparse.csr_array]:
-        """Draw the CountSketches of u, one per degree, each of shape (m, columns + 1)."""
-        rng = generator("tensor sketch", self.seed, columns)
-        return [count_sketch(columns + 1, self.n_features, rng) for _ in range(self.kernel.degree)]
-
-    def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        scale = np.full(columns + 1, np.sqrt(float(self.kernel.gamma or 0.0)))
-        scale[columns] = np.sqrt(self.kernel.coef0)
-        sketches = [_Buckets(S, scale, dtype) for S in self._draw(columns)]
-
-        def fill(X: Rows, out: FloatArray) -> None:
-            for rows in cached_blocks(len(out), self.n_features, dtype):
-                A, product = out[rows], cast(Any, None)
-                for buckets in sketches:
-                    buckets.fill(X[rows], A)
-                    factor: Any = scipy.fft.rfft(A, axis=1)
-                    product = factor if product is None else np.multiply(product, factor, out=product)
-                A[...] = scipy.fft.irfft(product, n=self.n_features, axis=1, overwrite_x=True)
-
-        return fill
+    return fill
 
 
 def _refuse_sigmoid(kernel: Any) -> Any:
@@ -289,15 +242,15 @@ class SubspaceEmbedding:
     """Coordinates E, of shape (n, t), with E[E E^T] equal to the kernel matrix.
 
     Source: Balcan, Liang, Song, Woodruff, Xie, Communication Efficient Distributed Kernel Principal Component Analysis,
-    KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", `ArcCosineFeatures`,
-    `TensorSketch`) get random signs and are summed up in t groups of m / t consecutive ones: a CountSketch with groups
-    of equal size, since features are identically distributed. Cosines of random offsets have a symmetric distribution
-    and need no signs. A linear kernel's rows are sketched to t coordinates by a CountSketch, or unchanged if they have
-    at most t columns.
+    KDD 2016, section 4. The kernel's m features (`RandomFeatures` of the form "cosine", rectified powers for arc-cosine
+    kernels, a tensor sketch for polynomial ones) get random signs and are summed up in t groups of m / t consecutive
+    ones: a CountSketch with groups of equal size, since features are identically distributed. Cosines of random offsets
+    have a symmetric distribution and need no signs. A linear kernel's rows are sketched to t coordinates by a
+    CountSketch, or unchanged if they have at most t columns.
 
     How near E E^T is to the kernel depends on t before m. With RBF kernels and arc-cosine kernels of degree 0, whose
     features vary little, m = t is as accurate as m = 2000, and t = 50 takes a fortieth of the time; polynomial kernels
-    and arc-cosine kernels of higher degree need m > t. The numbers depend on the fields and the number of columns only.
+    and arc-cosine kernels of higher degree need m > t.
 
     - `kernel`: its gamma must be a number.
     - `size`: t. None: all m features, or the rows themselves (dense) for a linear kernel.
@@ -312,7 +265,6 @@ class SubspaceEmbedding:
     frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
-        """Check the kernel's gamma and the number of features."""
         _check_gamma(self.kernel)
         if not isinstance(self.kernel, Linear) and self.size is not None and self.n_features < self.size:
             raise InputError(f"n_features = {self.n_features}, but must be at least size = {self.size}")
@@ -328,31 +280,26 @@ class SubspaceEmbedding:
 
         It works on blocks whose features stay in cache, and is thread-safe.
         """
-        dtype, width = float_type(dtype), self.width(columns)
-        if isinstance(self.kernel, Linear):
+        dtype, width, kernel = float_type(dtype), self.width(columns), self.kernel
+        if isinstance(kernel, Linear):
             if width == columns:
                 return lambda X: dense_copy(X, dtype)
             buckets = _Buckets(count_sketch(columns, width, self._rng(columns)), np.ones(columns), dtype)
-            return _scaled_features(buckets.fill, width, dtype, 1.0)
+            return _scaled(buckets.fill, width, dtype, 1.0)
         m = -(-self.n_features // width) * width
-        fill, scale = self._features(columns, m, dtype)
-        if self.size is None:
-            return _scaled_features(fill, m, dtype, scale)
-        signs = None
-        if not isinstance(self.kernel, RBF | Laplacian):
-            signs = self._rng(columns).choice(np.array([-1, 1], dtype), m)
-        return _scaled_sums(fill, signs, (m, width), dtype, scale)
-
-    def _features(self, columns: int, m: int, dtype: np.dtype[Any]) -> tuple[Fill, float]:
-        """Return a function that computes m features A, and its factor such that E[A A^T] is the kernel."""
-        kernel = self.kernel
+        scale = 1.0 if isinstance(kernel, Polynomial) else float(np.sqrt(2 / m))  # E[A A^T] is the kernel
         if isinstance(kernel, Polynomial):
-            return TensorSketch(kernel, m, self.seed)._fill(columns, dtype), 1.0
-        scale = float(np.sqrt(2 / m))
-        if isinstance(kernel, ArcCosine):
-            return ArcCosineFeatures(kernel, m, self.seed)._fill(columns, dtype), scale
-        assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map handles the linear kernel
-        return RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype), scale
+            fill = _tensor_sketch(kernel, m, self.seed, columns, dtype)
+        elif isinstance(kernel, ArcCosine):
+            fill = _arc_cosine_features(kernel, m, self.seed, columns, dtype)
+        else:
+            fill = RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype)
+        if self.size is None:
+            return _scaled(fill, m, dtype, scale)
+        signs = None
+        if not isinstance(kernel, RBF | Laplacian):
+            signs = self._rng(columns).choice(np.array([-1, 1], dtype), m)
+        return _scaled(fill, m, dtype, scale, width, signs=signs)
 
     def _rng(self, columns: int) -> np.random.Generator:
         return generator("subspace embedding", self.seed, columns)
@@ -387,51 +334,31 @@ class _Buckets:
             out[:, places[d]] += factors[d]
 
 
-def _row_slices(X: Rows, m: int, dtype: np.dtype[Any]) -> Iterator[slice]:
-    """Cut rows into blocks whose features fit the cache; CSR rows into larger ones."""
-    return row_blocks(X.shape[0]) if scipy.sparse.issparse(X) else cached_blocks(X.shape[0], m, dtype)
-
-
-def _scaled_features(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> RowFunction:
-    """Return a function that computes `scale` times the features from `fill`, of shape (n, m)."""
+def _scaled(
+    fill: Fill, m: int, dtype: np.dtype[Any], scale: float, sums: int | None = None, *, signs: FloatArray | None = None
+) -> RowFunction:
+    """Return a function that computes `scale` times m features from `fill`, (n, m), or their signed sums, (n, sums)."""
+    scales = None if sums is None else np.full(m // sums, scale, dtype)
 
     def features(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
-        A = np.empty((X.shape[0], m), dtype)
+        E = np.empty((X.shape[0], sums or m), dtype)
 
         def compute(rows: slice) -> None:
-            fill(X[rows], A[rows])
-            if scale != 1:
-                A[rows] *= scale
-
-        for_each(compute, _row_slices(X, m, dtype))
-        return A
-
-    return features
-
-
-def _scaled_sums(
-    fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype: np.dtype[Any], scale: float
-) -> RowFunction:
-    """Return a function that computes scaled sums (n, t) of m signed features in t groups."""
-    m, t = shape
-    scales = np.full(m // t, scale, dtype)
-
-    def sums(X: Rows) -> FloatArray:
-        X = in_dtype(X, dtype)
-        E = np.empty((X.shape[0], t), dtype)
-
-        def compute(rows: slice) -> None:
-            A = np.empty((rows.stop - rows.start, m), dtype)
+            A = E[rows] if scales is None else np.empty((rows.stop - rows.start, m), dtype)
             fill(X[rows], A)
             if signs is not None:
                 A *= signs
-            np.matmul(A.reshape(-1, m // t), scales, out=E[rows].reshape(-1))
+            if scales is not None:
+                np.matmul(A.reshape(-1, len(scales)), scales, out=E[rows].reshape(-1))
+            elif scale != 1:
+                A *= scale
 
-        for_each(compute, _row_slices(X, m, dtype))
+        n = X.shape[0]  # CSR rows in larger blocks, others in blocks whose features fit the cache
+        for_each(compute, row_blocks(n) if scipy.sparse.issparse(X) else cached_blocks(n, m, dtype))
         return E
 
-    return sums
+    return features
 
 
 def _check_gamma(kernel: AnyKernel) -> None:

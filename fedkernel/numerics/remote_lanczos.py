@@ -10,12 +10,12 @@ from scipy.linalg.lapack import dgeqp3, dorgqr, dsyevd
 
 from fedkernel.ground import EPS, FloatArray, InputError, all_finite
 from fedkernel.numerics.estimate_accuracy import components_by_gap
-from fedkernel.numerics.growing import GrowingColumns
 from fedkernel.numerics.linalg import Eigenpairs, frobenius_norm, leading_eigenpairs
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01
 _ROUNDING = 1024
+_WIDTH = 16
 
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Coroutine that yields blocks, receives their products, and returns eigenpairs."""
@@ -35,32 +35,29 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
     Rayleigh-Ritz on the whole basis, with values theta and vectors V, and ends the search when
 
     - the estimated ||sin Theta||_F of the leading k vectors, ||A V - V diag(theta)||_F / gap, is at most `tol`, or
-    - the residual ||A V - V diag(theta)||_F is at rounding level, or the basis spans the whole space, or
-    - `max_steps` products were used.
+    - that residual is at rounding level, or the basis spans the whole space, or
+    - `max_steps` products were used: the result is `Unconverged`.
 
     The gap is theta_k - theta_{k+1}, less the residual of pair k + 1: an eigenvalue lies that near theta_{k+1}, perhaps
-    above it. While the basis has only k columns there is no theta_{k+1}, and only the residual can end the search.
+    above it. While the basis has only k columns, only the residual can end the search.
 
-    It is an estimate still. A start block that lacks the leading vectors, or with fewer columns than a repeated
-    eigenvalue has copies, can hide eigenpairs, as in every Krylov method; so can, for `tol` above 1e-3 or so, a
-    near-repeated eigenvalue of which a single vector shows one Ritz value. Start at random, with at least k columns,
-    better k + 1, if that matters.
+    As in every Krylov method, a start block that lacks the leading vectors, or with fewer columns than a repeated
+    eigenvalue has copies, can hide eigenpairs; so can, for `tol` above 1e-3 or so, a near-repeated eigenvalue of which
+    a single vector shows one Ritz value. Start at random, with at least k columns, better k + 1, if that matters.
 
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
-    the search ends, unless it has fewer than k columns: then it goes on in the complement.
-
-    Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised
-    against the whole basis, twice, which costs 8 n b^2 steps flops.
+    the search ends, unless it has fewer than k columns: then it goes on in the complement. Keeps the basis and its
+    products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised against the whole basis,
+    twice: 8 n b^2 steps flops.
 
     - `start` (n, b): not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
-    - `k`: between 1 and n.
+    - `k`, `max_steps`: between 1 and n, and at least k / b.
     - `tol`: at least 0, which requests a residual at rounding level.
-    - `max_steps`: most products, at least k / b.
     - `seen`: to resume a search without its coroutine: its blocks, of which `start` is the first, and their products.
       The first block yielded is the next one.
 
-    Signs are as by `fix_signs`; the result is `Unconverged` if `max_steps` ended the search. Raises InputError if an
-    argument is out of range, or a product has another shape than its block or is not finite.
+    Signs are as by `fix_signs`. Raises InputError if an argument is out of range, or a product has another shape than
+    its block or is not finite.
     """
     _check_count(start, k, max_steps)
     return (yield from _search(start, _Leading(k, tol), max_steps, seen))
@@ -75,9 +72,8 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     missed: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues of a dense bulk
     below one fifty times as large; with a tenth 4 times, with a hundredth never.
 
-    `start` (n, b): as for `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding. `tol`: at
-    least 0. `max_steps`: most products. Returns all such pairs, perhaps none, with signs as by `fix_signs`;
-    `Unconverged` as for `block_krylov`.
+    Parameters are those of `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding. Returns
+    all such pairs, perhaps none.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -87,14 +83,13 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
 def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int) -> Search:
     """Find the leading eigenpairs of a symmetric A up to the largest eigenvalue ratio; a coroutine.
 
-    Their number is that of `components_by_gap` among `most`. The search ends as that of `block_krylov` for this number
-    of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and that plus its
-    residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios equal up to
-    rounding require pairs of that accuracy.
+    Their number is that of `components_by_gap` among `most`, between 1 and n. The search ends as that of `block_krylov`
+    for this number of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and
+    that plus its residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios
+    equal up to rounding require pairs of that accuracy.
 
-    `start` (n, b): as for `block_krylov`. `most`: between 1 and n. `tol`: at least 0. `max_steps`: most products, more
-    than `most` / b. A search ended by them may have another number than A. Returns `most` + 1 pairs, which determine
-    the number, or n, as `block_krylov` does.
+    `max_steps` is more than `most` / b; a search ended by it may have another number than A. Returns `most` + 1 pairs,
+    which determine the number, or n.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)
@@ -105,9 +100,9 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
 class _Leading:
     """Convergence rule for the k leading pairs.
 
-    A rule gives the least number of basis columns, the number of wanted Ritz values (in non-increasing order), and
-    whether the wanted pairs, with eigenvectors of length n, have converged, by the values and the norms of the
-    residuals; it gets one pair more, if there is one. Smaller residuals never revoke convergence.
+    A rule gives the least number of basis columns, the number of wanted Ritz values, and whether these pairs have
+    converged, by the values and the residuals' norms, with one pair more, if there is one. Smaller residuals never
+    revoke convergence.
     """
 
     k: int
@@ -179,12 +174,59 @@ class _BeforeGap:
         return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
+class _GrowingColumns:
+    """Growing matrix of n rows, such as a Krylov basis, whose columns are appended by blocks.
+
+    A single array would be copied on growth; one array per block would make every product a loop.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._arrays: list[FloatArray] = []
+        self._last = 0  # used columns of the last array
+        self.count = 0
+
+    def append(self, block: FloatArray) -> None:
+        for first in range(0, block.shape[1], _WIDTH):
+            part = block[:, first : first + _WIDTH]
+            if not self._arrays or self._last + part.shape[1] > _WIDTH:
+                if self._arrays:
+                    self._arrays[-1] = self._arrays[-1][:, : self._last]
+                self._arrays.append(np.empty((self._n, _WIDTH), order="F"))
+                self._last = 0
+            self._arrays[-1][:, self._last : self._last + part.shape[1]] = part
+            self._last += part.shape[1]
+        self.count += block.shape[1]
+
+    def _parts(self) -> list[FloatArray]:
+        return [*self._arrays[:-1], self._arrays[-1][:, : self._last]] if self._arrays else []
+
+    def dot(self, X: FloatArray) -> FloatArray:
+        """Return the products (count, b) of all columns with X (n, b)."""
+        result, first = np.empty((self.count, X.shape[1])), 0
+        for part in self._parts():
+            np.matmul(part.T, X, out=result[first : first + part.shape[1]])
+            first += part.shape[1]
+        return result
+
+    def combine(self, S: FloatArray) -> FloatArray:
+        """Return the columns times S (count, c)."""
+        total, first = np.zeros((self._n, S.shape[1])), 0
+        for part in self._parts():
+            total += part @ S[first : first + part.shape[1]]
+            first += part.shape[1]
+        return total
+
+    def whole(self) -> FloatArray:
+        return np.hstack(self._parts())
+
+
 def _search(
     start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: KnownProducts = ()
 ) -> Search:
     """Extend a Krylov basis, a block per product, until the rule is satisfied; return the wanted pairs."""
     n = _checked_start(start, rule.tol, max_steps)
-    basis, products = GrowingColumns(n), GrowingColumns(n)
+    basis, products = _GrowingColumns(n), _GrowingColumns(n)
     Q = seen[0][0] if seen else _independent(start, basis, frobenius_norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen, for the rounding level
@@ -245,7 +287,7 @@ def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale
     return np.asarray(np.maximum(least, 0.0) * scale)
 
 
-def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArray:
+def _independent(X: FloatArray, basis: _GrowingColumns, scale: float) -> FloatArray:
     """Orthonormalise the columns of X against the basis and each other; drop those at rounding level.
 
     A product has an error of about 4 EPS sqrt(n) `scale`. A basis column that was short before normalisation has many

@@ -32,14 +32,11 @@ from fedkernel.numerics.pairwise import squared_norms
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
-    """Return the median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
+    """Return the median Euclidean distance between rows (n, d): the median heuristic for `RBF(sigma=...)`.
 
     Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
-    2016) take 0.2 times it.
-
-    `X` (n, d), dense or CSR. Of more than `max_rows`, at least 2, so many are drawn without replacement.
-
-    Raises InputError if there are fewer than two rows, or at least half of the distances are zero.
+    2016) take 0.2 times it. Of more than `max_rows`, at least 2, so many are drawn without replacement. Raises
+    InputError if there are fewer than two rows, or at least half of the distances are zero.
     """
     X = check_rows(X, "X")
     n = X.shape[0]
@@ -73,17 +70,16 @@ class Moments(NamedTuple):
 
 def moments(X: Rows) -> Moments:
     """Compute mean and scatter of rows X (n, d), by blocks of rows."""
+    n = X.shape[0]
     if not isinstance(X, np.ndarray):
-        n = X.shape[0]
         center = np.bincount(X.indices, weights=X.data, minlength=X.shape[1]) / n
         zeros = n - np.bincount(X.indices, minlength=X.shape[1])  # entries that are not stored, by column
         stored = float(np.square(X.data - center[X.indices]).sum())
         return Moments(n, center, stored + float(zeros @ np.square(center)))
     mean: FloatArray = X.mean(axis=0)
     # Summing many rows rounds; their small differences from that mean correct it, with little rounding of their own.
-    mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(len(X))), np.zeros_like(mean)) / len(X)
-    scatter = sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
-    return Moments(len(X), mean, scatter)
+    mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(n)), np.zeros_like(mean)) / n
+    return Moments(n, mean, sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(n)))
 
 
 def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
@@ -102,10 +98,9 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
     The width of the federated kernel k-means paper (2021): sum_ij ||x_i - x_j||^2 = 2 N S, where the scatter S is the
-    sum of squared distances to the mean. S adds up over clients, once they know the mean of all, without the
-    cancellation of sums and sums of squares for rows far from the origin.
-
-    `rows`: N. `mean` (d,): of all rows. `scatter`: S. Raises InputError if the rows are the same up to rounding.
+    sum of squared distances to the mean (d,). S adds up over clients, once they know the mean of all, without the
+    cancellation of sums and sums of squares for rows far from the origin. Raises InputError if the rows are the same up
+    to rounding.
     """
     # The mean is rounded: constant columns of size a leave squares of about eps a.
     if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
@@ -133,33 +128,22 @@ def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
 
 
 def dimension_sigma(d: int) -> float:
-    """Compute sigma = sqrt(d) / 3 for d columns.
-
-    Source: the DKPCA letter (He et al., 2021), section IV.
-    """
+    """Compute sigma = sqrt(d) / 3 for d columns. Source: the DKPCA letter (He et al., 2021), section IV."""
     if d < 1:
         raise InputError(f"d = {d} is not allowed; it must be at least 1")
     return float(np.sqrt(d) / 3)
 
 
 def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
-    """Compute gamma = 1 / (d Var(X)) = N / S, with S the scatter of all entries.
+    """Compute gamma = 1 / (d Var(X)) = N / S.
 
-    Source: scikit-learn's SVC, ``gamma="scale"``.
-
-    `rows`: N. `scatter`: S, the sum of all entries' squared distances to their mean. `mean_squares`: d times the
-    squared mean of all entries, for the rounding level of S. Raises InputError if all entries are equal.
+    S: the sum of all entries' squared distances to their mean. `mean_squares`: d times the squared mean of all entries,
+    for the rounding level of S. Raises InputError if all entries are equal. Source: scikit-learn's SVC,
+    ``gamma="scale"``.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
     return rows / scatter
-
-
-def entry_moments(X: Rows) -> tuple[float, float]:
-    """Return the mean of all entries of rows X (n, d), and the sum of their squared distances to it."""
-    n, mean, scatter = moments(X)
-    center = float(mean.mean())
-    return center, scatter + n * float(np.square(mean - center).sum())
 
 
 def _pooled_difference(X: Rows) -> float:
@@ -168,8 +152,9 @@ def _pooled_difference(X: Rows) -> float:
 
 
 def _pooled_scale(X: Rows) -> float:
-    center, scatter = entry_moments(X)
-    return scale_gamma(X.shape[0], scatter, X.shape[1] * center**2)
+    n, mean, scatter = moments(X)
+    center = float(mean.mean())
+    return scale_gamma(n, scatter + n * float(np.square(mean - center).sum()), X.shape[1] * center**2)
 
 
 WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
@@ -209,10 +194,7 @@ def with_width(kernel: Kernel, X: Rows) -> Kernel: ...
 @overload
 def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]: ...
 def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | Kernel:
-    """Return a kernel, or its table, with its rule settled on rows X (n, d).
-
-    A kernel without a rule is returned unchanged.
-    """
+    """Return a kernel, or its table, with its rule, if any, settled on rows X (n, d)."""
     ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
     if ruled.rule is None:
         return kernel if isinstance(kernel, Kernel) else dict(kernel)
@@ -268,11 +250,9 @@ def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
 
 def width_warning(kernel: Kernel, mean: float | None) -> str | None:
     """Return a warning about a kernel's width from its mean value between different rows, or None."""
-    if (
-        mean is None
-        or not is_bounded(kernel)
-        or (mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)))
-    ):
+    if mean is None or not is_bounded(kernel):
+        return None
+    if mean <= WIDE_MEAN and (mean >= NARROW_MEAN or isinstance(kernel, Sigmoid)):
         return None
     too_wide = "hardly differ", "wide", "larger"
     alike, wrong, mend = too_wide if mean > WIDE_MEAN else ("have nothing in common", "narrow", "smaller")

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.preparing.central_preparation import prepare_centrally
     from fedkernel.preparing.client import PrepareClient
-    from fedkernel.preparing.preparation_rounds import Outcome, forecast, plan, prepare_tables
-    from fedkernel.preparing.python_tables import tables_to_prepare
-    from fedkernel.preparing.raw_table import TableToPrepare, from_text, to_text
+    from fedkernel.preparing.preparation_rounds import Outcome, forecast, plan, prepare_centrally, prepare_tables
+    from fedkernel.preparing.raw_table import TableToPrepare, from_text, tables_to_prepare, to_text
     from fedkernel.preparing.scaling import fitted
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -79,12 +79,12 @@ class PrepareClient(KernelClient):
         for position in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
             text = "%s: this site (client %d) has no value; all cells are filled from the other sites' values"
             log.warning(text, ask.names[position], self.client)
-        return Cells(counts=_counts(numbers), sums=_sum(numbers))
+        return Cells(counts=_counts(numbers), sums=np.nansum(numbers, axis=0))
 
     def sum_squares(self, ask: SumSquares) -> Squares:
         """Sum each column's deviations from the center, and their squares."""
         apart = self._numbers(ask.names) - ask.center
-        return Squares(deviations=_sum(apart), squares=_sum(apart**2))
+        return Squares(deviations=np.nansum(apart, axis=0), squares=np.nansum(apart**2, axis=0))
 
     def compare_columns(self, ask: CompareColumns) -> Differences:
         """Compare the columns with all other sites'; log columns that differ."""
@@ -97,11 +97,10 @@ class PrepareClient(KernelClient):
         """Count each column's values that are at most each of its thresholds."""
         if self.guards is not None:
             self._check_refines(ask.thresholds)
-        columns = zip(self._numbers(ask.names).T, ask.thresholds, strict=True)
-        counts = [
-            np.searchsorted(np.sort(column[~np.isnan(column)]), thresholds, "right") for column, thresholds in columns
-        ]
-        return CellsBelow(counts=np.array(counts, dtype=np.float64).reshape(ask.thresholds.shape))
+        counts = np.empty(ask.thresholds.shape)
+        for place, column in enumerate(self._numbers(ask.names).T):
+            counts[place] = np.searchsorted(np.sort(column[~np.isnan(column)]), ask.thresholds[place], "right")
+        return CellsBelow(counts=counts)
 
     def find_extremes(self, ask: FindExtremes) -> Extremes:
         """Find the least and the greatest value of each column."""
@@ -114,15 +113,13 @@ class PrepareClient(KernelClient):
         """Prepare the table by the joint preparation in the request."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
-            raise ShareableError(
-                f"the request adds an indicator for column {strange[0]!r}, but this run allows none there"
-            )
+            adds = f"the request adds an indicator for column {strange[0]!r}"
+            raise ShareableError(f"{adds}, but this run allows none there")
         if len(ask.scale) != len(numeric):
             raise ShareableError(f"scale has {len(ask.scale)} entries, but there are {len(numeric)} columns of numbers")
+        joint = Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
         with self._row_errors_logged():
-            return self._set_preparation(
-                Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged)
-            )
+            return self._set_preparation(joint)
 
     def prepare_own(self, ask: PrepareOwn) -> Prepared:
         """Prepare the table by its own statistics, since other sites have other columns."""
@@ -161,10 +158,8 @@ class PrepareClient(KernelClient):
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
         if not medians and not quartiles:
-            raise ShareableError(
-                f"client {self.client} got {thresholds.shape[1]} thresholds per column, which no quantile of the run "
-                "needs (guard: quantiles)"
-            )
+            got = f"client {self.client} got {thresholds.shape[1]} thresholds per column"
+            raise ShareableError(f"{got}, which no quantile of the run needs (guard: quantiles)")
         bins = MedianBins if medians else QuartileBins
         edges = thresholds.reshape(len(thresholds), -1, EDGES)
         outside = (np.diff(edges) < 0).any(axis=-1)
@@ -173,10 +168,9 @@ class PrepareClient(KernelClient):
             low, high = edges[..., :1], edges[..., -1:]
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
-            raise ShareableError(
-                f"the request's thresholds for client {self.client} do not divide a bin of the previous ones; allowed: "
-                "one bin for each quantile, more finely from round to round (guard: quantiles)"
-            )
+            wrong = f"the request's thresholds for client {self.client} do not divide a bin of the previous ones"
+            allowed = "one bin for each quantile, more finely from round to round (guard: quantiles)"
+            raise ShareableError(f"{wrong}; allowed: {allowed}")
         bins(edges).save(self.memory)
 
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:
@@ -198,17 +192,10 @@ class PrepareClient(KernelClient):
     def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
         """Raise ShareableError unless names are the columns `own`, in any order; return the numeric ones."""
         if len(names) != len(own) or set(names) != set(own):
-            raise ShareableError(
-                f"the request names {len(names)} columns that differ from the {len(own)} of {self.X.title}"
-            )
+            differ = f"columns that differ from the {len(own)} of {self.X.title}"
+            raise ShareableError(f"the request names {len(names)} {differ}")
         return self.prepare.numeric_names(names)
 
 
 def _counts(numbers: FloatArray) -> FloatArray:
-    counts: FloatArray = np.isfinite(numbers).sum(axis=0).astype(np.float64)
-    return counts
-
-
-def _sum(numbers: FloatArray) -> FloatArray:
-    total: FloatArray = np.nansum(numbers, axis=0)
-    return total
+    return np.asarray(np.isfinite(numbers).sum(axis=0), dtype=np.float64)

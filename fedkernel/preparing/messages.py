@@ -17,8 +17,7 @@ from fedkernel.protocol import MAX_ENTRY, MAX_NUMBER, SEMIDEFINITE, Count, Reply
 
 Positions = npt.NDArray[np.int32]
 
-BINS = 32
-"""Number of bins of a histogram."""
+BINS = 32  # number of bins of a histogram
 
 EDGES = BINS + 1
 

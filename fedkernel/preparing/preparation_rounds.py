@@ -1,37 +1,19 @@
-"""Protocol of joint preparation of the sites' raw tables, before a method's own protocol."""
+"""Protocol of joint preparation of the sites' raw tables, before a method's own, also in one process."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkernel.data import Preparation, Prepare
 from fedkernel.ground import EPS, Division, FloatArray, InputError
-from fedkernel.preparing.messages import (
-    BINS,
-    EDGES,
-    CompareColumns,
-    CountBelow,
-    CountCells,
-    FindExtremes,
-    PrepareOwn,
-    SumSquares,
-    TakePreparation,
-)
-from fedkernel.preparing.scaling import (
-    QUARTILES,
-    Moments,
-    Scaling,
-    check_filled,
-    flagged,
-    minmax,
-    moments_of,
-    robust,
-    standard,
-    unscaled,
-)
+from fedkernel.preparing import messages, scaling
+from fedkernel.preparing.client import PrepareClient
+from fedkernel.preparing.raw_table import TableToPrepare
+from fedkernel.preparing.scaling import QUARTILES, Moments, Scaling, check_filled
 from fedkernel.preparing.site_differences import Finding, findings
 from fedkernel.protocol import (
     FLOAT,
@@ -48,14 +30,9 @@ from fedkernel.protocol import (
     to_sum,
 )
 
-MOST_ROUNDS = 9
-"""Most histograms for a quantile, each of one bin of the previous."""
-
-RANK_TOLERANCE = 0.005
-"""Largest error of a quantile, as a share of the values."""
-
-RESOLUTION = 1e-13
-"""Largest error of a quantile in standard deviations: 2.31 / 32^9 is 7e-14."""
+MOST_ROUNDS = 9  # most histograms for a quantile, each of one bin of the previous
+RANK_TOLERANCE = 0.005  # largest error of a quantile, as a share of the values
+RESOLUTION = 1e-13  # largest error of a quantile in standard deviations: 2.31 / 32^9 is 7e-14
 
 
 class Outcome(NamedTuple):
@@ -81,24 +58,24 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
     names = run.members[0].names
     numeric = prepare.numeric_names(names)
     columns, rows = len(numeric), run.rows
-    fill, scaling = np.zeros(columns), unscaled(columns)
+    fill, scaled = np.zeros(columns), scaling.unscaled(columns)
     flags: tuple[str, ...] = ()
     drifting: Sequence[Finding] = ()
     if columns:
         # Pass 1: numbers of values, and means
-        cells = yield from to_sum(CountCells(names=numeric))
+        cells = yield from to_sum(messages.CountCells(names=numeric))
         check_filled(prepare, numeric, cells.counts)
-        flags = flagged(prepare, numeric, cells.counts, rows)
+        flags = scaling.flagged(prepare, numeric, cells.counts, rows)
         center = cells.sums / np.maximum(cells.counts, 1)
         moments = Moments(cells.counts, center, np.zeros(columns))
         # Pass 2: squares about the common means
         if _needs_squares(prepare):
-            sums = yield from to_sum(SumSquares(names=numeric, center=center))
-            moments = moments_of(cells.counts, center, sums.deviations, sums.squares)
+            sums = yield from to_sum(messages.SumSquares(names=numeric, center=center))
+            moments = scaling.moments_of(cells.counts, center, sums.deviations, sums.squares)
             # Each site compares its columns with the others'
             if prepare.drift != "ignore":
                 totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
-                request = CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
+                request = messages.CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
                 replies = yield from to_all(request)
                 drifting = findings(numeric, run.members, replies)
                 if drifting and prepare.drift == "refuse":
@@ -107,11 +84,11 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
             fill = moments.means
         elif prepare.missing == "median":
             fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
-        scaling = yield from _scaling(prepare, numeric, rows, moments, fill)
-    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
+        scaled = yield from _scaling(prepare, numeric, rows, moments, fill)
+    settle = messages.TakePreparation(names=names, flagged=flags, fill=fill, center=scaled.center, scale=scaled.scale)
     drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
     sizes = yield from to_all(settle, **drifted)
-    preparation = Preparation(prepare, names, fill, *scaling, flags)
+    preparation = Preparation(prepare, names, fill, *scaled, flags)
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=preparation.columns)
         for member, reply in zip(run.members, sizes, strict=True)
@@ -121,15 +98,14 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Division) -> Protocol[
 
 def _prepare_separately(run: Run, prepare: Prepare) -> Protocol[Outcome]:
     if prepare.missing == "drop" and (without := [member.label for member in run.members if not member.ids]):
-        raise InputError(
-            f'prepare.missing = "drop", but {without[0]} has no row ids, so other sites cannot drop the same rows; '
-            'allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
-        )
+        allowed = 'ids at all sites, or missing = "refuse", "mean" or "median"'
+        why = f"{without[0]} has no row ids, so other sites cannot drop the same rows"
+        raise InputError(f'prepare.missing = "drop", but {why}; allowed: {allowed}')
     named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
     for option, names in named.items():
         if absent := [name for name in names if not any(name in member.names for member in run.members)]:
             raise InputError(f"prepare.{option} names {absent[0]!r}, but no site has this column")
-    replies = yield from to_all(PrepareOwn())
+    replies = yield from to_all(messages.PrepareOwn())
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=())
         for member, reply in zip(run.members, replies, strict=True)
@@ -146,15 +122,15 @@ def _scaling(
 ) -> Protocol[Scaling]:
     filled = moments.filled(rows, fill)
     if prepare.scale == "standard":
-        return standard(filled)
+        return scaling.standard(filled)
     if prepare.scale == "minmax":
-        extremes = yield from to_all(FindExtremes(names=names))
+        extremes = yield from to_all(messages.FindExtremes(names=names))
         least = np.min([reply.least for reply in extremes], axis=0)
-        return minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
+        return scaling.minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
     if prepare.scale == "robust":
         quartiles = yield from quantiles(names, QUARTILES, filled, rows - moments.counts, fill)
-        return robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
-    return unscaled(len(names))
+        return scaling.robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
+    return scaling.unscaled(len(names))
 
 
 def quantiles(
@@ -169,14 +145,9 @@ def quantiles(
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
     (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
     has at most `RANK_TOLERANCE` of the values, or is as narrow as `RESOLUTION`, after at most `MOST_ROUNDS` rounds.
-    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it.
-
-    - `names`: the p columns.
-    - `levels`: of each column the quantiles q.
-    - `moments`: of the columns, with filled cells.
-    - `filled`, `fill` (p,): the number of filled cells, and their value; the sites count the others.
-
-    Returns ndarray of shape (p, q).
+    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it. `names`: the p
+    columns. `levels`: of each column the quantiles q. `moments`: with filled cells. `filled`, `fill` (p,): the number
+    of these, and their value; the sites count the others. Returns ndarray of shape (p, q).
     """
     q, rows = np.asarray(levels), moments.counts[:, None]
     deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]
@@ -190,13 +161,13 @@ def quantiles(
         done = narrow | (upto - below <= RANK_TOLERANCE * rows)
         if done.all():
             break
-        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
+        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, messages.EDGES)
         edges[..., -1] = high
         edges[done] = high[done][:, None]  # these are settled
-        replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
+        replies = yield from to_sum(messages.CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
         counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
         reached = counts >= (q * rows)[..., None]
-        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), BINS)
+        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), messages.BINS)
         low, high = (np.where(done, old, _bin_values(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
         below, upto = (np.where(done, old, _bin_values(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
         narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
@@ -216,43 +187,32 @@ def _bin_values(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
     return np.take_along_axis(values, places[..., None], axis=-1)[..., 0]
 
 
-# --- before a run
-
-
 def plan(prepare: Prepare, partition: Division, clients: int) -> Plan:
     """Return the plan of `prepare_tables`; without numeric columns, fewer requests are sent."""
     if partition == "vertical":
-        return (once(PrepareOwn),)
-    steps = [once(CountCells)]
+        return (once(messages.PrepareOwn),)
+    steps = [once(messages.CountCells)]
     if _needs_squares(prepare):
-        steps.append(once(SumSquares))
+        steps.append(once(messages.SumSquares))
     if prepare.drift != "ignore":
-        steps.append(once(CompareColumns, sites=clients))
+        steps.append(once(messages.CompareColumns, sites=clients))
     if prepare.missing == "median":
-        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(messages.CountBelow, {"b": messages.EDGES})))
     if prepare.scale == "robust":
-        steps.append(repeated(MOST_ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
+        steps.append(repeated(MOST_ROUNDS, ask(messages.CountBelow, {"b": len(QUARTILES) * messages.EDGES})))
     if prepare.scale == "minmax":
-        steps.append(once(FindExtremes))
-    return (*steps, once(TakePreparation))
+        steps.append(once(messages.FindExtremes))
+    return (*steps, once(messages.TakePreparation))
 
 
-class PreparationForecast(NamedTuple):
-    """Forecast of the preparation, and clients with prepared tables; upper bounds if cells may be missing."""
-
-    forecast: Forecast
-    members: list[Member]
-
-
-def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> PreparationForecast:
-    """Forecast the costs of `prepare_tables`, and the sizes of the prepared tables."""
+def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) -> tuple[Forecast, list[Member]]:
+    """Forecast the costs of `prepare_tables`, and the clients with prepared tables; bounds if cells may be missing."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
+    memory = 4 * FLOAT * max(member.rows * member.columns for member in cohort)
     if partition == "vertical":
         exact = not open_ended and not prepare.categories  # which differ between sites
-        return PreparationForecast(
-            Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members
-        )
+        return Forecast(1, memory=memory, meaning="exact" if exact else "at most"), members
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
     if columns:
@@ -263,14 +223,32 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
             rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
             open_ended = True
         for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
-            floats = MOST_ROUNDS * columns * levels * EDGES * used
+            floats = MOST_ROUNDS * columns * levels * messages.EDGES * used
             rounds, up, down = rounds + MOST_ROUNDS * used, up + floats, down + floats
             open_ended = open_ended or used
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
     meaning: ForecastMeaning = "at most" if open_ended else "exact"
-    return PreparationForecast(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
+    return Forecast(rounds, clients * up, clients * down, memory, meaning), members
 
 
-def _memory(cohort: Sequence[Member]) -> int:
-    return 4 * FLOAT * max(member.rows * member.columns for member in cohort)
+def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:
+    """Prepare all clients' raw tables; return arrays of shape (n_m, columns).
+
+    Differences between sites are not reported: the run itself reports them. Raises InputError like `prepare_tables`.
+    """
+    silent = replace(prepare, drift="ignore")
+    clients = [PrepareClient(table.raw, client=number, prepare=silent) for number, table in enumerate(tables)]
+    members = [
+        Member(number, number, *table.shape, names=table.raw.names, ids=table.raw.ids is not None)
+        for number, table in enumerate(tables)
+    ]
+    protocol = prepare_tables(Run(tuple(members)), silent, partition)
+    with suppress(StopIteration):
+        round_ = next(protocol)
+        while True:  # each round has one request for all
+            request: Any = round_.requests
+            method = PrepareClient.handlers[round_.phase][1]
+            replies = [getattr(client, method)(request) for client in clients]
+            round_ = protocol.send(round_.reply_type.sum_of(replies) if round_.summed else replies)  # type: ignore[attr-defined]
+    return [client.preparation.apply(client.X)[0] for client in clients if client.preparation is not None]

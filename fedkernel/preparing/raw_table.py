@@ -1,17 +1,13 @@
 """Raw table of a site in a run with preparation: its usable rows, and its prepared form."""
 
 import json
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from fedkernel.data import Preparation, Prepare, RawTable, is_text
-from fedkernel.ground import AnyArray, FloatArray, InputError
-
-
-class _Ready(NamedTuple):
-    key: tuple[str, bytes | None]
-    X: FloatArray
+from fedkernel.data import Preparation, Prepare, RawTable, is_frame, is_text, raw_table, rows_in_order
+from fedkernel.ground import AnyArray, Division, FloatArray, InputError
 
 
 class TableToPrepare:
@@ -31,7 +27,7 @@ class TableToPrepare:
         self.prepare, self.new = prepare, new
         self.kept: AnyArray | None = None if whole.all() else np.flatnonzero(whole)
         self.raw = raw if self.kept is None else raw.take(self.kept)
-        self._ready: _Ready | None = None
+        self._ready: tuple[tuple[str, bytes | None], FloatArray] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -51,9 +47,9 @@ class TableToPrepare:
         """Return the prepared rows at positions (None: all), by the text of a `Preparation`."""
         key = preparation, None if positions is None else positions.tobytes()
         ready = self._ready
-        if ready is None or ready.key != key:
-            self._ready = ready = _Ready(key, from_text(preparation).apply(self.rows(positions))[0])
-        return ready.X
+        if ready is None or ready[0] != key:
+            self._ready = ready = key, from_text(preparation).apply(self.rows(positions))[0]
+        return ready[1]
 
     def prepared_new(self, preparation: str) -> FloatArray | None:
         """Return the prepared new rows; None if there are none, InputError if one has empty cells to drop."""
@@ -61,9 +57,8 @@ class TableToPrepare:
             return None
         X, positions = from_text(preparation).apply(self.new)
         if len(positions) < self.new.rows:
-            raise InputError(
-                f"{self.new.title} has {self.new.rows - len(positions)} rows with empty cells; allowed: none"
-            )
+            empty = self.new.rows - len(positions)
+            raise InputError(f"{self.new.title} has {empty} rows with empty cells; allowed: none")
         return X
 
 
@@ -80,7 +75,44 @@ def from_text(text: str) -> Preparation:
 def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
         if not is_text(column) and (infinite := np.isinf(column)).any():
-            raise InputError(
-                f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r} is not finite; allowed: "
-                "finite numbers and empty cells"
-            )
+            cell = f"{raw.title}: {raw.row(int(np.argmax(infinite)))}, column {name!r}"
+            raise InputError(f"{cell} is not finite; allowed: finite numbers and empty cells")
+
+
+def tables_to_prepare(
+    shards: Sequence[Any],
+    prepare: Prepare,
+    partition: Division,
+    new_shards: Sequence[Any] | None = None,
+    *,
+    id_: str | None = None,
+) -> list[TableToPrepare]:
+    """Convert clients' tables to raw tables; with a horizontal partition, arrays get the first frame's names.
+
+    - `shards`: NaN or None for a missing cell. With a vertical partition, frames' rows get the first one's order.
+    - `new_shards`: rows that came after training, of each client.
+    - `id_`: name of the column, or index, with the row ids in all shards; it is not a column of the tables.
+
+    Raises InputError for a table of an unknown type, and like `fedkernel.data.aligned_arrays` and `TableToPrepare`.
+    """
+    if not len(shards):
+        raise InputError("shards is empty, but at least one client is needed")
+    orders = rows_in_order(shards, partition, "shards", id_)
+    with_names = (shard for shard in shards if isinstance(shard, RawTable) or is_frame(shard))
+    named = next((raw_table(shard, "shards", id_=id_).names for shard in with_names), ())
+    common = named if partition == "horizontal" else ()
+    raws = [_checked(raw_table(shard, f"shards[{number}]", common, id_)) for number, shard in enumerate(shards)]
+    raws = [raw if order is None else raw.take(order) for raw, order in zip(raws, orders, strict=True)]
+    news: list[RawTable | None] = [None] * len(raws)
+    if new_shards is not None:
+        news = [
+            _checked(raw_table(shard, f"new_shards[{number}]", raw.names))
+            for number, (shard, raw) in enumerate(zip(new_shards, raws, strict=True))
+        ]
+    return [TableToPrepare(raw, prepare, new) for raw, new in zip(raws, news, strict=True)]
+
+
+def _checked(raw: RawTable) -> RawTable:
+    if not raw.columns or not raw.rows:
+        raise InputError(f"{raw.title} has no {'rows' if raw.columns else 'columns'}; allowed: at least one")
+    return raw

@@ -27,24 +27,23 @@ class Moments(NamedTuple):
         # columns without an empty cell keep every bit
         whole = self.counts == rows
         return Moments(
-            np.full_like(self.counts, rows),
-            np.where(whole, self.means, means),
-            np.where(whole, self.variances, within),
+            np.full_like(self.counts, rows), np.where(whole, self.means, means), np.where(whole, self.variances, within)
         )
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:
         """Mask of columns that vary by no more than rounding does: scikit-learn's rule."""
         n = self.counts
-        limit: npt.NDArray[np.bool_] = self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2
-        return limit
+        return np.asarray(self.variances <= n * EPS * self.variances + (n * self.means * EPS) ** 2)
 
 
-def moments_of(counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray) -> Moments:
-    """Compute columns' moments from sums of deviations, and of their squares, about a center near the mean."""
-    n = np.maximum(counts, 1)
+def moments_of(
+    counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray, ddof: int = 0
+) -> Moments:
+    """Compute columns' moments from sums of deviations, and their squares, about a center near the mean."""
+    n = np.maximum(counts, 1 + ddof)
     shifts = deviations / n
-    return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / n)
+    return Moments(counts, center + shifts, np.maximum(squares - shifts * deviations, 0) / (n - ddof))
 
 
 class Scaling(NamedTuple):
@@ -107,11 +106,7 @@ def flagged(prepare: Prepare, names: Sequence[str], counts: FloatArray, rows: in
 
 def check_filled(prepare: Prepare, names: Sequence[str], counts: FloatArray) -> None:
     """Raise InputError if a column has no value to fill its empty cells with."""
-    if (empty := [name for name, count in zip(names, counts, strict=True) if not count]) and prepare.missing in (
-        "mean",
-        "median",
-    ):
-        raise InputError(
-            f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row, so its {prepare.missing} cannot "
-            "fill empty cells; drop the column"
-        )
+    empty = [name for name, count in zip(names, counts, strict=True) if not count]
+    if empty and prepare.missing in ("mean", "median"):
+        column = f"column {empty[0]!r}{and_more(len(empty) - 1)} has no value in any row"
+        raise InputError(f"{column}, so its {prepare.missing} cannot fill empty cells; drop the column")

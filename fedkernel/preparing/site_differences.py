@@ -17,25 +17,17 @@ from scipy.special import ndtr, stdtr
 
 from fedkernel.ground import EPS, FloatArray, printable
 from fedkernel.preparing.messages import CompareColumns, Differences
+from fedkernel.preparing.scaling import Moments, moments_of
 from fedkernel.protocol import Member
 
 FALSE_ALARM_LEVEL = 1e-6
 LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0
-KURTOSIS = 9.0
-"""Kurtosis of an exponential distribution; a normal one has 3."""
+KURTOSIS = 9.0  # kurtosis of an exponential distribution; a normal one has 3
+FEWEST = 3  # fewest cells of a column, at the site and at all others together, for a comparison
+LARGEST_RATIO = 1e9  # largest reported ratio, since ratios have no limit if the others' columns are constant
+UNIT_FACTOR = 3.0  # least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3
 
-FEWEST = 3
-"""Fewest cells of a column, at the site and at all others together, for a comparison."""
-
-LARGEST_RATIO = 1e9
-"""Largest reported ratio, since ratios have no limit if the others' columns are constant."""
-
-UNIT_FACTOR = 3.0
-"""Least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3."""
-
-ALIKE_FACTOR = 3.0
-"""Largest factor between these two ratios for a different unit: at 20 rows chance alone makes 2 and more."""
-
+ALIKE_FACTOR = 3.0  # largest factor between these ratios for a different unit: chance makes 2 and more at 20 rows
 LEAST_GAIN_SHARE = 2 / 3
 """Least share of a column's largest gain with which a site is reported.
 
@@ -43,32 +35,14 @@ Of three sites, one in a unit 18 times smaller, the other two have less than hal
 """
 
 
-class ColumnMoments(NamedTuple):
-    """Moments of columns: number of cells, mean, and variance of a cell, each of shape (p,)."""
-
-    counts: FloatArray
-    means: FloatArray
-    variances: FloatArray
-
-
-def _column_moments(
-    counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray
-) -> ColumnMoments:
-    at_least = np.maximum(counts, 2)
-    shifts = deviations / at_least
-    variances = np.maximum(squares - shifts * deviations, 0) / (at_least - 1)
-    return ColumnMoments(counts, center + shifts, variances)
-
-
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:
     """Compare a site's columns (n, p), NaN for missing cells, with all other sites', by the sums of all sites."""
     apart = own - ask.center
     counts = np.isfinite(own).sum(axis=0).astype(np.float64)
     deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
-    here = _column_moments(counts, ask.center, deviations, squares)
-    there = _column_moments(
-        ask.counts - counts, ask.center, ask.deviations - deviations, np.maximum(ask.squares - squares, 0.0)
-    )
+    here = moments_of(counts, ask.center, deviations, squares, ddof=1)
+    others = np.maximum(ask.squares - squares, 0.0)
+    there = moments_of(ask.counts - counts, ask.center, ask.deviations - deviations, others, ddof=1)
     compared = (here.counts >= FEWEST) & (there.counts >= FEWEST)
     level = FALSE_ALARM_LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
     with np.errstate(all="ignore"):  # constant or short columns: see `compared` and `LARGEST_RATIO`
@@ -90,7 +64,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
         spread = (2 * ndtr(-z) <= level) & (logarithm >= 2 * np.log(LEAST_SPREAD))
         places = np.flatnonzero(compared & (shifted | spread))
         means, spreads = here.means / there.means, deviation / deviation_there
-        gains = _gains(_column_moments(ask.counts, ask.center, ask.deviations, ask.squares), here, there)
+        gains = _gains(moments_of(ask.counts, ask.center, ask.deviations, ask.squares, ddof=1), here, there)
     return Differences(
         columns=places.astype(np.int32),
         means=_rounded(means[places]),
@@ -99,7 +73,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
     )
 
 
-def _gains(whole: ColumnMoments, here: ColumnMoments, there: ColumnMoments) -> FloatArray:
+def _gains(whole: Moments, here: Moments, there: Moments) -> FloatArray:
     """Return the gain, in nats per cell, of separate normal distributions for a site's cells and the others'."""
     floor = 1e-18 * whole.variances
     total, own, others = (

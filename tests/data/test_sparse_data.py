@@ -131,7 +131,6 @@ def test_sparse_parts_are_those_of_the_dense_table(seed, kind, clients, shuffle)
     for index, same, shard, expected in zip(parts.indices, dense.indices, parts.shards, dense.shards, strict=True):
         np.testing.assert_array_equal(index, same)
         assert_sparse(shard, expected)
-    assert_sparse(parts.join(), X.toarray())
     if kind == "horizontal":
         np.testing.assert_array_equal(np.concatenate(parts.labels), np.concatenate(dense.labels))
 

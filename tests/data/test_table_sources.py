@@ -18,7 +18,7 @@ from fedkernel.data import (
     open_table,
     open_tables,
 )
-from fedkernel.data.numeric_columns import column_values
+from fedkernel.data.arrow_columns import column_values
 from fedkernel.ground import InputError
 
 

@@ -10,9 +10,8 @@ import scipy.sparse
 from kernel_cases import rows
 from test_random_features import FORMS, draws, variance
 
-from fedkernel.numerics import RBF, Laplacian, RandomFeatures, SubspaceEmbedding, structured_frequencies
-from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED
-from fedkernel.numerics.structured_frequencies import StructuredFrequencies
+from fedkernel.numerics import RBF, Laplacian, RandomFeatures, SubspaceEmbedding
+from fedkernel.numerics.frequencies import MOST_ORTHOGONAL, MOST_STRUCTURED, StructuredFrequencies, hadamard
 
 every_form = pytest.mark.parametrize("form", FORMS)
 
@@ -53,7 +52,7 @@ def test_hadamard_transforms_of_whole_numbers_are_exact(p):
     for step in range(p.bit_length() - 1):
         pairs = expected.reshape(3, -1, 2, 1 << step)
         expected = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2).reshape(3, p)
-    structured_frequencies.hadamard(Z, signs)
+    hadamard(Z, signs)
     assert np.array_equal(Z, expected)
 
 

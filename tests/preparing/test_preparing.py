@@ -452,5 +452,5 @@ def test_guards_let_every_quantile_be_found(loader, monkeypatch):
     X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
     tables = tables_of(X, prepare)
     expected = prepare_centrally(tables, prepare, "horizontal")
-    monkeypatch.setattr("fedkernel.preparing.central_preparation.PrepareClient", GuardedClient)
+    monkeypatch.setattr("fedkernel.preparing.preparation_rounds.PrepareClient", GuardedClient)
     np.testing.assert_array_equal(np.vstack(prepare_centrally(tables, prepare, "horizontal")), np.vstack(expected))

@@ -15,14 +15,10 @@ from fedkernel.data.raw import is_text, missing_cells
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, FloatArray, InputError
 
-OUTLIER_DISTANCE, LEAST_NUMBERS = 3.0, 8
-"""Distance of outliers from the quartiles in interquartile ranges (Tukey's "far out"), and least count of numbers."""
-
-UNIT_RATIO, LEAST_DISTINCT = 3.0, 10
-"""Factor between two groups of a column's numbers, and least count of different numbers."""
-
-SPREAD_RATIO = 100.0
-"""Ratio of columns' standard deviations above which a note is given."""
+OUTLIER_DISTANCE = 3.0  # of outliers from the quartiles in interquartile ranges (Tukey's "far out")
+LEAST_NUMBERS, LEAST_DISTINCT = 8, 10  # least counts of numbers, and of different ones, for a judgement
+UNIT_RATIO = 3.0  # factor between two groups of a column's numbers
+SPREAD_RATIO = 100.0  # ratio of columns' standard deviations above which a note is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +55,10 @@ class Column:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Result of `check_file`: a file's columns, ids and findings.
+    """Result of `check_file`: a file's columns, ids and findings, faults first.
 
-    - `columns`: those of the table, in the file's order.
-    - `ids`: unchanged from the file, "" for a missing one.
-    - `rows` (n,): row numbers of a spreadsheet.
-    - `findings`: faults first.
+    `columns`: those of the table, in the file's order. `ids`: unchanged from the file, "" for a missing one. `rows`
+    (n,): row numbers of a spreadsheet.
     """
 
     columns: tuple[Column, ...]
@@ -76,7 +70,7 @@ class FileCheck:
 def check_file(file: SiteFile, min_rows: int) -> FileCheck:
     """Check a site's data file for faults and oddities; without a fault `SiteFile.read` succeeds.
 
-    `min_rows`: least number of rows for a site to answer. Raises InputError if the file cannot be read at all.
+    `min_rows`: least rows for a site to answer. Raises InputError if the file cannot be read at all.
     """
     cells = read_cells(file)
     names = [name.strip() for name in cells.names]
@@ -168,10 +162,9 @@ def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]
 
 
 def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterator[Finding]:
-    """Find numeric ids that a spreadsheet shortened by dropping leading zeros.
+    """Find numeric ids that a spreadsheet shortened by dropping leading zeros; zeros in front of some ids are proof.
 
-    Running numbers are short, too, and excluded: ids must reach far beyond the number of rows, and most must have full
-    length. Zeros in front of some ids are proof.
+    Running numbers are short, too, and excluded: ids must reach far beyond the number of rows, most of full length.
     """
     digits = [position for position, id_ in enumerate(ids) if id_.isdecimal()]
     if not digits or len(digits) < len(list(filter(None, ids))):

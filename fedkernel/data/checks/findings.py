@@ -6,8 +6,7 @@ from typing import Literal
 
 Severity = Literal["fault", "doubt", "note"]
 
-MOST_LISTED = 6
-"""Most rows or names that a sentence lists."""
+MOST_LISTED = 6  # most rows or names that a sentence lists
 
 
 @dataclass(frozen=True)
@@ -15,9 +14,8 @@ class Finding:
     """Fault or oddity found in a site's data file.
 
     - `severity`: "fault": must be removed before use; "doubt": probably wrong; "note": harmless.
-    - `problem`: description that quotes no cell.
-    - `where`: columns and rows.
-    - `remedy`: remedy: an option of the command, a key of ``[prepare]``, or a change in the file.
+    - `problem`, `where`: description that quotes no cell, with columns and rows.
+    - `remedy`: an option of the command, a key of ``[prepare]``, or a change in the file.
     - `cells`: some affected cells, shown at the site on request.
     """
 

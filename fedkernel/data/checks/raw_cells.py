@@ -14,7 +14,7 @@ from fedkernel.data.block_tables import file_errors
 from fedkernel.data.checks.findings import Finding, plural, row_numbers
 from fedkernel.data.column_readers import MISSING_TEXTS, check_header, read_sheet, text_of
 from fedkernel.data.csv_format import CsvFormat, with_mark
-from fedkernel.data.raw_table_files import column_of
+from fedkernel.data.raw import column_of
 from fedkernel.data.site_files import SiteFile
 from fedkernel.ground import AnyArray, InputError
 
@@ -23,8 +23,7 @@ from fedkernel.ground import AnyArray, InputError
 class Cells:
     """Cells of a file, as columns by position, since names may be missing or repeated.
 
-    - `names`: unchanged from the file.
-    - `columns` (n,): float64 with NaN for a missing cell, or texts with None.
+    - `names`, `columns` (n,): unchanged names, and float64 with NaN for a missing cell, or texts with None.
     - `rows` (n,): row numbers of a spreadsheet.
     - `findings`: faults met while reading.
     - `decimal`: decimal mark of texts.
@@ -69,7 +68,8 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
     except InputError as error:  # two delimiters
         if not path.is_file():
             raise
-        findings.append(Finding("fault", _sentence(error, path), remedy="--delimiter"))
+        problem = str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")
+        findings.append(Finding("fault", problem, remedy="--delimiter"))
         form = CsvFormat(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
     if form.guessed:
         findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
@@ -132,7 +132,3 @@ def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> 
         problem += "; decimal commas look the same as commas between values"
         remedy = "save it again, with semicolons or tabs between values"
     return Finding("fault", problem, row_numbers(number for number, _ in other), remedy)
-
-
-def _sentence(error: InputError, path: Path) -> str:
-    return str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")

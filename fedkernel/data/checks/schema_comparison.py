@@ -1,6 +1,6 @@
 """Comparison of a site's file or schema with the agreed schema."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -9,17 +9,13 @@ from fedkernel.data.checks.findings import Finding, column_place, listing, plura
 from fedkernel.data.checks.table_schema import Column as Wanted
 from fedkernel.data.checks.table_schema import Schema, without_unit
 
-SCHEMA_TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
-"""Schema type by kind of column; misspelt numbers are a fault of their own."""
-
 MEASURED_REMEDY = "nothing, or delete `measured` in the schema to make it a limit"
 
 
 def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
     """Yield the differences of a checked file from the agreed schema, as findings."""
     columns = {column.name: column for column in check.columns}
-    places = {name: column.place for name, column in columns.items()}
-    yield from _names(list(columns), places, schema)
+    yield from _names({name: column.place for name, column in columns.items()}, schema)
     yield from _ids(check, schema)
     for name, agreed in schema.columns.items():
         if name in columns:
@@ -28,9 +24,7 @@ def compare(check: FileCheck, schema: Schema) -> Iterator[Finding]:
 
 def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
     """Yield the differences of a site's schema from the agreed one, as findings."""
-    names = list(own.columns)
-    places = {name: place for place, name in enumerate(names)}
-    yield from _names(names, places, schema)
+    yield from _names({name: place for place, name in enumerate(own.columns)}, schema)
     if schema.ids and not own.ids:
         yield Finding("fault", "rows have no ids, but the schema requires them", remedy="--id")
     for name, agreed in schema.columns.items():
@@ -54,9 +48,9 @@ def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
     return (column.least is not None and column.least < least) or (column.most is not None and column.most > most)
 
 
-def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iterator[Finding]:
-    missing = [name for name in schema.columns if name not in names]
-    extra = [name for name in names if name not in schema.columns]
+def _names(places: dict[str, int], schema: Schema) -> Iterator[Finding]:
+    missing = [name for name in schema.columns if name not in places]
+    extra = [name for name in places if name not in schema.columns]
     for name in list(extra):
         base, unit = without_unit(name)
         agreed = schema.columns.get(base)
@@ -74,8 +68,8 @@ def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iter
         problem = f"{plural(len(extra), 'column')} that the schema does not have"
         drop = " ".join(f"--drop {name!r}" for name in extra)
         yield Finding("fault", problem, listing([column_place(places[name], name) for name in extra]), drop)
-    common = [name for name in schema.columns if name in names]
-    if common != [name for name in names if name in schema.columns]:
+    common = [name for name in schema.columns if name in places]
+    if common != [name for name in places if name in schema.columns]:
         problem = "the columns are in a different order than in the schema"
         yield Finding("note", problem, remedy="join --against reorders them, [prepare] finds them by name")
 
@@ -97,7 +91,8 @@ def _ids(check: FileCheck, schema: Schema) -> Iterator[Finding]:
 def _cells(column: Column, agreed: Wanted, check: FileCheck) -> Iterator[Finding]:
     if column.missing.all():
         return
-    if (kind := SCHEMA_TYPES[column.kind.name]) != agreed.type:
+    kind = "number" if column.kind.name == "spelt" else column.kind.name  # misspelt numbers are a fault of their own
+    if kind != agreed.type:
         remedy = f"export it as {agreed.type}"
         if agreed.levels is None or kind != "number":
             yield Finding("fault", f"{kind}, but the schema has {agreed.type}", str(column), remedy)

@@ -92,10 +92,7 @@ class Column(pydantic.BaseModel):
 
 
 class Schema(pydantic.BaseModel):
-    """Agreed description of all sites' tables, without rows.
-
-    `rows`: number of synthetic rows. `ids`: whether rows have ids. `id_length`: characters of each id.
-    """
+    """Agreed columns of all sites' tables, number of synthetic rows, and whether rows have ids, of a length."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -139,8 +136,7 @@ class Schema(pydantic.BaseModel):
         return "\n".join(lines) + "\n"
 
 
-REHEARSAL_ROWS = 200
-"""Default number of synthetic rows."""
+REHEARSAL_ROWS = 200  # default number of synthetic rows
 
 
 def _value(value: Any) -> str:
@@ -166,8 +162,8 @@ def read_schema(path: Path) -> Schema:
 def schema_of(raw: RawTable, *, ranges: bool) -> Schema:
     """Derive a schema from a table: columns, types and length of ids.
 
-    `ranges`: whether to include data on single rows: their number, columns' least and greatest numbers, and up to
-    `MOST_LEVELS` texts.
+    `ranges`: whether to include data on single rows: their number, least and greatest numbers, and up to `MOST_LEVELS`
+    texts.
     """
     lengths = {len(id_) for id_ in raw.ids or ()}
     return Schema(

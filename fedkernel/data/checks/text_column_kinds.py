@@ -11,8 +11,7 @@ import numpy as np
 
 from fedkernel.ground import FloatArray
 
-TRUTH_VALUES = {"true": 1.0, "false": 0.0}
-"""Truth values, numbers if a whole column consists of them."""
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}  # truth values, numbers if a whole column consists of them
 
 _DATE = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
@@ -22,10 +21,9 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """Kind of a text column's cells, with the numbers among them.
+    """Kind of a text column's cells; "spelt" are numbers, but some cannot be parsed.
 
-    `name`: "spelt" has numbers of which some cannot be parsed. `numbers` (n,): NaN for a missing or other cell. `odd`:
-    positions of the other cells, by their oddity.
+    `numbers` (n,): NaN for a missing or other cell. `odd`: positions of the other cells, by their oddity.
     """
 
     name: Literal["number", "spelt", "date", "text"]
@@ -44,7 +42,8 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
         if number.fullmatch(stripped := cell.strip()):
             numbers[position] = float(stripped.replace(",", "."))
         else:
-            odd.setdefault(_oddity(stripped, decimal), []).append(position)
+            fits = (name for name, pattern in _patterns(decimal).items() if pattern.fullmatch(stripped))
+            odd.setdefault(next(fits, "word"), []).append(position)
     present = sum(cell is not None for cell in cells)
     words = odd.get("word", [])
     if words and len(words) == present and all(str(cells[place]).strip().lower() in TRUTH_VALUES for place in words):
@@ -59,8 +58,7 @@ def column_kind(cells: Sequence[str | None], decimal: str = ".") -> ColumnKind:
     return ColumnKind("spelt" if 2 * others < present else "text", numbers, odd)
 
 
-FEW_UNITS = 3
-"""Most different words behind a column's numbers that still count as units."""
+FEW_UNITS = 3  # most different words behind a column's numbers that still count as units
 
 ODDITIES = {
     "decimal": "with a different decimal mark",
@@ -93,10 +91,6 @@ def _patterns(decimal: str) -> dict[str, re.Pattern[str]]:
         "infinite": re.compile(r"[+-]?inf(inity)?", re.IGNORECASE),
         "blank": re.compile(r""),
     }
-
-
-def _oddity(cell: str, decimal: str) -> str:
-    return next((name for name, pattern in _patterns(decimal).items() if pattern.fullmatch(cell)), "word")
 
 
 def _unit(cell: str) -> str:

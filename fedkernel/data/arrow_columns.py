@@ -1,20 +1,13 @@
-"""Column names of frames, and numeric columns of pyarrow tables."""
+"""Columns of pyarrow tables: numbers, and row ids, which are unique texts."""
 
 import importlib
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.frame_alignment import frame_columns, is_frame
 from fedkernel.ground import AnyArray, InputError, row_of_file
-
-
-def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
-    """Return the first frame's column names; () if there is no frame or its columns are only numbered."""
-    labels = (frame_columns(table) for table in tables if is_frame(table))
-    return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
 
 
 def is_numeric(kind: Any) -> bool:
@@ -39,10 +32,7 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, title: str, first: int = 0, h
 
 
 def column_values(column: Any) -> AnyArray:
-    """Return the values of a numeric pyarrow column, arbitrary at nulls.
-
-    pyarrow's own ``to_numpy`` would import pandas, for a quarter of a second.
-    """
+    """Return the values of a numeric pyarrow column, arbitrary at nulls, without pandas, which ``to_numpy`` imports."""
     array = column.combine_chunks()
     data, first, count = array.buffers()[1], array.offset, len(array)
     if str(array.type) == "bool":  # eight per byte
@@ -54,3 +44,28 @@ def column_values(column: Any) -> AnyArray:
 
 NUMPY_FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
 """numpy's names of pyarrow's types; integers have the same names."""
+
+
+def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
+    """Return the ids in a pyarrow table's column; InputError unless present and unique. `header`: row of the names."""
+    if name is None:
+        return None
+    column, types = read.column(name), importlib.import_module("pyarrow.types")
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not any(is_kind(column.type) for is_kind in (types.is_integer, types.is_string, types.is_large_string)):
+        raise InputError(f"{path}: column {name!r} holds {column.type}; allowed for ids: text or whole numbers")
+    ids = ["" if id_ is None else str(id_) for id_ in column.to_pylist()]
+    return checked_ids(ids, f"{path}: column {name!r}", header + 1)
+
+
+def checked_ids(ids: list[str], title: str, begin: int = 0) -> tuple[str, ...]:
+    """Check that every row has a unique id; return the ids. Errors count rows from `begin` and quote no id."""
+    first: dict[str, int] = {}
+    counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"
+    for row, id_ in enumerate(ids, begin):
+        if not id_.strip():
+            raise InputError(f"{title}: row {row} ({counted}) has no id; allowed: an id for each row")
+        if (other := first.setdefault(id_, row)) != row:
+            raise InputError(f"{title}: rows {other} and {row} ({counted}) have the same id; allowed: unique ids")
+    return tuple(ids)
