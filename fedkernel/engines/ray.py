@@ -118,11 +118,7 @@ def _superlink_in(folder: Path) -> Iterator[Flwr]:
         f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     )
-    own = {
-        "FLWR_HOME": str(home),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "RAY_TMPDIR": str(folder),
-    }
+    own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_TMPDIR": str(folder)}
     if sets := os.environ.get(FOLDER_VARIABLE):
         own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
     log = folder / LOG

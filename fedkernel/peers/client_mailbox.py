@@ -123,11 +123,7 @@ class Mailbox:
         return reply.model_copy(update={"letters": pack([self._written[peer] for peer in sorted(self._written)])})
 
     def read(
-        self,
-        ask: CarriesLetters,
-        kind: type[LetterT],
-        senders: Sequence[int] | None = None,
-        **sizes: int,
+        self, ask: CarriesLetters, kind: type[LetterT], senders: Sequence[int] | None = None, **sizes: int
     ) -> list[tuple[int, LetterT]]:
         """Open the letters that a request delivers.
 

@@ -453,10 +453,7 @@ def _to_float64(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.
 
 
 def decode(
-    kind: type[MessageT],
-    arrays: Sequence[npt.NDArray[Any]],
-    scalars: Mapping[str, Any],
-    wire: Precision = "float64",
+    kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Mapping[str, Any], wire: Precision = "float64"
 ) -> MessageT:
     """Rebuild a message of a given class from its encoded form, with all checks.
 

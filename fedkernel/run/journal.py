@@ -143,8 +143,7 @@ class Journal:
             self._first = self._first or self._end
         if self._end < size:
             log.warning(
-                "%s is damaged or cut off after %d recorded exchanges; the rest is ignored",
-                *(self.path, self._count),
+                "%s is damaged or cut off after %d recorded exchanges; the rest is ignored", *(self.path, self._count)
             )
             self._file.truncate(self._end)
         if header is None:

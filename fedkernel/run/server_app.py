@@ -112,13 +112,7 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
                 folder.rmdir()
 
 
-def _execute_run(
-    job: Job,
-    run: RunSpec,
-    strategy: Strategy,
-    grid: Grid,
-    journal: Journal | None,
-) -> Result[Any]:
+def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
     """Execute or resume a run; start anew if its journal does not match the run."""
     settings = RunSettings(
         run=run.id,

@@ -420,8 +420,7 @@ def _train(call: _SiteCall) -> Answer:
         clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
         replied, _, scalars = within_seconds(
-            limits.request.seconds if limits else None,
-            lambda: client.fit(arrays, call.config),
+            limits.request.seconds if limits else None, lambda: client.fit(arrays, call.config)
         )
         seconds = clock() - began
     call.site.check_table(memory.table, call.run)  # the client may have read it block by block

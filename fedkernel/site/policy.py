@@ -271,12 +271,7 @@ class Policy(_Table):
         if rules.only_summed and not size.summed:
             raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
         columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
-        for name, amount in (
-            ("times", times),
-            ("floats", size.floats),
-            ("rows", size.rows),
-            ("columns", columns),
-        ):
+        for name, amount in (("times", times), ("floats", size.floats), ("rows", size.rows), ("columns", columns)):
             most = getattr(rules, name)
             if most is not None and amount > most:
                 what = f"{kind} would leave {amount} times" if name == "times" else f"{kind} has {amount} {name}"

@@ -179,20 +179,14 @@ def _limits(
         runs_by_amount.setdefault(amount, []).append(run)
     runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
     whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
-    for where, limits, parts in (
-        ("limits.run", policy.limits.run, runs),
-        ("limits.total", policy.limits.total, whole),
-    ):
+    for where, limits, parts in (("limits.run", policy.limits.run, runs), ("limits.total", policy.limits.total, whole)):
         if limits.floats is not None:
             yield from (_limit_verdict(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
         yield from _unforeseen_limits(where, limits)
 
 
 def _floats(
-    run: RunSpec,
-    shape: tuple[int, int] | None,
-    answers: Sequence[type[Request[Any]]],
-    forecasts: Forecasts,
+    run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[Request[Any]]], forecasts: Forecasts
 ) -> _FloatAmounts:
     """Return the floats that leave a site in a run: bounds by its plan, mean over sites by its forecast."""
     sizes = reply_bounds(run, answers, shape).values()

@@ -79,12 +79,7 @@ class RunRows:
 
     @classmethod
     def of(
-        cls,
-        order: int,
-        positions: Positions | None,
-        ids: Sequence[str],
-        sha256: str,
-        used: Positions | None = None,
+        cls, order: int, positions: Positions | None, ids: Sequence[str], sha256: str, used: Positions | None = None
     ) -> "RunRows":
         """Build from positions (None: all) among the file's usable rows, whose positions are `used` and ids `ids`."""
         places = np.arange(len(ids)) if positions is None else positions

@@ -167,12 +167,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             return execution.finish(protocol(execution.run)), outputs
 
     def run(
-        self,
-        grid: Grid,
-        settings: RunSettings | None = None,
-        *,
-        evaluate: bool = False,
-        journal: Journal | None = None,
+        self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False, journal: Journal | None = None
     ) -> Result[M]:
         """Run the strategy over a Flower Grid, and return the model with its costs and metrics.
 

@@ -15,12 +15,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
-from flwr.common.serde import (
-    message_from_proto,
-    message_to_proto,
-    recorddict_from_proto,
-    recorddict_to_proto,
-)
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
@@ -98,11 +93,7 @@ def empty_run() -> Run:
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
     """Return Flower's Context of one client, or of the server (node 0), for a whole run."""
     return Context(
-        run_id=1,
-        node_id=node_id,
-        node_config=dict(node_config),
-        state=RecordDict(),
-        run_config=dict(run_config),
+        run_id=1, node_id=node_id, node_config=dict(node_config), state=RecordDict(), run_config=dict(run_config)
     )
 
 

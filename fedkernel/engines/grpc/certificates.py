@@ -68,12 +68,7 @@ def check_days(days: float) -> float:
 
 
 def make_certificates(
-    folder: Path,
-    servers: Sequence[str] = (),
-    clients: Sequence[str] = (),
-    *,
-    days: float = DAYS,
-    renew: bool = False,
+    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
 ) -> list[Path]:
     """Write certificates for a server and sites, signed by the folder's authority (created if missing).
 
