@@ -23,8 +23,7 @@ from tempfile import TemporaryDirectory
 
 from fedkernel.data import FOLDER_VARIABLE
 from fedkernel.engines.app_execution import import_paths
-from fedkernel.engines.bundle import cause, write_app
-from fedkernel.engines.flwr_command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
+from fedkernel.engines.flwr_command import QUIET, SCRIPTS, Flwr, cause, flwr_in, status_of, submit, write_app
 from fedkernel.ground import EngineError, InputError
 from fedkernel.run import FailedRun
 from fedkernel.wire import Job

@@ -18,8 +18,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedkernel.engines.bundle import cause, write_app
-from fedkernel.engines.flwr_command import QUIET, SCRIPTS, flwr_in, status_of, submit
+from fedkernel.engines.flwr_command import QUIET, SCRIPTS, cause, flwr_in, status_of, submit, write_app
 from fedkernel.ground import EngineError, InputError, one_line, parse_toml
 from fedkernel.run import FailedRun, result_transport
 from fedkernel.wire import Job

@@ -7,14 +7,9 @@ from typing import Self
 class FedkernelError(Exception):
     """Base class of all errors that fedkernel raises on purpose, with a text for the user.
 
-    Attributes
-    ----------
-    nodes : tuple of int
-        Flower's ids of the nodes at fault, where the coordinator has evidence beyond their own reports.
-    mendable : bool
-        Whether all causes are tables or files that those nodes can replace and rejoin with.
-    joining : bool
-        Whether the error arose before a run's own protocol began.
+    - `nodes`: Flower's ids of the nodes at fault, where the coordinator has evidence beyond their own reports.
+    - `mendable`: whether all causes are tables or files that those nodes can replace and rejoin with.
+    - `joining`: whether the error arose before a run's own protocol began.
     """
 
     nodes: tuple[int, ...] = ()

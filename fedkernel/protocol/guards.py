@@ -6,7 +6,7 @@ and alters nothing, so a run that passes has the numbers of one without guards. 
 request's class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 The client's memory holds the totals of a run. They begin anew with the next run; the site's operator limits the number
-of runs. A restarted run must repeat its requests (`fedkernel.site.restart_guard`).
+of runs. A restarted run must repeat its requests (`fedkernel.site.gate`).
 """
 
 import math
@@ -21,7 +21,7 @@ from pydantic import Field
 from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, ShareableError, row_blocks, value_object
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
 from fedkernel.protocol.client_state import State
-from fedkernel.protocol.disclosure_ratio import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
+from fedkernel.protocol.forecast import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, planned_limit
 

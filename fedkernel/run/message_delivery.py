@@ -13,8 +13,6 @@ from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 from fedkernel.wire import flower_internals
 
-__all__ = ["POLL_SECONDS", "node_name", "record_replies", "recorded_replies", "replies_by_node", "send_and_receive"]
-
 POLL_SECONDS = 0.2
 """Seconds between two polls of a SuperLink for replies."""
 

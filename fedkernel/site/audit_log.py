@@ -28,10 +28,9 @@ from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, o
 from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.site.gate import Gate, RunProgress, Totals
+from fedkernel.site.gate import Gate, Requests, RunProgress, Totals
 from fedkernel.site.policy import ReplySize, flag
 from fedkernel.site.raw_request import MOST_TEXT, RawRequest, arrays_of, shapes_of
-from fedkernel.site.restart_guard import Requests
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
 READ_BYTES = 8192

@@ -9,11 +9,12 @@ from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_names, labels_in_order
 from fedkernel.engines import ENGINES
-from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address
+from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address, load_class
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
+from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare, prepare_centrally, tables_to_prepare
 from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
-from fedkernel.protocol.disclosure_ratio import table_share
+from fedkernel.protocol.forecast import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
 from fedkernel.strategy.evaluation import Measures
@@ -251,3 +252,13 @@ def _resume_findings(journal: Journal | None) -> list[str]:
         return []
     journal.log_resumption("its end")
     return [f"the run was stopped, and resumed at {journal.resumed}"] if journal.resumed else []
+
+
+def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
+    """Build a strategy from its name or address, and a table of parameters; kernels are imported, too.
+
+    Raises InputError for an unknown strategy or invalid parameters; `what` names the strategy in the text.
+    """
+    kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
+    import_kernels(parameters)
+    return kind(**parameters)

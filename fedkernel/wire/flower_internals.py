@@ -21,36 +21,12 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
+from flwr.supercore.run import Run as Run  # noqa: PLC0414 - for annotations elsewhere
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from fedkernel.ground import ProtocolError, header_of, one_line, read_header, shortened
 from fedkernel.wire.parse_limits import check_overhead
-
-__all__ = [
-    "HeldArray",
-    "Run",
-    "content_bytes",
-    "content_from_bytes",
-    "content_of",
-    "content_to_parts",
-    "empty_run",
-    "ensure_task_identity",
-    "from_bytes",
-    "mismatch",
-    "new_context",
-    "polls_slowly",
-    "read_array",
-    "read_arrays",
-    "reply_to",
-    "set_source",
-    "stamp",
-    "to_bytes",
-    "to_parts",
-    "with_type_and_content",
-]
-
 
 PartT = TypeVar("PartT", bound=Sized)
 RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)

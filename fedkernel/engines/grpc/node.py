@@ -18,23 +18,11 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.app_execution import answer
+from fedkernel.engines.grpc import frames
 from fedkernel.engines.grpc.activity_reports import FIRST, ActivityReporter
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SITE_PATIENCE
-from fedkernel.engines.grpc.frames import (
-    INSTANCE,
-    LAST_REQUEST,
-    METHOD,
-    NAME,
-    OPTIONS,
-    POSITION,
-    TRANSPORT,
-    VERSION,
-    Envelope,
-    FrameDecoder,
-    FrameError,
-    Welcome,
-)
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Welcome
 from fedkernel.engines.grpc.renewal import ExpiredError, RenewedCertificate
 from fedkernel.engines.grpc.reply_queue import ReplyQueue, ResumeState
 from fedkernel.engines.grpc.safe_reporting import ignore_print_errors
@@ -191,12 +179,12 @@ class Node:
         Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
         """
         outbox = ReplyQueue()
-        metadata = [(NAME, self.name), (INSTANCE, self.instance), (TRANSPORT, str(VERSION))]
-        metadata.append((POSITION, self._journal_position.text))
+        metadata = [(frames.NAME, self.name), (frames.INSTANCE, self.instance), (frames.TRANSPORT, str(frames.VERSION))]
+        metadata.append((frames.POSITION, self._journal_position.text))
         if self._received_ids:
-            metadata.append((LAST_REQUEST, self._received_ids[-1]))
+            metadata.append((frames.LAST_REQUEST, self._received_ids[-1]))
         with _channel(address, tls) as channel:
-            call = channel.stream_stream(METHOD)(outbox.frames(), metadata=metadata)
+            call = channel.stream_stream(frames.METHOD)(outbox.frames(), metadata=metadata)
             decoder, file = FrameDecoder(self._limit, notes=True), ""
             with self._lock:
                 self._outbox, self._call = outbox, call
@@ -383,6 +371,6 @@ def _content_of(request: Envelope, message: Message) -> bytes | bytearray | str:
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:
     if tls is None:
-        return grpc.insecure_channel(address, OPTIONS)
+        return grpc.insecure_channel(address, frames.OPTIONS)
     credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
-    return grpc.secure_channel(address, credentials, OPTIONS)
+    return grpc.secure_channel(address, credentials, frames.OPTIONS)

@@ -8,27 +8,13 @@ from typing import Any
 
 from flwr.app import Error, Message, MessageType
 
-from fedkernel.engines.grpc.admission import check_caller
+from fedkernel.engines.grpc import frames
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SERVER_PATIENCE
-from fedkernel.engines.grpc.frames import (
-    HEARTBEAT,
-    INSTANCE,
-    LAST_REQUEST,
-    MAX_NOTE_BYTES,
-    NAME,
-    POSITION,
-    Envelope,
-    FileName,
-    FrameDecoder,
-    FrameError,
-    Note,
-    Welcome,
-)
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome
 from fedkernel.engines.grpc.idle_connections import MOST_IDLE
 from fedkernel.engines.grpc.request_spool import Spool
 from fedkernel.engines.grpc.safe_reporting import Report, ReportRateLimit, ignore_print_errors
-from fedkernel.engines.grpc.site_slots import SiteSlot
-from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
+from fedkernel.engines.grpc.streams import Caller, RefusedError, SiteSlot, Stream, check_caller
 from fedkernel.ground import EngineError, InputError, ProtocolError, printable
 from fedkernel.run import CHECK_SECONDS, EventName, MessageGrid, Serialise, log_event
 from fedkernel.wire import DISCONNECTED, ENGINE_CODES, INVALID_REPLY, flower_internals
@@ -83,7 +69,7 @@ class StreamGrid(MessageGrid):
         patience: float = SERVER_PATIENCE,
         limit: int = MAX_MESSAGE_BYTES,
         report: Report | None = None,
-        files: Sequence[FileName] = (),
+        files: Sequence[frames.FileName] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -104,10 +90,10 @@ class StreamGrid(MessageGrid):
         self._refusals: dict[str, ReportRateLimit] = {}  # by certificates' names
         self._closings = ReportRateLimit(clock)
         self._faults: list[str] = []  # to be reported once the lock is free
-        if (size := len(self._welcome(0).frame)) > MAX_NOTE_BYTES:
+        if (size := len(self._welcome(0).frame)) > frames.MAX_NOTE_BYTES:
             raise InputError(
                 f"the study (runs, plans, signatures) takes {size:,} bytes when sent to sites; allowed: "
-                f"{MAX_NOTE_BYTES:,}. Put fewer runs in one study"
+                f"{frames.MAX_NOTE_BYTES:,}. Put fewer runs in one study"
             )
 
     # Flower's Grid.
@@ -221,7 +207,7 @@ class StreamGrid(MessageGrid):
 
         The carrier must end every returned stream with `leave`.
         """
-        name = caller.metadata.get(NAME, "")
+        name = caller.metadata.get(frames.NAME, "")
         try:
             if self._over:
                 raise RefusedError("UNAVAILABLE", "the server is ending")
@@ -245,14 +231,14 @@ class StreamGrid(MessageGrid):
         self._report("refused", text, self._closings, cause="idle")
 
     def _assign_slot(self, slot: SiteSlot, caller: Caller) -> tuple[Stream, str]:
-        instance = caller.metadata[INSTANCE]
+        instance = caller.metadata[frames.INSTANCE]
         if slot.open >= MOST_STREAMS:
             raise RefusedError("RESOURCE_EXHAUSTED", f"site {slot.name!r} has {MOST_STREAMS} streams, the most allowed")
         holder, waiter = slot.stream, slot.next
         if holder is not None and holder.instance != instance and waiter is not None and waiter.instance != instance:
             raise RefusedError("UNAVAILABLE", f"a second process is waiting for the slot of site {slot.name!r}")
         metadata, decoder = caller.metadata, FrameDecoder(self._limit, is_awaited=slot.waiting.__contains__)
-        journal_position, last_request = metadata.get(POSITION, ""), metadata.get(LAST_REQUEST, "")
+        journal_position, last_request = metadata.get(frames.POSITION, ""), metadata.get(frames.LAST_REQUEST, "")
         stream = Stream(slot.name, instance, caller.peer, journal_position, last_request, decoder, self._clock())
         text = ""
         if holder is None or holder.instance == instance:
@@ -332,7 +318,7 @@ class StreamGrid(MessageGrid):
             return
         if isinstance(item, Envelope):
             self._resolve(slot, item.id, item)
-        elif item == HEARTBEAT:
+        elif item == frames.HEARTBEAT:
             with self._arrived:
                 stream.note_beat()
                 if slot.next is None:

@@ -1,10 +1,15 @@
 """State of a site's stream at the coordinator, independent of the transport."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, FrameDecoder, frames
+from flwr.app import Message
+
+from fedkernel.engines.grpc.frames import HEARTBEAT, INSTANCE, TRANSPORT, VERSION, Envelope, FrameDecoder, frames
+from fedkernel.engines.grpc.request_spool import Spool
+from fedkernel.ground import InputError, printable
 
 
 @dataclass(frozen=True)
@@ -120,3 +125,82 @@ class Stream:
                 self._frames, self._is_file = frames(envelope), not envelope.id
                 self._had_file |= self._is_file
         return None
+
+
+def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
+    """Raise RefusedError unless a connecting process may have the slot of the site that it names.
+
+    `names`: of the job's sites. `is_revoked`: decides whether a certificate (PEM) is revoked.
+    """
+    if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
+        text = f"it has transport version {printable(spoken or '')}, the server {VERSION}"
+        raise RefusedError("FAILED_PRECONDITION", text)
+    if caller.names and list(caller.names) != [name]:
+        raise RefusedError("PERMISSION_DENIED", f"its certificate names {printable(', '.join(caller.names))!r}")
+    for certificate in caller.certificates:
+        try:
+            revoked = is_revoked(certificate)
+        except InputError as error:  # fail closed
+            raise RefusedError("UNAVAILABLE", f"the list of revoked certificates cannot be read: {error}") from None
+        if revoked:
+            raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
+    if name not in names or not caller.metadata.get(INSTANCE):
+        raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {printable(name)!r}")
+
+
+@dataclass
+class SiteSlot:
+    """Slot of a site at the coordinator: its process, its stream, and the requests to send again.
+
+    - `stream`, `next`: the holder's stream, and that of a second process, which takes over if the holder does not
+      answer the heartbeat sent at the time `asked_at`.
+    - `open`: number of streams that have not ended, though they may be over.
+    - `instance`, `since`: the last process that had the slot, and the time when it left.
+    - `last`: position in the spool of the run's last request. `complete`: the spool has all of the run's requests.
+    - `behind`: the site's process was restarted and has not answered a pending request yet.
+    - `journal_position`: the run that the process remembered when it connected, with its number of answered requests.
+    - `waiting`: unanswered requests by id.
+    """
+
+    name: str
+    node: int
+    stream: Stream | None = None
+    next: Stream | None = None
+    asked_at: float = 0.0
+    open: int = 0
+    instance: str = ""
+    journal_position: str = ""
+    since: float = 0.0
+    last: int | None = None
+    complete: bool = True
+    behind: bool = False
+    waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
+
+    def begin_run(self) -> None:
+        """Discard the spooled requests and the state of an earlier run."""
+        self.last, self.complete, self.behind, self.journal_position = None, True, False, ""
+
+    def forget_run(self) -> None:
+        """Discard a run's state and all its requests, unsent and unanswered ones included."""
+        self.begin_run()
+        self.waiting.clear()
+        if self.stream is not None:
+            self.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
+
+    def asked_again(self, spool: Spool, last_request: str) -> Iterator[Envelope | Callable[[], Envelope]]:
+        """Yield the requests for a process that gets the slot: unanswered ones, or the whole run's if `behind`.
+
+        `last_request`: id of the last request that it received; empty: none.
+        """
+        waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
+        if not self.behind:
+            yield from waiting.values()
+            return
+        places = {spool.id_at(place): place for place in spool.places(self.last)}
+        is_new = last_request not in places
+        for message_id, place in places.items():
+            if message_id in waiting:
+                yield waiting[message_id]
+            elif is_new:
+                yield partial(spool.at, place)
+            is_new |= message_id == last_request
