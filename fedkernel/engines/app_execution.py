@@ -40,10 +40,9 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Execute a job's runs over grids of this process; yield each run's id once its results are complete.
+    """Execute a job's runs over grids of this process, as an `Engine`; InputError if it names no ServerApp.
 
-    A failed run is yielded if the job goes on after failures, else raised. `grid`: opens the grid for a run, from the
-    run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
+    `grid`: opens the grid for a run, from the run and a one-run job's JSON.
     """
     where = apps_of(job).server
     server = load_class(where, object, "pairs", "apps.server")

@@ -17,8 +17,7 @@ from fedkernel.wire import Job
 
 Flwr = Callable[..., dict[str, Any]]
 
-SCRIPTS = Path(sys.executable).parent
-"""Folder of Flower's commands, next to the running Python."""
+SCRIPTS = Path(sys.executable).parent  # folder of Flower's commands, next to the running Python
 
 QUIET = {
     "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -77,8 +76,7 @@ def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
     Further packages that a third-party strategy imports must be installed where the bundle runs.
     """
     apps = apps_of(job)
-    packages = ["fedkernel", *sorted(job.packages - {"fedkernel"})]
-    for package in packages:
+    for package in ["fedkernel", *sorted(job.packages - {"fedkernel"})]:
         spec = importlib.util.find_spec(package)
         if spec is None:
             raise EngineError(f"package {package} cannot be imported, but Flower's app bundle needs it")

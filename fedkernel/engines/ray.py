@@ -28,25 +28,19 @@ from fedkernel.ground import EngineError, InputError
 from fedkernel.run import FailedRun
 from fedkernel.wire import Job
 
-START_SECONDS = 60.0
-"""Longest wait for the SuperLink to start, in seconds."""
+START_SECONDS = 60.0  # longest wait for the SuperLink to start, in seconds
 
 STOP_SECONDS = {signal.SIGTERM: 3.0, signal.SIGKILL: 15.0}
 """Longest wait for all processes to end after a signal, in seconds (idle Ray workers end after 6 s)."""
 
-STATUS_SECONDS = 10.0
-"""Seconds between two checks of the run's status, each of which costs a core two seconds."""
+STATUS_SECONDS = 10.0  # seconds between two checks of the run's status, each of which costs a core two seconds
 
 CONNECTION = "simulation"
 LOG = "superlink.log"
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Run a job in Flower's simulation; yield each run's id once its results are complete.
-
-    Raises EngineError if the simulation cannot start or ends without a result. Raises InputError, ProtocolError: the
-    run's own failure.
-    """
+    """Run a job in Flower's simulation; EngineError if that cannot start or ends without a result."""
     if importlib.util.find_spec("ray") is None:
         raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
     if job.out is None:
@@ -99,10 +93,7 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 
 @contextmanager
 def superlink() -> Iterator[tuple[Flwr, Path]]:
-    """Run a SuperLink for simulations, with its own Flower home and port.
-
-    Yields a function that calls ``flwr`` for this SuperLink and parses its output, and the SuperLink's folder.
-    """
+    """Run a SuperLink for simulations; yield the function that calls ``flwr`` for it, and its folder."""
     with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with _superlink_in(folder) as flwr:
@@ -168,8 +159,8 @@ def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
 def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
     """Return the process ids of a SuperLink's living descendants, with their start times.
 
-    Ray's processes outlive their parents, and some overwrite their environment with a title. So a process counts if its
-    environment names our private home, if its parent counts, or if it was known before.
+    A process counts if its environment names our private home (some overwrite it with a title), if its parent counts,
+    or if it was known before (some outlive their parents).
     """
     marker = f"FLWR_HOME={home}".encode()
     parents: dict[int, int] = {}

@@ -27,8 +27,7 @@ READABLE_KINDS = "biufcSU"
 UNPACKED_BYTES, UNPACKED_RATIO = 2**28, 100
 """Limits of another party's file: bytes when unpacked, or a multiple of its own size, whichever is more."""
 
-MOST_HEADER_BYTES = 10_000
-"""Bytes of an array's header that are read; numpy allows no more."""
+MOST_HEADER_BYTES = 10_000  # bytes of an array's header that are read; numpy allows no more
 
 MACHINE_BYTES = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
 """Bytes of the machine's memory."""

@@ -86,8 +86,7 @@ def read_only(array: ArrayT) -> ArrayT:
     return array
 
 
-MOST_ENTRIES_SHOWN = 6
-"""Longest list that `short_repr` shows in full."""
+MOST_ENTRIES_SHOWN = 6  # longest list that `short_repr` shows in full
 
 
 def short_repr(value: Any) -> str:

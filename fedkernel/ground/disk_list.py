@@ -16,8 +16,7 @@ log = logging.getLogger(__name__)
 
 RowT = TypeVar("RowT")
 
-CHUNK = 256
-"""Rows that are written, and read, together."""
+CHUNK = 256  # rows that are written, and read, together
 
 
 def _unchanged(row: Any) -> Any:

@@ -159,8 +159,7 @@ def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return sheet.getvalue()
 
 
-SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
-"""CSV column names by array name."""
+SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}  # CSV column names by array name
 
 FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
 """Beginning of a text that a spreadsheet takes for a formula; a signed number is none."""

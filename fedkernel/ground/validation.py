@@ -61,8 +61,7 @@ def read_table(text: str) -> dict[str, Any]:
     return table
 
 
-MOST_LEVELS = 50
-"""Maximum depth of nested tables and lists in a TOML file."""
+MOST_LEVELS = 50  # maximum depth of nested tables and lists in a TOML file
 
 
 def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
@@ -89,8 +88,7 @@ def _too_deep(path: str | Path) -> InputError:
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's types of findings for missing and unknown names."""
 
-MOST_VALUE_CHARACTERS = 300
-"""Most characters of a quoted value."""
+MOST_VALUE_CHARACTERS = 300  # most characters of a quoted value
 
 
 def explain(

@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedkernel.ground import OwnFileError, write_atomic
 from fedkernel.peers.sealing import KEY_BYTES, SEALING_BYTES, KeyPair
 
-KEY_FOLDER = "letter-keys"
-"""Subfolder of a site's folder, with a file for the current run."""
+KEY_FOLDER = "letter-keys"  # subfolder of a site's folder, with a file for the current run
 
 _FORM = b"fedkernel kept keys 1"
 

@@ -86,10 +86,7 @@ def whole_table_text(*floats: int) -> str:
 
 
 def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
-    """Return the disclosure ratio of a forecast: mean floats that leave a site per entry of the smallest table.
-
-    Letters to all peers of a site count as if one reader had them.
-    """
+    """Return a forecast's mean floats per site and entry of the smallest table, as if one reader had all letters."""
     entries: int = min(own.entries for own in cohort)
     return forecast.floats_up / len(cohort) / max(1, entries)
 
@@ -107,12 +104,8 @@ def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def leading_bytes(size: int, pairs: int) -> int:
-    """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included.
-
-    Lanczos has its basis, the products with that and a restart's arrays of both. LAPACK has a copy of the matrix; its
-    divide and conquer, if all pairs are wanted, four.
-    """
-    width = lanczos_width(size, pairs)
-    if width:
+    """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included."""
+    if width := lanczos_width(size, pairs):  # its basis, the products with that and a restart's arrays of both
         return FLOAT * size * (size + 6 * pairs + 18 * width)
+    # LAPACK has a copy of the matrix; its divide and conquer, if all pairs are wanted, four
     return FLOAT * size * (2 * (size + pairs) if pairs < size else 5 * size)

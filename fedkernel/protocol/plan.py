@@ -135,10 +135,7 @@ def instead(step: Step, others: Plan) -> Plan:
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return the JSON of a kernel, or of an object with one, without a width set by a rule.
-
-    `make` builds the object from the kernel, with some width if the data or a rule are to set it.
-    """
+    """Return the JSON of a kernel, or of `make`'s object with it, without a width set by a rule."""
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
     table: dict[str, Any] = pydantic.TypeAdapter(kind).dump_python(value, mode="json")

@@ -51,10 +51,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Run:
-    """Input of a protocol: the run's clients, its seed and the precision of arrays in messages.
-
-    `members`: in the order of the clients' numbers, which are 0 and up without gaps. `wire`: precision of arrays there.
-    """
+    """Input of a protocol: the run's clients, in the order of their numbers from 0, its seed and arrays' precision."""
 
     members: tuple[Member, ...]
     seed: int = 0

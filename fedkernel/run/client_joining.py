@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 JOINING_PHASES = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
 """Phases of the steps before a protocol, by the steps' names in texts."""
 
-CONNECT_SECONDS = 60.0
-"""Longest wait for nodes to connect, in seconds; they start before the run or within seconds."""
+CONNECT_SECONDS = 60.0  # longest wait for nodes to connect, in seconds; they start before the run or within seconds
 
 
 def reason_of(reply: Message) -> str:

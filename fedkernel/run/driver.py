@@ -36,11 +36,8 @@ class Execution:
 
     - `name`, `pair`: class names of the strategy, for errors, and of the client that answers.
     - `partition`: decides the dimension that all clients' tables share; replies are checked against it.
-    - `losses`: rules on clients that fail or do not answer.
-    - `run`: members and seed, the protocols' input.
     - `account`: costs so far; rounds are numbered on from these.
-    - `preparation`: of the tables, with a horizontal partition.
-    - `warnings`: findings of the preparation that may make the result wrong.
+    - `preparation`: of the tables, with a horizontal partition. `warnings`: its findings that may affect the result.
     - `journal`: replies recorded before the run was stopped; new ones are added.
     """
 
@@ -142,8 +139,8 @@ class RunningProtocol(Generic[T]):
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the pending round's replies, account for them, and advance the protocol; return whether it is done.
 
-        Raises ProtocolError if a client failed or did not answer (unless the run may go on without it), if a reply does
-        not fit its request, or if replies contradict each other.
+        Raises ProtocolError if a client the run needs failed or did not answer, or if replies do not fit the request or
+        each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}

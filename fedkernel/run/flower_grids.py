@@ -55,9 +55,9 @@ class ResumableGrid(Grid):
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Register a replayed round's messages and replies; nodes that lost their state compute theirs again.
+        """Register a replayed round, and return whether nodes that lost their state got messages again.
 
-        Returns whether messages were sent again. Raises RecordMismatchError if a new reply differs from its record.
+        Raises RecordMismatchError if a new reply differs from its record.
         """
 
     def catch_up(self, deadline: float) -> None:

@@ -13,8 +13,7 @@ from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 from fedkernel.wire import flower_internals
 
-POLL_SECONDS = 0.2
-"""Seconds between two polls of a SuperLink for replies."""
+POLL_SECONDS = 0.2  # seconds between two polls of a SuperLink for replies
 
 
 def node_name(grid: Grid, node: int) -> str:
@@ -27,8 +26,8 @@ def recorded_replies(
 ) -> Exchange | None:
     """Return the journal's replies to messages of the round `where`; None if the messages must be sent.
 
-    A resumable grid brings nodes that lost their state to the journal's end, at the first replay or after the last one.
-    Raises RecordMismatchError if the record has other requests, or a node's new reply differs from it.
+    A resumable grid brings nodes that lost their state to the journal's end. Raises RecordMismatchError if the record
+    has other requests, or a node's new reply differs from it.
     """
     if journal is None:
         return None

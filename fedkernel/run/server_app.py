@@ -26,11 +26,8 @@ from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec
 
-ERROR = "error.json"
-"""Name of the file with a failure's cause, for the process that waits for results."""
-
-log = logging.getLogger("flwr")
-"""Flower's own log, which `flwr run --stream` prints."""
+ERROR = "error.json"  # name of the file with a failure's cause, for the process that waits for results
+log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` prints
 
 
 @runtime_checkable
@@ -49,9 +46,8 @@ class Strategy(Protocol):
 def server_app() -> ServerApp:
     """Build the ServerApp that executes the job in Flower's run configuration, run by run.
 
-    Each run's result appears complete, at once, in its folder in the job's ``out``. A failed run ends the job, unless
-    the job goes on with the next one. The failure's cause, one sentence, is written to ``error.json`` in the folder of
-    the job, or of the run if the job goes on.
+    Each run's result appears at once in its folder in the job's ``out``; the cause of a failure, one sentence, in
+    ``error.json`` in the folder of the job, or of the run if the job goes on.
     """
     app = ServerApp()
 

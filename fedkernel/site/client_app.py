@@ -164,9 +164,9 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site, with these client classes or those that the site allows.
+    """Build the ClientApp that answers for a site, with client classes by name or those that the site allows.
 
-    `clients`: by class name. `find_site`: returns the site for Flower's context and a message's header.
+    `find_site`: returns the site for Flower's context and a message's header.
     """
 
     def handler(act: Callable[[_SiteCall], Answer]) -> Callable[[Message, Context], Message]:
@@ -238,10 +238,7 @@ def _answer_again(app: ClientApp, message: Message, context: Context) -> Message
 
 
 def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
-    """Return the text for the coordinator about an error raised on purpose.
-
-    A site with data of its own sends only texts written for the coordinator, too, and logs others; a simulated one all.
-    """
+    """Return an error's text for the coordinator; a site with data of its `own` logs all but shareable ones."""
     if isinstance(error, OwnFileError):
         return log_under_code(str(error), error.outline)
     if not own or isinstance(error, ShareableError | ProtocolError):

@@ -168,28 +168,27 @@ class Gate:
         return (progress.run, limits.run, "limits.run"), (progress.total, limits.total, "limits.total")
 
 
-FOLDER = "asked"
+REQUESTS_FOLDER = "asked"
 
-SIZE = 64
-"""Bytes of an entry: a request's hash and the hash of its letters."""
+ENTRY_BYTES = 64  # bytes of an entry: a request's hash and the hash of its letters
 
 
 class Requests:
     """Hashes of a run's requests, in a file of the site; `run`: the run's `Gate.key`."""
 
     def __init__(self, folder: Path, run: str) -> None:
-        self._path = folder / FOLDER / run
+        self._path = folder / REQUESTS_FOLDER / run
 
     def check(self, place: int, request: RawRequest, letters: bytes | None = None) -> None:
         """Raise RefusedError if a request, or its letters if given, differs from that of the run's previous start."""
         try:
             with open(self._path, "rb") as file:
-                file.seek(SIZE * place)
-                before = file.read(SIZE)
+                file.seek(ENTRY_BYTES * place)
+                before = file.read(ENTRY_BYTES)
         except FileNotFoundError:
             return
         expected = request.sha256 if letters is None else _whole(request, letters)
-        if len(before) == SIZE and not before.startswith(expected):
+        if len(before) == ENTRY_BYTES and not before.startswith(expected):
             what = "differs from" if not before.startswith(request.sha256) else "delivers other letters than in"
             raise RefusedError(
                 "study.attempts",
@@ -201,10 +200,10 @@ class Requests:
         """Write the hashes of a request and its letters at the request's position in the run."""
         self._path.parent.mkdir(0o700, exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=open_for_owner) as file:
-            file.seek(SIZE * place)
+            file.seek(ENTRY_BYTES * place)
             file.write(_whole(request, letters))
 
 
 def _whole(request: RawRequest, letters: bytes) -> bytes:
-    """Return the `SIZE` bytes of a request's entry in the file."""
-    return request.sha256 + letters.ljust(SIZE - len(request.sha256), b"\0")
+    """Return the `ENTRY_BYTES` bytes of a request's entry in the file."""
+    return request.sha256 + letters.ljust(ENTRY_BYTES - len(request.sha256), b"\0")

@@ -13,8 +13,7 @@ import numpy as np
 from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, open_npz
 from fedkernel.wire import Job, RunSpec
 
-ORIGIN = "origin"
-"""Name of the mark among the arrays of a site's file."""
+ORIGIN = "origin"  # name of the mark among the arrays of a site's file
 
 EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
 """Fields of `RunSpec` that must be equal in two runs whose clusters are compared."""

@@ -37,10 +37,7 @@ def foreseen(
     *,
     left: int = 0,
 ) -> Iterator[Verdict]:
-    """Predict the verdicts of the rules that depend on the amounts a run sends.
-
-    `shape`: of the site's table, assumed of the other sites, too. `left`: floats that left the site before.
-    """
+    """Predict the verdicts of the rules on amounts; `shape`: of all sites' tables; `left`: floats sent before."""
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
         yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but must have at least {least}", False)
@@ -52,10 +49,7 @@ def foreseen(
 
 
 class ReplyBounds(NamedTuple):
-    """Upper bounds on a run's replies of one type; None: unbounded.
-
-    `times`: number of replies. `floats`, `columns`: float entries, and largest last axis of an array, of each.
-    """
+    """Upper bounds on a run's replies of one type: their number, and the floats and largest last axis of each."""
 
     times: int
     floats: int | None
@@ -215,10 +209,7 @@ def _unforeseen_limits(where: str, limits: Limits) -> Iterator[Verdict]:
 
 
 class TableShare(NamedTuple):
-    """Number of floats that leave in a run per entry of a site's table; None: unknown.
-
-    `likely`: forecast, mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper bound.
-    """
+    """Floats per table entry that leave in a run: by forecast, a mean or bound, and by plan."""
 
     likely: float | None
     most: float | None

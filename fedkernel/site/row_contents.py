@@ -15,8 +15,8 @@ from fedkernel.wire import HASH_BYTES, Hashes, as_keys
 def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
     """Return hashes (n, 16) of the contents of a table's rows, independent of their positions and ids.
 
-    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. Takes one pass over the table X (N, d),
-    and keeps 16 N bytes in memory until a different table is hashed. `positions` (n,): of the rows; None: all.
+    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. `positions` (n,): of the rows in X (N,
+    d), whose hashes stay in memory until a different table is hashed; None: all.
     """
     hashes = _all_contents(_IdentityKey(X), secret)
     contents = hashes if positions is None else hashes[positions]

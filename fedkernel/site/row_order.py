@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,21 +52,13 @@ def row_hashes(ids: Sequence[str] | None, key: bytes, positions: Positions | Non
     return hash_ids([names[row] for row in chosen], key, "", 0)
 
 
-class DifferenceWording(NamedTuple):
-    """Error phrases for rows added since an earlier run, rows removed since then, and equal rows."""
-
-    new: str
-    gone: str
-    same: str
-
-
-ROWS_APART = DifferenceWording("{} rows more", "{} rows fewer", "rows")
-
-VALUES_APART = DifferenceWording("other values in {} rows", "other values in {} rows", "values")
+ROWS_APART = "{} rows more", "{} rows fewer", "rows"
+VALUES_APART = "other values in {} rows", "other values in {} rows", "values"
+"""Error phrases for rows added since an earlier run, rows removed since then, and equal rows."""
 
 
 def check_rows_apart(
-    folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: DifferenceWording = ROWS_APART
+    folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: tuple[str, str, str] = ROWS_APART
 ) -> None:
     """Raise ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`.
 
@@ -74,16 +66,16 @@ def check_rows_apart(
     `fedkernel.site.row_contents.row_contents`. `note`: store them in `folder` for later runs.
     """
     keys = np.sort(as_keys(rows))
-    path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
+    path, (new, gone, same) = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy", wording
     if path.exists():
         return
     for earlier in sorted(folder.glob("*.npy")):
         before = as_keys(np.load(earlier, allow_pickle=False))
-        for what, differing in ((wording.new, np.setdiff1d(keys, before)), (wording.gone, np.setdiff1d(before, keys))):
+        for what, differing in ((new, np.setdiff1d(keys, before)), (gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise ShareableError(
                     f"the run has {what.format(len(differing))} than an earlier run, so their results' difference "
-                    f"would show these; allowed: the same {wording.same} or {least} others at least (table.rows_apart)"
+                    f"would show these; allowed: the same {same} or {least} others at least (table.rows_apart)"
                 )
     if note:
         write_atomic(path, lambda file: np.save(file, rows), 0o600)

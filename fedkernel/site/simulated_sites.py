@@ -70,13 +70,13 @@ Derived = dict[type[KernelClient], dict[str, Any]]
 
 @lru_cache(maxsize=2)
 def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
-    """Return the caches of `KernelClient.once` for all parts of a data set, kept as long as the parts."""
+    """Return the caches of `KernelClient.cached` for all parts of a data set, kept as long as the parts."""
     return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
 
 
 @lru_cache(maxsize=1)
 def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
-    """Return the cache of `KernelClient.once` for a site's file, kept until a different file is used."""
+    """Return the cache of `KernelClient.cached` for a site's file, kept until a different file is used."""
     return {}
 
 

@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 MethodT = TypeVar("MethodT", bound=Method[Any])
 M = TypeVar("M")
 
-WIDTH_FIGURE = "gamma"
-"""Name in the history of a rule's computed kernel width; a second kernel's is gamma_2."""
+WIDTH_FIGURE = "gamma"  # name in the history of a rule's computed kernel width; a second kernel's is gamma_2
 
 
 class StartedRun(NamedTuple, Generic[MethodT]):

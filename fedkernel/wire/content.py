@@ -87,8 +87,7 @@ def header_of(message: FlowerMessage) -> dict[str, Any]:
     return scalars
 
 
-VARYING = {"salt", "seconds"}
-"""Names of a reply's scalars that change when the reply is computed again."""
+VARYING = {"salt", "seconds"}  # names of a reply's scalars that change when the reply is computed again
 
 
 def answer_hash(content: RecordDict) -> str:

@@ -31,11 +31,8 @@ from fedkernel.wire.parse_limits import check_overhead
 PartT = TypeVar("PartT", bound=Sized)
 RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 
-SCALARS = (str, int, float, bool, bytes)
-"""Types of scalars that a message may have."""
-
-MAX_CACHED_CHARACTERS = 100
-"""Most characters of a cached name or text, so that a sender cannot fill the cache."""
+SCALARS = (str, int, float, bool, bytes)  # types of scalars that a message may have
+MAX_CACHED_CHARACTERS = 100  # most characters of a cached name or text, so that a sender cannot fill the cache
 
 _NEW_ATTRIBUTES: dict[type, dict[str, Any]] = {
     **{kind: vars(kind()) for kind in (RecordDict, ArrayRecord, ConfigRecord)},
@@ -224,11 +221,10 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class HeldArray(Array):
-    """Flower Array backed by a NumPy array, serialised on demand only.
+    """Flower Array backed by a NumPy array, serialised on demand only; ValueError if it holds Python objects.
 
-    `values`: copied and made read-only, except an array over Python bytes, or a read-only one that owns its entries
-    (`fedkernel.ground.read_only`). `serialise_empty`: serialise an empty array, of shape (0,), instead. `order`: memory
-    order of the copy. Raises ValueError if the entries are Python objects.
+    `values`: copied in memory `order` and made read-only, except an array over Python bytes, or a read-only one that
+    owns its entries. `serialise_empty`: serialise an empty array, of shape (0,), instead.
     """
 
     values: NDArray[Any]
@@ -290,8 +286,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     """Return the NumPy array of a Flower Array, whose bytes are an .npy file.
 
     `copy`: return a writable copy, else a read-only view; an array over Python bytes is never copied. Raises
-    ProtocolError if the header is invalid, the entries are neither numbers nor text, or their number of bytes is not
-    the announced one, which is checked before anything of that size is allocated.
+    ProtocolError if the header is invalid, or announces other entries than numbers or text, or not their size in bytes.
     """
     if isinstance(array, HeldArray):
         return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values

@@ -25,8 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS
 from fedkernel.ground import InputError, read_secret, write_atomic
 
-SERVER = "server"
-"""Name of the server's certificate and folder."""
+SERVER = "server"  # name of the server's certificate and folder
 
 ISSUED = "ca.issued"
 
@@ -72,13 +71,9 @@ def make_certificates(
 ) -> list[Path]:
     """Write certificates for a server and sites, signed by the folder's authority (created if missing).
 
-    - `servers`: host names and addresses of the server; empty: no certificate for a server.
-    - `clients`: the sites' names.
-    - `days`: the certificates' lifetime, at most `AUTHORITY_DAYS`.
-    - `renew`: replace existing certificates, which are an error otherwise.
-
-    Returns the written folders. Raises InputError: a name that is invalid, repeated or has a certificate; a damaged
-    authority.
+    `servers`: host names and addresses of the server; empty: no certificate for a server. `clients`: the sites' names.
+    `renew`: replace existing certificates, which are an error otherwise. Returns the written folders. Raises
+    InputError: a name that is invalid, repeated or has a certificate; a damaged authority.
     """
     check_days(days)
     for name in clients:

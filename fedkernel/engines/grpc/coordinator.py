@@ -28,17 +28,10 @@ from fedkernel.wire import Job
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-SOCKET = "hub"
-"""Name of the Unix socket between the processes of `run_job`."""
-
-SOCKET_BYTES = 103
-"""Longest path of a Unix socket: 107 on Linux, fewer elsewhere."""
-
-LOCAL_PATIENCE = 5.0
-"""Seconds after which either end of `run_job` gives the other up."""
-
-STOP_SECONDS = 10.0
-"""Seconds that a process may take to end before it is killed."""
+SOCKET = "hub"  # name of the Unix socket between the processes of `run_job`
+SOCKET_BYTES = 103  # longest path of a Unix socket: 107 on Linux, fewer elsewhere
+LOCAL_PATIENCE = 5.0  # seconds after which either end of `run_job` gives the other up
+STOP_SECONDS = 10.0  # seconds that a process may take to end before it is killed
 
 
 def serve(
@@ -59,18 +52,10 @@ def serve(
 
     A failed run is yielded if the job goes on after failures; else it is reported, and raised after the last run. A
     site that cannot take part in the first run, because of its table or files, is dismissed with the reason and may
-    come back repaired, while the others wait.
+    come back repaired, while the others wait. The first run starts when all sites are connected.
 
-    - `job`: its runs name the sites.
-    - `sites`: their names, in the order of the clients' numbers; the first run starts when all are connected.
-    - `address`: ``host:port`` to listen at; `ready` is called with the port once sites can join.
-    - `tls`: None: plaintext, readable and changeable in transit.
-    - `patience`: seconds of absence after which a site's pending requests fail.
-    - `limit`: bytes of a message.
-    - `share_model`: send every run's model to all sites.
-    - `repair_seconds`: longest wait for a site that cannot take part.
-    - `set_aside`: consecutive failed runs caused by a site after which it is in no further run; 0: never.
-    - `report`: called with a sentence whenever a site comes, goes or is refused.
+    `address`, `tls`: see `listening`; `ready` is called with the port once sites can join. `share_model`: send every
+    run's model to all sites. `repair_seconds`, `set_aside`: see `RunRetries`; the others: see `StreamGrid`.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, report=report, files=files)
@@ -107,10 +92,7 @@ def hand_out(
     limit: int = MAX_MESSAGE_BYTES,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Send model files to all sites once they have joined, without running anything.
-
-    Parameters are those of `serve`; `job` only describes the files' runs to the sites.
-    """
+    """Send model files to all sites once they have joined; `job` only describes their runs."""
     grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(grid, address, tls) as port:
         ready(port)

@@ -13,8 +13,7 @@ import pydantic
 
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 
-VERSION = 2
-"""Version of this format; both ends must have the same."""
+VERSION = 2  # version of this format; both ends must have the same
 
 METHOD = "/fedkernel.Hub/Connect"
 NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
@@ -23,13 +22,11 @@ NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-t
 POSITION = "fedkernel-stands"
 """Metadata name for a node that remembers a run: the run's `RunSpec.key` and number of answered requests."""
 
-LAST_REQUEST = "fedkernel-taken"
-"""Metadata name for a node that reconnects: id of the last request that it received."""
+LAST_REQUEST = "fedkernel-taken"  # metadata name for a node that reconnects: id of the last request that it received
 
 CHUNK = 1 << 20
 
-MAX_NOTE_BYTES = 2 * CHUNK - 1024
-"""Most bytes of a note: gRPC's limit in `OPTIONS`, less its overhead."""
+MAX_NOTE_BYTES = 2 * CHUNK - 1024  # most bytes of a note: gRPC's limit in `OPTIONS`, less its overhead
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -52,8 +49,7 @@ _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")
 
 
-HEARTBEAT = b"\3"
-"""Heartbeat frame, which the other end sends back; allowed between the frames of a message."""
+HEARTBEAT = b"\3"  # heartbeat frame, which the other end sends back; allowed between the frames of a message
 
 
 @dataclass(frozen=True)
@@ -135,8 +131,8 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
 class FrameDecoder:
     """Decoder of received frames; its memory grows with the bytes received, not with the announced length.
 
-    `limit`: most bytes of a message. `notes`: the other end is a server, which may send notes. `is_awaited`: decides by
-    a message's id whether it is stored; of others only the length is counted.
+    `limit`: most bytes of a message. `notes`: the other end may send notes. `is_awaited`: decides by a message's id
+    whether it is stored; of others only the length is counted.
     """
 
     def __init__(

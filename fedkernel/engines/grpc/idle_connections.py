@@ -8,31 +8,20 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from urllib.parse import unquote
 
-IDLE = ("grpc.max_connection_idle_ms", 20_000)
-"""gRPC option: longest time of a connection without a call, in ms."""
-
-MOST_IDLE = 64
-"""Most idle connections at a time; the oldest are closed first. A site calls as soon as it is connected."""
-
-Peer = tuple[str, int]
-"""Address and port of a connection's other end."""
+IDLE = ("grpc.max_connection_idle_ms", 20_000)  # gRPC option: longest time of a connection without a call, in ms
+MOST_IDLE = 64  # most idle connections at a time; the oldest are closed first. A site calls as soon as it is connected
+Peer = tuple[str, int]  # address and port of a connection's other end
 
 
 class IdleConnections:
-    """Idle connections to a listening port of this process.
-
-    gRPC reports no connection before its first call, so they are found among the process's open files.
-    """
+    """Idle connections to a port of this process, found among its open files: gRPC reports none before a call."""
 
     def __init__(self, port: int):
         self._port = port
         self._known: dict[Peer, None] = {}  # in the order in which they were seen first
 
     def close_oldest(self, calling: Collection[str]) -> int:
-        """Close the oldest idle connections beyond `MOST_IDLE`, and return their number.
-
-        `calling`: peers with a call, as gRPC names them.
-        """
+        """Close and count the oldest connections beyond `MOST_IDLE` without a call; `calling`: peers with one."""
         busy = set(map(_peer_of, calling))
         here = {peer: file for file in _open_files() if (peer := self._peer(file)) is not None and peer not in busy}
         self._known = dict.fromkeys([*(peer for peer in self._known if peer in here), *here])

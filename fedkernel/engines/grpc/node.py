@@ -46,34 +46,24 @@ _UNTRUSTED = {
     "WRONG_VERSION_NUMBER": "it does not use TLS; was it started with --insecure?",
     "Hostname Verification": "its certificate is for a different host",
 }
-MOST_REMEMBERED_IDS = 64
-"""Number of remembered request ids, for recognising repeated requests."""
-
-SMALL_REQUEST = 1 << 16
-"""Largest bytes of a request that is kept for comparison; of a larger one, the digest is kept."""
-
-OUTBOX_SECONDS = 10.0
-"""Longest wait for the outbox's writer at the process's end, in seconds."""
-
-CLOSINGS = 5
-"""Number of consecutive connections closed without a reason after which the site gives up."""
+MOST_REMEMBERED_IDS = 64  # number of remembered request ids, for recognising repeated requests
+SMALL_REQUEST = 1 << 16  # largest bytes of a request that is kept for comparison; of a larger one, the digest is kept
+OUTBOX_SECONDS = 10.0  # longest wait for the outbox's writer at the process's end, in seconds
+CLOSINGS = 5  # number of consecutive connections closed without a reason after which the site gives up
 
 
 @dataclass
 class Node:
     """Process of one site, which connects to a server and answers its requests.
 
-    - `name`: the site's.
-    - `config`: Flower's node configuration, such as the paths of the site's data.
+    - `name`: the site's. `config`: Flower's node configuration, such as the paths of the site's data.
     - `report`: called with a sentence on each event.
     - `store`: called with the name and the bytes of each file that the server sends.
     - `review`: called with each job before its first request is answered, so that an operator can approve its study;
       requests wait until it returns.
     - `limit`: most bytes of a message, even if the server allows more.
     - `instance`: random id of the process, by which the server recognises it when it reconnects.
-
-    `work`: the server's current job; None before the first. `ended`: whether the server has ended the work, with
-    success or failure, for good.
+    - `work`: the server's current job; None before the first. `ended`: whether the server has ended it for good.
     """
 
     app: ClientApp
@@ -174,10 +164,7 @@ class Node:
         return next((cause for sign, cause in _UNTRUSTED.items() if sign in details), None)
 
     def _answer_stream(self, address: str, tls: TLS | None) -> str | None:
-        """Connect to the server once, and answer its requests until the stream ends.
-
-        Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
-        """
+        """Answer one stream's requests; return as `_connect_repeatedly`, or None if it ended without such a note."""
         outbox = ReplyQueue()
         metadata = [(frames.NAME, self.name), (frames.INSTANCE, self.instance), (frames.TRANSPORT, str(frames.VERSION))]
         metadata.append((frames.POSITION, self._journal_position.text))

@@ -74,12 +74,10 @@ def expiry_warning(tls: TLS) -> str:
 
 
 class RenewedCertificate:
-    """Current certificate of a process, read again whenever its files have changed.
+    """Current certificate of a process, read again whenever its files have changed; `report`: gets a sentence on it.
 
     Unusable files are read again until they are valid: copies in progress, files without read permission yet, or a
     certificate that is not valid yet by a late clock.
-
-    `report`: called with a sentence about each renewal or failure.
     """
 
     def __init__(self, tls: TLS, role: str, report: Callable[[str], object]) -> None:

@@ -21,10 +21,7 @@ def ignore_print_errors(report: Report) -> Report:
 
 
 class ReportRateLimit:
-    """Rate limit for reports of one kind, so that a hostile caller cannot fill the disk.
-
-    `clock`: returns seconds.
-    """
+    """Rate limit for reports of one kind, so that a hostile caller cannot fill the disk; `clock`: returns seconds."""
 
     MOST_AT_ONCE, SECONDS_EACH = 20, 10.0
 

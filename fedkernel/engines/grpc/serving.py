@@ -24,14 +24,9 @@ from fedkernel.ground import EngineError
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
 """gRPC option: longest time from a connection to its certificate, in ms."""
 
-CONCURRENT = ("grpc.max_concurrent_streams", 128)
-"""gRPC option: most streams of one connection, health checks included."""
-
-CHECK_SECONDS = 0.25
-"""Seconds between two checks of slots and idle connections."""
-
-STOP_SECONDS = 1.0
-"""Seconds that open calls have to end when the server stops."""
+CONCURRENT = ("grpc.max_concurrent_streams", 128)  # gRPC option: most streams of one connection, health checks included
+CHECK_SECONDS = 0.25  # seconds between two checks of slots and idle connections
+STOP_SECONDS = 1.0  # seconds that open calls have to end when the server stops
 
 
 @contextmanager
@@ -39,7 +34,8 @@ def listening(grid: StreamGrid, address: str, tls: TLS | None) -> Iterator[int]:
     """Serve a grid's nodes and gRPC's health checks at an address; yield the port.
 
     `address`: ``host:port``, with port 0 for any free one; or ``unix:`` and the path of a new socket, in a folder that
-    only this user may enter. `tls`: None: plaintext. Raises EngineError if the server cannot listen at the address.
+    only this user may enter. `tls`: None: plaintext, readable and changeable in transit. Raises EngineError if the
+    server cannot listen at the address.
     """
     if tls is not None:
         grid.is_revoked = RevocationCheck(tls.folder)

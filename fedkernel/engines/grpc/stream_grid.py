@@ -21,20 +21,11 @@ from fedkernel.wire import DISCONNECTED, ENGINE_CODES, INVALID_REPLY, flower_int
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 3.0
-"""Seconds within which a process must answer a heartbeat when a second one claims its slot."""
-
-MOST_STREAMS = 8
-"""Most streams of a site, ended ones that gRPC still holds included."""
-
-END_SECONDS = 5.0
-"""Longest wait for streams to end once nothing is in flight, in seconds."""
-
-STALLED_SECONDS = 60.0
-"""Longest wait for a frame in flight at the end, in seconds: 1 MiB (`frames.CHUNK`) at 17 kB/s."""
-
-LONGEST_END_SECONDS = 3600.0
-"""Longest wait for streams to end while data move, in seconds."""
+ANSWER_SECONDS = 3.0  # seconds within which a process must answer a heartbeat when a second one claims its slot
+MOST_STREAMS = 8  # most streams of a site, ended ones that gRPC still holds included
+END_SECONDS = 5.0  # longest wait for streams to end once nothing is in flight, in seconds
+STALLED_SECONDS = 60.0  # longest wait for a frame in flight at the end, in seconds: 1 MiB (`frames.CHUNK`) at 17 kB/s
+LONGEST_END_SECONDS = 3600.0  # longest wait for streams to end while data move, in seconds
 
 
 class StreamGrid(MessageGrid):
@@ -42,20 +33,17 @@ class StreamGrid(MessageGrid):
 
     - `names`: the sites, in the order of the clients' numbers.
     - `job`: JSON of the job as sites may know it, for Flower's run configuration of every app.
-    - `patience`: seconds of absence after which a site's pending requests fail.
-    - `limit`: bytes of a message.
+    - `patience`: seconds of absence after which a site's pending requests fail. `limit`: bytes of a message.
     - `report`: called with a sentence whenever a site comes, goes or is refused; by default these are logged.
-    - `files`: names of all files that `send_file` may send.
-    - `clock`: returns seconds.
-
-    Two attributes are set by the carrier of the streams: `is_revoked` decides whether a certificate (PEM) is revoked;
-    `on_ready` is called, in any thread, when `ready` has streams to return.
+    - `files`: names of all files that `send_file` may send. `clock`: returns seconds.
+    - `is_revoked`, set by the carrier of the streams: decides whether a certificate (PEM) is revoked.
+    - `on_ready`, set by the carrier: called, in any thread, when `ready` has streams to return.
 
     The grid knows no transport, starts no thread and sleeps only where the engine waits. The carrier
     (`fedkernel.engines.grpc.serving`, or a test's simulated network) admits each stream (`admit`). Whenever `ready`
     returns a stream, it sends the frames of `next_frame`, one after the other. It passes on received frames
     (`receive_frame`), ends a stream that is `over`, reports ended ones (`leave`), and calls `replace_silent` a few
-    times a second. With `clock` and `_wait` replaced, a single thread controls everything, reproducibly.
+    times a second.
 
     A site that reconnects with requests pending is sent these again if its process is the same, since the reply may
     have been lost. A restarted process is sent all of the run's requests, which restores its memory.
@@ -163,10 +151,8 @@ class StreamGrid(MessageGrid):
                 del slot.waiting[message_id]
 
     def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Mark sites that missed journaled requests as `behind`; return an empty text, since every run can resume.
-
-        A site may have answered one request more, whose reply was not recorded: it sends that answer again.
-        """
+        """Mark sites that missed journaled requests as `behind`; return an empty text, since every run can resume."""
+        # a site may have answered one request more, whose reply was not recorded: it sends that answer again
         self.behind = frozenset(
             slot.node
             for slot in self._nodes
@@ -203,10 +189,7 @@ class StreamGrid(MessageGrid):
     # Called by the carrier of the streams, in any thread.
 
     def admit(self, caller: Caller) -> Stream:
-        """Give a new stream its site's slot, or let it wait for the holder's answer to a heartbeat; or RefusedError.
-
-        The carrier must end every returned stream with `leave`.
-        """
+        """Give a new stream its site's slot, or let it wait for the holder's answer to a heartbeat; or RefusedError."""
         name = caller.metadata.get(frames.NAME, "")
         try:
             if self._over:
@@ -442,10 +425,7 @@ class StreamGrid(MessageGrid):
         return [self._nodes[node - 1].name for node in nodes]
 
     def wait_for_all(self, check: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
-        """Wait until every site is connected, at most some seconds, and return whether all are.
-
-        `check`: called repeatedly; may raise to end the wait.
-        """
+        """Wait until every site is connected, at most some seconds, and return whether all are; `check` may raise."""
         give_up = time.monotonic() + seconds
         with self._arrived:
             while self.missing and time.monotonic() < give_up:

@@ -14,11 +14,7 @@ from fedkernel.ground import InputError, printable
 
 @dataclass(frozen=True)
 class Caller:
-    """Process that opens a stream to the coordinator.
-
-    `metadata`: as sent. `peer`: its address, for texts. `names`: common names in its certificate, empty without one.
-    `certificates`: PEM.
-    """
+    """Process that opens a stream: metadata as sent, address for texts, names in its certificates (PEM), if any."""
 
     metadata: Mapping[str, str]
     peer: str
@@ -38,15 +34,12 @@ class RefusedError(Exception):
 class Stream:
     """Stream of a site, with its queue of messages to send; only the `StreamGrid` calls its methods.
 
-    Messages to be sent stay whole in `queue`, where the grid holds them anyway, until the carrier asks for a frame.
-
     - `site`, `instance`, `peer`: name of the site, id of its process, address.
     - `journal_position`, `last_request`: the run that the process remembers, and the last request that it received.
-    - `heard`: arrival of the last frame.
-    - `over`: nothing more is sent, and frames that arrive are ignored.
-    - `refusal`: status for the caller at the end.
-    - `moved`: time at which the carrier last took a frame or finished sending one.
+    - `heard`, `moved`: when the last frame arrived, and when the carrier last took one or finished sending it.
+    - `over`: nothing more is sent, and frames that arrive are ignored. `refusal`: status for the caller at the end.
     - `finished`: the last item, after a file, is sent; the other end closes the stream once it has read all.
+    - `queue`: messages to be sent, whole until the carrier asks for a frame.
     """
 
     site: str
