@@ -40,10 +40,7 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Execute a job's runs over grids of this process, as an `Engine`; InputError if it names no ServerApp.
-
-    `grid`: opens the grid for a run, from the run and a one-run job's JSON.
-    """
+    """Execute a job's runs, as an `Engine`; `grid`: opens a run's grid, from the run and a one-run job's JSON."""
     where = apps_of(job).server
     server = load_class(where, object, "pairs", "apps.server")
     if not isinstance(server, ServerApp):

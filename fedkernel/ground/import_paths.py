@@ -44,10 +44,7 @@ def installed_version() -> str:
 
 
 def check_packages(*names: str) -> None:
-    """Raise InputError if a foreign folder or file shadows a package that comes with fedkernel.
-
-    `*names`: packages to check; those absent here, as in a bundle, are ignored.
-    """
+    """Raise InputError if something foreign shadows one of fedkernel's packages; those absent here are ignored."""
     for name in names:
         own, spec = PACKAGES_FOLDER / name / "__init__.py", PathFinder.find_spec(name)
         if not own.exists() or spec is None or spec.origin is None or own.samefile(spec.origin):
@@ -74,10 +71,7 @@ def _is_own(point: Any) -> bool:
 
 @cache
 def short_names(group: Group) -> dict[str, str]:
-    """Return the addresses of all installed entry points of a group, by short name; fedkernel's own take precedence.
-
-    The address is "" if two other packages claim the name.
-    """
+    """Return a group's addresses by short name, fedkernel's first; "" if two other packages claim the name."""
     others: dict[str, str] = {}
     for point in entry_points(group=f"fedkernel.{group}"):
         if not _is_own(point) and others.setdefault(point.name, point.value) != point.value:
@@ -86,10 +80,7 @@ def short_names(group: Group) -> dict[str, str]:
 
 
 def resolve_address(name: str, group: Group, setting: str) -> str:
-    """Return the address of a name, which is an address or a short name, without an import.
-
-    `setting`: its name in error texts, for instance ``method``. Raises InputError for an invalid name.
-    """
+    """Return the address of a name without an import; InputError if invalid; `setting`: its name in the text."""
     module, colon, inner = name.partition(":")
     if not colon:
         addresses = short_names(group)

@@ -19,10 +19,7 @@ T = TypeVar("T")
 
 
 def check_at_most(name: str, value: int, most: int, bound: str = "the number of rows, ", note: str = "") -> None:
-    """Raise InputError if a named value exceeds a limit.
-
-    The text is ``NAME = VALUE, but must be at most``, then `bound`, the number, and `note`.
-    """
+    """Raise InputError ``NAME = VALUE, but must be at most``, `bound`, the number and `note`, if a value exceeds it."""
     if value > most:
         raise InputError(f"{name} = {value}, but must be at most {bound}{most}{note}")
 
@@ -162,10 +159,7 @@ def _most_helpful(findings: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
-    """Return the path of a finding in the user's terms, without tags of unions.
-
-    Entries of a list of named tables are given by name.
-    """
+    """Return a finding's path in the user's terms: without tags of unions, list entries by their tables' names."""
     if not finding["loc"]:
         return []
     first, *rest = finding["loc"]
@@ -201,10 +195,7 @@ def _allowed(finding: ErrorDetails) -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
 def value_object() -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen pydantic dataclass that rejects unknown names and raises `InputError`.
-
-    Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
-    """
+    """Make a class, built from a configuration table, a frozen dataclass that raises `InputError` for unknown names."""
 
     def decorate(cls: type[T]) -> type[T]:
         config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)

@@ -143,10 +143,7 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
 
 
 def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
-    """Raise ProtocolError if a peer's key differs from its pin or has no pin; without pins all are accepted.
-
-    `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
-    """
+    """Raise ProtocolError unless each peer's key has its pin, by client, if there are pins; `names`: for errors."""
     for place in np.argsort(ask.peers) if pins else ():
         peer, identity = int(ask.peers[place]), ask.identities[place]
         who = client_label(peer, names[peer] if 0 <= peer < len(names) else None)

@@ -41,10 +41,7 @@ OVERHEAD = _LENGTH.size + HEADER_BYTES + _KIND.size + _SIZES.size + TAG_BYTES  #
 
 
 class Letter(Message):
-    """Base class of letters from client to client, made of float64 arrays alone.
-
-    The docstring of every subclass says what it reveals to its receiver.
-    """
+    """Base class of letters, of float64 arrays alone; a subclass's docstring says what it reveals to its receiver."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

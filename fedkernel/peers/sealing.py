@@ -56,10 +56,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class KeyPair:
-    """X25519 key pair: a site's identity, or a key for one run.
-
-    `private`: 32 bytes; never leaves the site.
-    """
+    """X25519 key pair: a site's identity, or a key for one run; `private`: 32 bytes, which never leave the site."""
 
     private: bytes = field(repr=False)
 

@@ -135,10 +135,7 @@ class KernelClient(NumPyClient):
         return check_matrix(X, what)
 
     def cached(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
-        """Return a value that depends on the table alone, from the process's cache if computed before.
-
-        The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
-        """
+        """Return a value of the table alone from the process's cache, which may be lost; it is never changed."""
         if name not in self.derived:
             self.derived[name] = make()
         value: DerivedT = self.derived[name]

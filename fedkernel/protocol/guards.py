@@ -183,10 +183,7 @@ class Guards:
             )
 
     def refusals(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
-        """Yield the refusals of a plan that the number of rows makes certain or possible.
-
-        `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.
-        """
+        """Yield a plan's certain or possible refusals at a site with `rows`, of requests that its client answers."""
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
             for guard, fault in self._size_faults(kind, planned.fields, rows):

@@ -347,10 +347,7 @@ class Request(Message, Generic[ReplyT]):
     """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the least memory, in floats, for answering, in addition to the request and a table of that size.
-
-        A request with fields that set this number overrides it; arrays of the table alone do not count.
-        """
+        """Return the least floats of memory that a request's fields make its answer take, beside request and table."""
         return 0
 
     @property

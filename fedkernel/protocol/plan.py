@@ -55,10 +55,7 @@ class PlannedRequest(pydantic.BaseModel):
 
 
 class Step(pydantic.BaseModel):
-    """Step of a plan: requests that come together, perhaps repeatedly, before the next step.
-
-    `times`: largest number for each client. `instead_of`: number of steps after this one that it replaces.
-    """
+    """Step of requests, each at most `times`; `instead_of`: number of the next steps that it replaces."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -172,10 +169,7 @@ def is_seeded(plan: Plan | None) -> bool:
 
 @dataclass(frozen=True)
 class PlanPosition:
-    """Position of a client in a plan: the step reached, and the requests that came in it.
-
-    `step`: the last step with a request; -1: none yet. `times`: number of times that each of its requests came.
-    """
+    """Position in a plan: the last step with a request (-1: none), and how often each of its came."""
 
     step: int = -1
     times: Mapping[str, int] = field(default_factory=dict)

@@ -143,10 +143,7 @@ def _draw_seed(
 
 
 def _align(exchange: "_JoiningExchange", members: Sequence[Member], account: Account) -> list[Member]:
-    """Align sites by their row ids: all work on the common rows in one order; return the members with these.
-
-    Sites without ids are assumed to hold the same rows in the same order.
-    """
+    """Align sites to their common rows, in one order, by ids; sites without ids are assumed to be aligned."""
     without = [member.label for member in members if not member.ids]
     if len(without) == len(members):
         return list(members)

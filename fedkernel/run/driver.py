@@ -72,10 +72,7 @@ class Execution:
 
 
 class RunningProtocol(Generic[T]):
-    """Protocol in progress: builds each round's messages, checks the replies and accounts for them.
-
-    `value`: the protocol's result, once `done`.
-    """
+    """Protocol in progress: messages, checks and accounts of each round; `value`: the result, once `done`."""
 
     def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
         self._execution, self._account = execution, execution.account

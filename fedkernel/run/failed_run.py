@@ -11,11 +11,7 @@ NOT_RUN = "NotRun"
 
 @dataclass(frozen=True)
 class FailedRun:
-    """Run that ended without a result.
-
-    `kind`: class name of the cause, or `NOT_RUN`. `text`: the cause, a sentence. `error`: the cause itself, if raised
-    in this process.
-    """
+    """Run that ended without a result: its cause's class name, or `NOT_RUN`, text, and error if raised here."""
 
     run: str
     kind: str

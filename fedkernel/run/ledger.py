@@ -199,10 +199,7 @@ class Account:
         *,
         slowest_seconds: float = 0.0,
     ) -> None:
-        """Add a finished round: its `costs` to the ledger, and its row to the history.
-
-        `seconds` are the round's wall-clock time, `slowest_seconds` the computing time of its slowest client.
-        """
+        """Add a finished round's costs and row; `seconds`: wall-clock; `slowest_seconds`: the slowest client's."""
         self.ledger.take(costs)
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
         row["clients"] = len({entry.client for entry in costs.entries})

@@ -67,10 +67,7 @@ def replies_by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
-    """Send messages and return the replies that arrive before the timeout.
-
-    A SuperLink's grid sleeps for three seconds between polls; polling here saves about one in a round of five.
-    """
+    """Send messages and return the replies before the timeout, with shorter polls than Flower's 3 s of a SuperLink."""
     if not flower_internals.polls_slowly(grid):
         return list(grid.send_and_receive(messages, timeout=timeout))
     give_up = time.monotonic() + timeout

@@ -86,10 +86,7 @@ def _signed(sha256: str) -> bytes:
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Sign a study's hash; return the signer's public key, a colon, and the signature, in hexadecimal digits.
-
-    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if it is missing or invalid.
-    """
+    """Sign a study's hash by an Ed25519 key's PEM file; return public key, colon, and signature, in hexadecimal."""
     try:
         private = load_pem_private_key(read_secret(key), password=None)
     except OSError as error:

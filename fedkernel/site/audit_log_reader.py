@@ -97,10 +97,7 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Yield each line of an outbox, at the path of the file or its folder, with the line's hash.
-
-    Raises InputError if the file is missing, or at the first line that was changed.
-    """
+    """Yield each line of an outbox, its file's or folder's, with its hash; InputError at the first changed line."""
     path = path / OUTBOX if path.is_dir() else path
     try:
         *lines, rest = path.read_bytes().split(b"\n")

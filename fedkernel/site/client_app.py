@@ -164,10 +164,7 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site, with client classes by name or those that the site allows.
-
-    `find_site`: returns the site for Flower's context and a message's header.
-    """
+    """Build the ClientApp of the sites that `find_site` returns, with client classes by name or those of the site."""
 
     def handler(act: Callable[[_SiteCall], Answer]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:

@@ -88,8 +88,8 @@ class RunProgress(pydantic.BaseModel):
 class Gate:
     """Checks of a run's requests and replies at a site, by its policy and the approved run.
 
-    `study`: SHA-256 of the approved study; empty: the policy requires none. `client`: the site's client number.
-    `share`: its share of the joint seed. `key`: 64 hexadecimal digits that identify the run among all of its id.
+    `study`: SHA-256 of the approved one; empty: not required. `client`: the site's number. `share`: its share of the
+    joint seed. `key`: 64 hexadecimal digits that identify the run among all of its id.
     """
 
     policy: Policy

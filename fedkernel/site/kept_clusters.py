@@ -21,10 +21,7 @@ EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate"
 
 @dataclass(frozen=True)
 class OwnClusters:
-    """Store of the cluster labels of a site's rows in this run, and reader of an earlier run's.
-
-    `folder`: the site's. `table`: returns the SHA-256 of its data file. `who`: the site's name in texts.
-    """
+    """Store of a site's cluster labels in this run, and reader of an earlier run's; `who`: its name in texts."""
 
     folder: Path
     job: Job

@@ -58,10 +58,7 @@ class TableRules(_Table):
 
 
 class KernelRules(_Table):
-    """Allowed widths of a kernel type.
-
-    `gamma`: least and most; None: any, also the default, 1 / number of columns.
-    """
+    """Allowed widths of a kernel type, least and most; None: any, also the default, 1 / number of columns."""
 
     gamma: tuple[float, float] | None = None
 
@@ -153,10 +150,7 @@ class MessageRules(_Table):
 
 
 class Limits(_Table):
-    """Limits on the sum of replies and on computing time.
-
-    `floats`, `rows`, `bytes`: of all replies; unchanged rows of the table. `seconds`: of one processor.
-    """
+    """Limits on the floats, unchanged rows and bytes of all replies, and on the seconds of one processor."""
 
     floats: Amount | None = None
     rows: Amount | None = None
@@ -165,10 +159,7 @@ class Limits(_Table):
 
 
 class RunLimits(Limits):
-    """Limits on each run of a site.
-
-    `memory`: bytes beyond the process's own size (needs /proc, as on Linux). None: half of the machine's memory.
-    """
+    """Limits on each run; `memory`: bytes beyond the process's size (needs /proc); None: half of the machine's."""
 
     memory: Annotated[int, Field(ge=defaults.LEAST_MEMORY)] | None = None
 
@@ -181,10 +172,7 @@ class RunLimits(Limits):
 
 
 class RequestLimits(_Table):
-    """Limits on a single request and its reply, which no coordinator can raise.
-
-    `bytes`: of either message. `seconds`: wall-clock time of the answer.
-    """
+    """Limits no coordinator can raise: bytes of a request or reply, and wall-clock seconds of the answer."""
 
     bytes: Annotated[int, Field(ge=defaults.LEAST_MESSAGE, le=defaults.MOST_MESSAGE)] = defaults.USUAL_MESSAGE
     seconds: Annotated[float, Field(gt=0)] = defaults.USUAL_SECONDS

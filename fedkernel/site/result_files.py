@@ -63,11 +63,7 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
 
 @dataclass(frozen=True)
 class RunRows:
-    """Rows of a site's file that a run worked on, in the run's order, stored for later projection.
-
-    `order`: `fedkernel.wire.order_id`. `positions` (N,): of the rows in the file. `ids` (N,): texts. `sha256`: hash of
-    the file.
-    """
+    """Rows of a site's file in a run's order: ids (N,), positions (N,), the file's SHA-256, and `order_id`."""
 
     order: int
     positions: Positions

@@ -43,10 +43,7 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def row_hashes(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return hashes (n, 16) of the ids (or positions, without ids) of a run's rows, the same in every run.
-
-    `ids`: of all `rows` of the site. `positions` (n,): of the run's rows; None: all.
-    """
+    """Return hashes (n, 16) of the ids, or else positions, of a run's rows (None: all), equal in every run."""
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
     return hash_ids([names[row] for row in chosen], key, "", 0)

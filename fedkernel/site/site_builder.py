@@ -248,10 +248,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
-    """Return a site for projection, with its new rows and the earlier run's rows of its table.
-
-    If the earlier run prepared its tables, both get the preparation that the site stored.
-    """
+    """Return a site that projects new rows by an earlier run's rows of its table, both in that run's preparation."""
     out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), stored_preparation(out, project.of, run.prepare)
     if run.prepare is None or preparation is None:
@@ -286,10 +283,7 @@ def _details_logged(who: str, what: str) -> Iterator[None]:
 
 
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
-    """Import the client and kernel classes that an operator allows; return the clients by class name.
-
-    Raises InputError if a name is that of no client or kernel, or two clients have the same class name.
-    """
+    """Import the client and kernel classes that an operator allows; return the clients by class name, which differ."""
     clients: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in listed)):
         kind = load_class(name, object, "kernels" if name in short_names("kernels") else "clients", "allow")

@@ -25,11 +25,7 @@ TABLE_METHODS = ("central", "judge", "judge_alone", "judge_steps")
 
 
 class Measures(dict[str, float]):
-    """Metrics of a model by name, measured by the clients, with warnings.
-
-    - `details`: further figures, for the history's last round instead of the tables of results.
-    - `warnings`: sentences for the result's findings.
-    """
+    """Metrics by name, with `details` for the history's last round and `warnings` for the findings."""
 
     def __init__(
         self, figures: Mapping[str, float], details: Mapping[str, float] | None = None, warnings: Sequence[str] = ()

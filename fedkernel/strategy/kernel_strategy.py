@@ -255,10 +255,7 @@ def _resume_findings(journal: Journal | None) -> list[str]:
 
 
 def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
-    """Build a strategy from its name or address, and a table of parameters; kernels are imported, too.
-
-    Raises InputError for an unknown strategy or invalid parameters; `what` names the strategy in the text.
-    """
+    """Build a strategy from its name or address and parameters, kernels included; `what`: its name in errors."""
     kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
     import_kernels(parameters)
     return kind(**parameters)

@@ -98,10 +98,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         """Return the method's generator of rounds, whose result is the model."""
 
     def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients, mostly in one round; None: no such measure.
-
-        Its result may be `fedkernel.strategy.Measures`, which has warnings too.
-        """
+        """Return a protocol that measures the model on the clients, perhaps as `Measures`; None: no measure."""
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
@@ -109,10 +106,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return None
 
     def plan(self, clients: int, seed: int) -> Plan | None:
-        """Return the planned requests of a run to each client, without `evaluation`, for sites to approve.
-
-        None: the method has no plan, so sites cannot check its requests against one.
-        """
+        """Return the planned requests of a run to each client, without `evaluation`; None: sites cannot check any."""
         return None
 
     def evaluation_plan(self) -> Plan:
@@ -128,10 +122,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return ()
 
     def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Return a protocol that projects the clients' new rows onto a model of a vertical partition.
-
-        Its result is the coordinates, (n_new, k); `to_sites`: they are also sent to the clients.
-        """
+        """Return a protocol for the coordinates (n_new, k) of new rows; `to_sites`: clients get them, too."""
         raise InputError(f"{type(self).__name__} cannot project new rows whose columns are divided among sites")
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
@@ -165,10 +156,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def set_params(self, **params: Any) -> Self:
-        """Change hyper-parameters in place, with a new strategy's checks, for scikit-learn's clones.
-
-        Nothing else changes a strategy; do not use it on a dictionary's key.
-        """
+        """Change hyper-parameters in place, checked, for scikit-learn's clones only; not on a dictionary's key."""
         for name, value in type(self)(**self.get_params() | params).get_params().items():
             object.__setattr__(self, name, value)
         return self

@@ -194,10 +194,7 @@ def plan_of_run(
     evaluate: bool = False,
     compare: str | None = None,
 ) -> Plan | None:
-    """Return the plan of preparation, kernel widths, method and optional evaluation; None if the method has no plan.
-
-    `compare`: id of an earlier run whose clusters are compared at the end.
-    """
+    """Return the plan of a run, from preparation to evaluation and comparison; None if the method has no plan."""
     if (own := method.plan(clients, seed)) is None:
         return None
     preparing = () if prepare is None else preparing_plan(prepare, method.partition, clients)

@@ -102,10 +102,7 @@ def answer_hash(content: RecordDict) -> str:
 
 
 def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
-    """Rebuild and validate a message of the given kind from its content.
-
-    `wire`: the precision in which the run sends arrays. Raises ProtocolError, in one sentence, on the first fault.
-    """
+    """Rebuild and validate a message of a class from its content; ProtocolError, one sentence, on the first fault."""
     try:
         arrays, scalars = records_of(content)
     except ProtocolError as error:
@@ -148,10 +145,7 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
 
 
 def answer_bundle(app: ClientApp, message: FlowerMessage, context: Context) -> FlowerMessage:
-    """Answer all requests of a bundle in order, and return the `answer_hash` of each answer, or the first error.
-
-    Raises ProtocolError if the message is no bundle.
-    """
+    """Answer a bundle's requests in order; return each `answer_hash` or the first error; ProtocolError if no bundle."""
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):
         reply = app(flower_internals.with_type_and_content(message, kind, request), context)

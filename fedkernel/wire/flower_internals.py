@@ -311,10 +311,7 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
 
 
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
-    """Return a message's content of arrays, named by position and serialised on demand, and of scalars.
-
-    Raises TypeError for a value that is not a scalar, and ValueError for an integer of more than 64 bits.
-    """
+    """Return the content of arrays, serialised on demand, and scalars; an error for others or over 64 bits."""
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise TypeError(f"{name} = {value!r}, but must be one of {', '.join(kind.__name__ for kind in SCALARS)}")

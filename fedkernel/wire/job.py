@@ -189,11 +189,7 @@ def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception
 
 
 class Study(pydantic.BaseModel):
-    """An experiment's runs, for the sites' approval before the first request.
-
-    `runs`: with all parameters, seeds, sites and plans. `versions`: of fedkernel at the coordinator, and of the
-    messages.
-    """
+    """An experiment's runs, for the sites' approval before the first request, and versions at the coordinator."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 

@@ -38,10 +38,7 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 
 @dataclass(frozen=True)
 class TLS:
-    """Certificate of a process, its key and its trusted authority, as PEM.
-
-    `name`: the certificate's common name. `folder`: folder of the files.
-    """
+    """Certificate of a process, its key and its trusted authority, as PEM, with the common name and the folder."""
 
     authority: bytes
     certificate: bytes
@@ -104,10 +101,7 @@ def issue(
     *,
     write: bool = True,
 ) -> bytes:
-    """Create a key's certificate (PEM), signed by the folder's authority, and record its serial number.
-
-    `name`: the owner's. `hosts`: the server's; sites have none. `write`: also write it into the owner's folder.
-    """
+    """Create a certificate (PEM) of the authority, for a server's hosts or a site, and record its serial number."""
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)
     certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -153,10 +147,7 @@ def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 
 
 def read_tls(folder: Path, role: str) -> TLS:
-    """Read a process's certificates; InputError for faults that the other end would refuse without a reason.
-
-    These are missing or damaged files, and certificates that are expired or of a wrong authority, key or role.
-    """
+    """Read a process's certificates; InputError if missing, damaged, expired, or of a wrong authority, key or role."""
     parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
     try:
         authority, own = (x509.load_pem_x509_certificate(parts[name]) for name in ("ca.crt", "tls.crt"))

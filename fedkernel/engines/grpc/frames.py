@@ -89,10 +89,7 @@ class Welcome(pydantic.BaseModel):
 
 
 class Note(pydantic.BaseModel):
-    """Server's control message: a welcome, the name of the next message's file, or the end of the work.
-
-    `end`: empty after success, else the failure.
-    """
+    """Server's control message: welcome, name of the next message's file, or end of work (empty: success)."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -53,10 +53,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
-    """Return the serial numbers of an authority's revoked certificates; empty without a list.
-
-    Raises InputError if the list is damaged, or not signed by the authority.
-    """
+    """Return an authority's revoked serial numbers, none without a list; InputError if it is damaged or another's."""
     try:
         revoked = x509.load_pem_x509_crl(path.read_bytes())
     except FileNotFoundError:
@@ -69,10 +66,7 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 
 
 class RevocationCheck:
-    """Check of a connecting site's certificate against the revocation list.
-
-    `folder`: the server's certificates. Raises InputError if its list is damaged, or of a different authority.
-    """
+    """Check of certificates against the server folder's revocation list; InputError if that is not its authority's."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / REVOCATION_LIST

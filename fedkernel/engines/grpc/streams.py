@@ -121,10 +121,7 @@ class Stream:
 
 
 def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
-    """Raise RefusedError unless a connecting process may have the slot of the site that it names.
-
-    `names`: of the job's sites. `is_revoked`: decides whether a certificate (PEM) is revoked.
-    """
+    """Raise RefusedError unless a process may have the slot it names: one of `names`, no certificate `is_revoked`."""
     if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
         text = f"it has transport version {printable(spoken or '')}, the server {VERSION}"
         raise RefusedError("FAILED_PRECONDITION", text)
@@ -181,10 +178,7 @@ class SiteSlot:
             self.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
 
     def asked_again(self, spool: Spool, last_request: str) -> Iterator[Envelope | Callable[[], Envelope]]:
-        """Yield the requests for a process that gets the slot: unanswered ones, or the whole run's if `behind`.
-
-        `last_request`: id of the last request that it received; empty: none.
-        """
+        """Yield the unanswered requests, or the whole run's if `behind`, for a process that received `last_request`."""
         waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
         if not self.behind:
             yield from waiting.values()
