@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -26,6 +27,12 @@ def import_paths() -> dict[str, str]:
     """Return environment variables that let subprocesses import whatever this process can."""
     entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
+
+
+def short_folder(most: int) -> str | None:
+    """Return ``/tmp`` if the default temporary folder's path has more than `most` bytes, for sockets; else None."""
+    too_long = len(os.fsencode(tempfile.gettempdir())) > most
+    return "/tmp" if too_long and os.access("/tmp", os.W_OK) else None  # noqa: S108 - the parent of a folder of our own
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> Message:

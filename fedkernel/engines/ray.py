@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.data import FOLDER_VARIABLE
-from fedkernel.engines.app_execution import import_paths
+from fedkernel.engines.app_execution import import_paths, short_folder
 from fedkernel.engines.flwr_command import QUIET, SCRIPTS, Flwr, cause, flwr_in, status_of, submit, write_app
 from fedkernel.ground import EngineError, InputError
 from fedkernel.run import FailedRun
@@ -62,11 +61,6 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
             raise
 
 
-def _short_folder() -> str | None:
-    """Return ``/tmp`` if the default temporary folder's path is too long for Ray's sockets, else None."""
-    return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
-
-
 def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str | FailedRun]:
     """Yield runs in order as their results or failures appear, until the job or the simulation ends."""
     waiting, checked = [run.id for run in job.runs], time.monotonic()
@@ -94,39 +88,32 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 @contextmanager
 def superlink() -> Iterator[tuple[Flwr, Path]]:
     """Run a SuperLink for simulations; yield the function that calls ``flwr`` for it, and its folder."""
-    with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with _superlink_in(folder) as flwr:
-            yield flwr, folder
-
-
-@contextmanager
-def _superlink_in(folder: Path) -> Iterator[Flwr]:
-    home, port = folder / "home", _free_port()
-    home.mkdir()
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
-    )
-    own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_TMPDIR": str(folder)}
-    if sets := os.environ.get(FOLDER_VARIABLE):
-        own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
-    log = folder / LOG
-    with log.open("wb") as sink:
-        command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-        process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
-            [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
-            cwd=folder,
-            env={**os.environ, **QUIET, **import_paths(), **own},
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    with TemporaryDirectory(prefix="fedkernel-ray-", dir=short_folder(30), ignore_cleanup_errors=True) as name:
+        folder, port = Path(name), _free_port()
+        home, log = folder / "home", folder / LOG
+        home.mkdir()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "127.0.0.1:{port}"\ninsecure = true\n'
         )
-    try:
-        _wait_until_healthy(process, port, log)
-        yield flwr_in(folder, own)
-    finally:
-        _stop(process, home)
+        own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_TMPDIR": name}
+        if sets := os.environ.get(FOLDER_VARIABLE):
+            own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
+        with log.open("wb") as sink:
+            command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
+                [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
+                cwd=folder,
+                env={**os.environ, **QUIET, **import_paths(), **own},
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            _wait_until_healthy(process, port, log)
+            yield flwr_in(folder, own), folder
+        finally:
+            _stop(process, home)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

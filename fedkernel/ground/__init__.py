@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         row_of_file,
         shortened,
     )
-    from fedkernel.ground.former_names import accept_former_names
     from fedkernel.ground.import_paths import (
         PACKAGES_FOLDER,
         Group,
@@ -90,6 +89,14 @@ if TYPE_CHECKING:
         write_rows,
     )
     from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
-    from fedkernel.ground.validation import check_at_most, explain, parse_toml, read_table, unknown_name, value_object
+    from fedkernel.ground.validation import (
+        accept_former_names,
+        check_at_most,
+        explain,
+        parse_toml,
+        read_table,
+        unknown_name,
+        value_object,
+    )
 else:
     __getattr__, __all__ = lazily(__name__)

@@ -5,6 +5,7 @@ import difflib
 import functools
 import inspect
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
@@ -215,3 +216,11 @@ def value_object() -> Callable[[type[T]], type[T]]:
         return cast(type[T], value_class)
 
     return decorate
+
+
+def accept_former_names(cls: type, names: Mapping[str, str]) -> None:
+    """Set the present attributes of a class that defines former ones, and warn of each; `names`: by former name."""
+    for former, name in names.items():
+        if former in vars(cls):
+            warnings.warn(f"{cls.__name__}.{former} is now called {name}", DeprecationWarning, stacklevel=3)
+            setattr(cls, name, vars(cls)[former])

@@ -168,13 +168,9 @@ class Ledger:
     @classmethod
     def from_table(cls, table: Iterable[dict[str, Any]]) -> "Ledger":
         """Rebuild a ledger from `to_table`."""
-        ledger = cls()
-        for row in table:
-            if "sender" in row:
-                ledger.post(LetterEntry(**row))
-            else:
-                ledger.add(Entry(**row))
-        return ledger
+        rows = list(table)
+        letters = (LetterEntry(**row) for row in rows if "sender" in row)
+        return cls((Entry(**row) for row in rows if "sender" not in row), letters)
 
 
 def _values_of(row: Entry | LetterEntry) -> list[Any]:

@@ -16,12 +16,11 @@ from fedkernel.data import file_errors
 from fedkernel.ground import FedkernelError, InputError, load_class, write_atomic
 from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
-from fedkernel.run.failed_run import is_of_a_run, text_of
 from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Journal, RecordMismatchError
 from fedkernel.run.journal_header import folder_here, header_of
 from fedkernel.run.result import Result
-from fedkernel.run.result_transport import Parcel, pack_result, print_parcel
+from fedkernel.run.result_transport import Parcel, is_of_a_run, pack_result, print_parcel, text_of
 from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec

@@ -24,16 +24,12 @@ UNKNOWN = "cannot be predicted"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
 
 
-def no_forecast(run: RunSpec, cohort: Sequence[protocol.Member]) -> None:
-    """Return no forecast, as the default of `Forecasts`."""
-
-
 def foreseen(
     policy: Policy,
     study: Study,
     shape: tuple[int, int] | None,
     answers: Answers,
-    forecasts: Forecasts = no_forecast,
+    forecasts: Forecasts,
     *,
     left: int = 0,
 ) -> Iterator[Verdict]:

@@ -77,17 +77,8 @@ class Rival(ABC, Generic[M]):
 class Evaluable(Generic[M]):
     """Interface of a strategy for its exact answer and for metrics of its results; a run needs none of this.
 
-    Most methods define `central` and `judge`; the others have defaults based on these:
-
-    ===============  =====================================================  ==================================
-    method           returns                                                by default
-    ===============  =====================================================  ==================================
-    ``central``      the method's answer on the pooled tables               there is no such answer
-    ``judge``        metrics of a result, and its errors                    none
-    ``judge_steps``  errors of the estimates after each step                none
-    ``for_site``     the method for one site: `alone` is its ``central``    the method unchanged
-    ``judge_alone``  metrics of the sites' own models                       the mean of ``judge`` over the sites
-    ===============  =====================================================  ==================================
+    Most methods define `central` and `judge`; the others have defaults based on these. `judge_steps` has no default,
+    `for_site` returns the method unchanged, and `judge_alone` the mean of `judge` over the sites.
 
     - `central_fields`: hyper-parameters that `central` depends on, by dotted path, declared by its class; None: all.
     - `counterparts`: names of the unfederated method, as in the baseline ``central KPCA``, each with the parameters for

@@ -12,7 +12,7 @@ from fedkernel.engines import ENGINES
 from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address, load_class
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.numerics import import_kernels
-from fedkernel.preparing import TableToPrepare, prepare_centrally, tables_to_prepare
+from fedkernel.preparing import prepare_centrally, tables_to_prepare
 from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
 from fedkernel.protocol.forecast import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
@@ -141,28 +141,18 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         With `settings.prepare`, all rows are prepared first, the new ones as the others. Returns the protocol's result,
         and the arrays that each site kept.
         """
-        if settings.prepare is not None:
-            raw = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
-            return self._simulated(protocol, raw, None, settings)
+        tables: list[Any]
         new = None
-        if new_shards is not None:
-            named = aligned_arrays(new_shards, self.partition, "new_shards", trained=shards)
-            new = check_tables(named, "new_shards", self.client.table)
-        tables = check_tables(aligned_arrays(shards, self.partition), "shards", self.client.table)
-        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
-            raise InputError(
-                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
-                f"{[table.shape[1] for table in tables]}"
-            )
-        return self._simulated(protocol, tables, new, settings)
-
-    def _simulated(
-        self,
-        protocol: Callable[[Run], Protocol[T]],
-        tables: Sequence[TableLike | TableToPrepare],
-        new: Sequence[TableLike] | None,
-        settings: RunSettings,
-    ) -> tuple[T, Outputs]:
+        if settings.prepare is not None:
+            tables = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
+        else:
+            if new_shards is not None:
+                named = aligned_arrays(new_shards, self.partition, "new_shards", trained=shards)
+                new = check_tables(named, "new_shards", self.client.table)
+            tables = check_tables(aligned_arrays(shards, self.partition), "shards", self.client.table)
+            columns = [table.shape[1] for table in tables]
+            if new is not None and (others := [table.shape[1] for table in new]) != columns:
+                raise InputError(f"new_shards have {others} columns, but must have those of the shards, {columns}")
         with simulated_sites(self.client, tables, new, share_rows=shares_rows(self.hyperparameters)) as (grid, outputs):
             execution = join_sites(self, grid, settings)
             return execution.finish(protocol(execution.run)), outputs

@@ -260,7 +260,7 @@ class Job(pydantic.BaseModel):
     - `threads`: BLAS threads of each client and of the coordinator, set here since they decide the last bits.
     - `journals`: write each run's replies to its folder and resume a stopped run (`fedkernel.run.journal`); the caller
       removes them once it has the result.
-    - `go_on`: continue with the next run after a failed one, which is reported (`fedkernel.run.failed_run`).
+    - `go_on`: continue with the next run after a failed one, which is reported (`fedkernel.run.result_transport`).
     - `whole`: write coresets too, if sites are simulated and `out` is read at once and removed.
 
     Sites are not sent `out`, `models`, `journals`, `go_on` and `whole`.

@@ -8,8 +8,8 @@ import time
 import pytest
 from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
-from fedkernel.engines.grpc import activity_reports as grpc_signs
 from fedkernel.engines.grpc import node as grpc_node
+from fedkernel.engines.grpc import reports as grpc_signs
 from fedkernel.engines.grpc import request_spool, serving
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.serving import listening

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from fedkernel.engines.app_execution import carry_out, import_paths
+from fedkernel.engines.app_execution import carry_out, import_paths, short_folder
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, REPAIR_SECONDS, SERVER_PATIENCE
+from fedkernel.engines.grpc.reports import Report, ignore_print_errors
 from fedkernel.engines.grpc.run_attempts import RunRetries, raise_for, sentence_of
-from fedkernel.engines.grpc.safe_reporting import Report, ignore_print_errors
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import EngineError
@@ -109,7 +108,9 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
     """
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
     grid = StreamGrid(names, job=job.model_dump_json(), patience=LOCAL_PATIENCE)
-    with _private_folder() as folder:
+    most = SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}")
+    with TemporaryDirectory(prefix="fedkernel-", dir=short_folder(most)) as temporary:  # mode 0700
+        folder = Path(temporary)
         for name in names:
             (folder / name).mkdir()
         address, tls = f"unix:{quote(str(folder / SOCKET))}", None
@@ -124,16 +125,6 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
             grid.wait_for_all(check_processes)
             # no journal: its processes end with this one, and their memory with them
             yield from _run_over(grid, job.model_copy(update={"journals": False}))
-
-
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Create a temporary folder for this user only, with a path short enough for a socket."""
-    place = None
-    if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}"):
-        place = "/tmp" if os.access("/tmp", os.W_OK) else None  # noqa: S108 - a folder of our own in it
-    with TemporaryDirectory(prefix="fedkernel-", dir=place) as temporary:  # mode 0700
-        yield Path(temporary)
 
 
 def _socket_fault(path: Path) -> str:

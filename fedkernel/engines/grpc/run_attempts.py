@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from fedkernel.engines.grpc.safe_reporting import Report
+from fedkernel.engines.grpc.reports import Report
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import FedkernelError, ProtocolError, and_more, load_class
 from fedkernel.run import NOT_RUN, FailedRun

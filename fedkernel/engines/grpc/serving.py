@@ -13,8 +13,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fedkernel.engines.grpc.certificates import TLS
+from fedkernel.engines.grpc.connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.frames import METHOD, OPTIONS
-from fedkernel.engines.grpc.idle_connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.renewal import server_credentials
 from fedkernel.engines.grpc.revocation import RevocationCheck
 from fedkernel.engines.grpc.stream_grid import StreamGrid

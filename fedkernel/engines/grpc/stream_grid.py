@@ -9,11 +9,11 @@ from typing import Any
 from flwr.app import Error, Message, MessageType
 
 from fedkernel.engines.grpc import frames
+from fedkernel.engines.grpc.connections import MOST_IDLE
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SERVER_PATIENCE
 from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome
-from fedkernel.engines.grpc.idle_connections import MOST_IDLE
+from fedkernel.engines.grpc.reports import Report, ReportRateLimit, ignore_print_errors
 from fedkernel.engines.grpc.request_spool import Spool
-from fedkernel.engines.grpc.safe_reporting import Report, ReportRateLimit, ignore_print_errors
 from fedkernel.engines.grpc.streams import Caller, RefusedError, SiteSlot, Stream, check_caller
 from fedkernel.ground import EngineError, InputError, ProtocolError, printable
 from fedkernel.run import CHECK_SECONDS, EventName, MessageGrid, Serialise, log_event

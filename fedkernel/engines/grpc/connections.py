@@ -1,12 +1,17 @@
-"""Limits on the number and duration of idle connections to a server."""
+"""Connections without a call: limits on idle ones, and reports of failed TLS handshakes from gRPC's own output."""
 
 import ipaddress
 import os
 import resource
 import socket
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
 from urllib.parse import unquote
+
+from fedkernel.ground import one_line
 
 IDLE = ("grpc.max_connection_idle_ms", 20_000)  # gRPC option: longest time of a connection without a call, in ms
 MOST_IDLE = 64  # most idle connections at a time; the oldest are closed first. A site calls as soon as it is connected
@@ -72,3 +77,65 @@ def _peer_of(name: str) -> Peer:
     """Return the peer that gRPC names ``ipv4:127.0.0.1:80`` or ``ipv6:%5B::1%5D:80``."""
     address, _, port = unquote(name.partition(":")[2]).rpartition(":")
     return _peer(address.strip("[]"), int(port) if port.isdecimal() else 0)
+
+
+_SIGN = b"Handshake failed"
+_CAUSES = {
+    b"certificate has expired": "its certificate has expired",
+    b"CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by this server's authority",
+    b"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate",
+    b"WRONG_VERSION_NUMBER": "it speaks plaintext, where TLS is needed",
+    b"HTTP_REQUEST": "it speaks plaintext, where TLS is needed",
+    b"UNKNOWN_CA": "it does not trust this server's certificate",
+}
+
+
+@contextmanager
+def report_failed_handshakes(report: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
+    """Report each failed TLS handshake to `report`, and other lines on descriptor 2 to `pass_on`.
+
+    Lines may contain a stranger's text, such as the name by which it calls the server. Both functions may write to
+    `sys.stderr` meanwhile, but not to descriptor 2, which is redirected. gRPC prints no failures with
+    GRPC_VERBOSITY=error, which Flower sets unless another value was set before.
+    """
+    reading, writing = os.pipe()
+    stderr, python = os.dup(2), sys.stderr
+    if _is_at_descriptor_2(python):  # Python's own output is not redirected
+        sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1, errors="backslashreplace")
+    os.dup2(writing, 2)
+    os.close(writing)
+
+    def listen() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if _SIGN in line:
+                    report(f"refused a connection: {_cause(line)}")
+                else:
+                    pass_on(_text(line))
+
+    thread = threading.Thread(target=listen, name="handshakes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)  # the pipe's last writing end is closed
+        thread.join(1)
+        if sys.stderr is not python:
+            sys.stderr.close()
+            sys.stderr = python
+        os.close(stderr)
+
+
+def _is_at_descriptor_2(stream: TextIO) -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        return stream.fileno() == 2
+    return False
+
+
+def _cause(line: bytes) -> str:
+    known = (cause for sign, cause in _CAUSES.items() if sign in line)
+    return next(known, _text(line))
+
+
+def _text(line: bytes) -> str:
+    return one_line(line.decode(errors="replace"))
