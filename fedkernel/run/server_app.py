@@ -109,21 +109,10 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
 
 def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
     """Execute or resume a run; start anew if its journal does not match the run."""
-    settings = RunSettings(
-        run=run.id,
-        seed=run.seed,
-        clients=run.clients,
-        deadline=job.deadline,
-        deadlines=job.deadlines,
-        quorum=job.quorum,
-        missing=run.missing,
-        threads=job.threads,
-        hashes=run.sites is not None,  # real sites have an outbox
-        joint_seed=run.joint_seed,
-        prepare=run.prepares,
-        compare=run.compare,
-        wire=run.wire,
-    )
+    limits: dict[str, Any] = {name: getattr(job, name) for name in ("deadline", "deadlines", "quorum", "threads")}
+    own = {name: getattr(run, name) for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire")}
+    real = run.sites is not None  # with an outbox
+    settings = RunSettings(run=run.id, prepare=run.prepares, hashes=real, **limits, **own)
     try:
         if run.project is None:
             return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)

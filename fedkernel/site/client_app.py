@@ -260,17 +260,14 @@ def _checked_memory(message: Message, run: str, context: Context, site: Site) ->
 
 
 def _error_code(error: FedkernelError, site: Site | None, message: Message) -> int:
+    """Return an error's code; the site's table is unfit by an InputError before the method's own requests."""
     if isinstance(error, LetterError):
         return wire.UNFIT_LETTER
-    return wire.UNFIT_TABLE if _is_unfit(error, site, message) else wire.REFUSED
-
-
-def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
-    """Return whether the site's table caused an error: an InputError before the method's own requests."""
     before = message.metadata.message_type != MessageType.TRAIN or (
         site is not None and wire.header_of(message)["pair"] == PrepareClient.__name__
     )
-    return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
+    is_unfit = before and isinstance(error, InputError) and not isinstance(error, RefusedError)
+    return wire.UNFIT_TABLE if is_unfit else wire.REFUSED
 
 
 def _progress_after(context: Context, config: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:

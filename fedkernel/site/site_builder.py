@@ -49,8 +49,7 @@ from fedkernel.site.kept_clusters import OwnClusters
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
 from fedkernel.site.policy import flag, own_policy
 from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
-from fedkernel.site.row_contents import row_contents
-from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_hashes
+from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_contents, row_hashes
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site
 from fedkernel.site.site_setup import Site
 from fedkernel.site.study_check import check_run
@@ -64,21 +63,13 @@ def _read_job(text: str) -> Job:
 
 
 @lru_cache(maxsize=8)
-def _run_of(text: str, run_id: str) -> RunSpec:
-    """Return a run of a job by its id, checked against the job's study if there is one."""
+def _run_of(text: str, run_id: str) -> tuple[RunSpec, str, str]:
+    """Return a run of a job, its study's hash (empty: no study), and the hash of both, which identifies it."""
     job = _read_job(text)
-    run = job.run(run_id)
+    run, study = job.run(run_id), "" if job.study is None else job.study.sha256
     if job.study is not None:
         job.study.check_run(run)
-    return run
-
-
-@lru_cache(maxsize=8)
-def _key_of(text: str, run_id: str) -> str:
-    """Return a hash of a run and its study, which identifies the run among those with the same id."""
-    study = _read_job(text).study
-    text_of_run = f"{study.sha256 if study else ''}{_read_job(text).run(run_id).model_dump_json()}"
-    return hashlib.sha256(text_of_run.encode()).hexdigest()
+    return run, study, hashlib.sha256(f"{study}{run.model_dump_json()}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
@@ -106,10 +97,8 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
             raise ShareableError("this node has no partition-id; without one it needs a name, and a run of named sites")
         return sites.index(str(name))
     number = int(node["partition-id"])
-    if name is not None and sites and sites.index(str(name)) != number:
-        raise ShareableError(
-            f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}"
-        )
+    if name is not None and sites and (own := sites.index(str(name))) != number:
+        raise ShareableError(f"this node's partition-id = {number}, but site {name!r} is client {own}")
     return number
 
 
@@ -145,7 +134,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     Raises InputError if the run's data are missing or unreadable, or if the node and the run contradict each other.
     """
     text = str(context.run_config["job"])
-    job, run = _read_job(text), _run_of(text, str(config["run"]))
+    job, (run, _, _) = _read_job(text), _run_of(text, str(config["run"]))
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
@@ -189,7 +178,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     except InputError as error:
         raise RefusedError("study.plan", f"{who}: {error} (study.plan)") from None
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
-    study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
+    _, study, key = _run_of(text, run.id)
     with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
     clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)

@@ -8,9 +8,9 @@ import time
 import pytest
 from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
+from fedkernel.engines.grpc import frames, request_spool, serving
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import reports as grpc_signs
-from fedkernel.engines.grpc import frames, request_spool, serving
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid

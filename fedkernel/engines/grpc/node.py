@@ -21,9 +21,8 @@ from fedkernel.engines.app_execution import answer
 from fedkernel.engines.grpc import frames
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SITE_PATIENCE
-from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Welcome
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, ReplyQueue, ResumeState, Welcome
 from fedkernel.engines.grpc.renewal import ExpiredError, RenewedCertificate
-from fedkernel.engines.grpc.reply_queue import ReplyQueue, ResumeState
 from fedkernel.engines.grpc.reports import FIRST, ActivityReporter, ignore_print_errors
 from fedkernel.ground import EngineError, InputError, ProtocolError, format_duration, one_line, printable, quoted
 from fedkernel.site import set_write_context
