@@ -193,9 +193,14 @@ class Message(pydantic.BaseModel):
         return 0
 
     @classmethod
+    @cache
     def narrowed(cls) -> frozenset[str]:
         """Return the names of the arrays that a float32 wire rounds: all float64 arrays except counts."""
-        return _narrowed_of(cls)
+        if cls.exact:
+            return frozenset()
+        rules = _rules_of(cls).items()
+        counts = {name for name, own in rules if any(isinstance(rule, Within) and rule.whole for rule in own)}
+        return frozenset(name for name, shape in cls.shapes().items() if shape.dtype == np.float64) - counts
 
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":
@@ -225,16 +230,6 @@ def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
 def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
     rules = {name: [m for m in field.metadata if isinstance(m, Rule)] for name, field in kind.model_fields.items()}
     return {name: of_field for name, of_field in rules.items() if of_field}
-
-
-@cache
-def _narrowed_of(kind: type[Message]) -> frozenset[str]:
-    """Return the names of a class's arrays that a float32 wire rounds."""
-    if kind.exact:
-        return frozenset()
-    rules = _rules_of(kind)
-    counts = {name for name, own in rules.items() if any(isinstance(rule, Within) and rule.whole for rule in own)}
-    return frozenset(name for name, shape in kind.shapes().items() if shape.dtype == np.float64) - counts
 
 
 class CarriesRows(Message):

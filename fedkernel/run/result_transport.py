@@ -56,11 +56,7 @@ FILES = ("model.npz", "points.npz", "result.json")
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
-    """Packed result or failure of a run, as a ServerApp prints it.
-
-    `run`: its id; empty where the whole job failed. `files`: the result's in base64; none where the job's folder has
-    them. `error`: class name and text of a failure's cause.
-    """
+    """Packed result of a run (base64; no files where the job's folder has them), or failure (no id: the job's)."""
 
     run: str = ""
     files: dict[str, str] = field(default_factory=dict)

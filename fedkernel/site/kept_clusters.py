@@ -60,24 +60,17 @@ class OwnClusters:
         return labels
 
     def _check(self, run: str) -> RunSpec:
-        """Return the earlier run of that id; RefusedError unless this run may be compared with it."""
-        earlier = self._earlier()
-        if earlier is None or run != earlier.id:
-            raise RefusedError(
-                "study.plan",
-                f"{self.who} compares its clusters only with an earlier run of the study, of the same method with "
-                f"another seed, but was asked for run {run[:240]!r} (study.plan)",
-            )
-        return earlier
-
-    def _earlier(self) -> RunSpec | None:
-        """Return the run that this run is compared with, if the study has a valid one before it."""
+        """Return the run of that id, before this one in the study; RefusedError unless they may be compared."""
         runs = self.job.runs if self.job.study is None else self.job.study.runs
-        for other in runs[: runs.index(self.run)]:
-            if other.id == self.run.compare:
-                same = all(getattr(other, name) == getattr(self.run, name) for name in EQUAL_FIELDS)
-                return other if same and other.seed != self.run.seed else None
-        return None
+        for earlier in runs[: runs.index(self.run)]:
+            same = all(getattr(earlier, name) == getattr(self.run, name) for name in EQUAL_FIELDS)
+            if earlier.id == run == self.run.compare and same and earlier.seed != self.run.seed:
+                return earlier
+        raise RefusedError(
+            "study.plan",
+            f"{self.who} compares its clusters only with an earlier run of the study, of the same method with another "
+            f"seed, but was asked for run {run[:240]!r} (study.plan)",
+        )
 
     def _origin(self, run: RunSpec) -> str:
         """Return the mark of a run: a hash of the run and the site's table."""

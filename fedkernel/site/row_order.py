@@ -34,11 +34,7 @@ def read_key(path: str) -> bytes:
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
-    """Return the positions (n,) of the common rows in a site's table, by their hashes.
-
-    `own` (n_m, 16): of the site's rows. `common` (n, 16): from the coordinator. Raises ProtocolError unless `common`
-    are some of the site's hashes, in order and each once.
-    """
+    """Return the common rows' positions (n,) in a site's table; ProtocolError unless all are its own, sorted, once."""
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
             f"the hashes of the common rows have shape {common.shape} and type {common.dtype}, but must have "

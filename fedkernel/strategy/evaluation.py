@@ -35,11 +35,7 @@ class Measures(dict[str, float]):
 
 
 def _on_arrays(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a strategy's method so that it accepts frames, and rule-based kernel widths are computed on all rows.
-
-    A reference whose kernel differs from the model's is refused, and misleading metrics are left out. The base class's
-    method has an argument ``shards``.
-    """
+    """Wrap a method on tables to accept frames, compute rule-based widths, and refuse references of other kernels."""
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Evaluable, name)).parameters).index("shards")
     names = list(signature.parameters)  # a subclass may use other names

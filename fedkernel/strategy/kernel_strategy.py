@@ -171,15 +171,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         measures = measure(settled, execution, model) if evaluate else Measures({})
         drop_misleading_figures(measures, model, centred=self.centres)
         account, seconds = execution.account, time.perf_counter() - began
-        result = Result(
-            *(model, account.ledger, account.history),
-            metrics=dict(measures),
-            seconds=seconds,
-            columns=self._columns_of(execution.run.members),
-            strategy=class_address(type(self)),
-        )
+        result = Result(model, account.ledger, account.history, metrics=dict(measures), seconds=seconds)
+        result.strategy = class_address(type(self))
         if self.partition == "horizontal":
             result.preparation = execution.preparation
+            result.columns = next((member.names for member in execution.run.members if member.names), ())
         if (choice := getattr(model, "choice_", None)) is not None:
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
@@ -205,10 +201,6 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         account, seconds = execution.account, time.perf_counter() - began
         findings = _resume_findings(journal)
         return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
-
-    def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
-        """Return the column names of a horizontal partition; empty if the columns have none."""
-        return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
 
 
 def _pooling_findings(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
