@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -64,7 +63,7 @@ class LocalGrid(MessageGrid):
     def __enter__(self) -> "LocalGrid":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for _ in range(self._workers):
             self._tasks.put(None)
 

@@ -84,7 +84,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Pass replies to the protocol; return the finished model's arrays and the round's costs; None after the end."""
+        """Pass replies to the protocol; return the finished model's arrays and round's costs; None after the end."""
         training = self._rounds.training
         if training.done:
             return None, None

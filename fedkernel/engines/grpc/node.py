@@ -211,7 +211,8 @@ class Node:
         if self._context is None or welcome.job != self._job:
             self._queue_job(welcome.job)
             self._job = welcome.job
-            if self._context is not None and self._journal_position.run in self._keys():
+            keys = set() if self.work is None else {run.key for run in self.work.runs}
+            if self._context is not None and self._journal_position.run in keys:
                 # a restarted server has fewer runs left; a run's key covers its sites
                 self._context.run_config["job"] = welcome.job
             else:
@@ -223,10 +224,6 @@ class Node:
                     self._context, self._journal_position = context, ResumeState()
         self._welcomed = True
         self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
-
-    def _keys(self) -> set[str]:
-        """Return the keys (`RunSpec.key`) of the job's runs."""
-        return set() if self.work is None else {run.key for run in self.work.runs}
 
     def _queue_job(self, text: str) -> None:
         """Report a job's summary, and queue the job for `review`."""
@@ -302,7 +299,9 @@ class Node:
             self.report(reason)
             reply = Envelope(request.id, flower_internals.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # not an error
-        self._last_request = (_kind_and_round(message), _content_of(request, message)) if is_answered else None
+        is_kept = request.size <= SMALL_REQUEST or not message.has_content()
+        content = request.parts[0] if is_kept else content_digest(message.content)
+        self._last_request = (_kind_and_round(message), content) if is_answered else None
         with self._lock:
             # else the server has begun another job meanwhile, with a new memory
             if context is self._context:
@@ -346,12 +345,6 @@ def _cause(details: str) -> str:
 def _kind_and_round(message: Message) -> tuple[str, str]:
     """Return a request's type and round, as a quick test for repetition."""
     return message.metadata.message_type, message.metadata.group_id
-
-
-def _content_of(request: Envelope, message: Message) -> bytes | bytearray | str:
-    """Return a request's content for later comparison: its bytes if small, else their digest."""
-    is_kept = request.size <= SMALL_REQUEST or not message.has_content()
-    return request.parts[0] if is_kept else content_digest(message.content)
 
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:

@@ -89,7 +89,7 @@ class StreamGrid(MessageGrid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids (clients' numbers plus 1) of nodes connected now or within the patience."""
         with self._arrived:
-            return [slot.node for slot in self._nodes if self._is_present(slot)]
+            return [slot.node for slot in self._nodes if slot.instance and not self._is_gone(slot)]
 
     def absent(self) -> list[int]:
         """Return the ids of all disconnected nodes."""
@@ -171,10 +171,6 @@ class StreamGrid(MessageGrid):
             with self._arrived:
                 self._spool_request(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
         self._report_faults()
-
-    def _is_present(self, slot: SiteSlot) -> bool:
-        """Return whether a site is connected, or has been within the patience."""
-        return bool(slot.instance) and not self._is_gone(slot)
 
     def _is_gone(self, slot: SiteSlot) -> bool:
         return slot.stream is None and self._clock() - slot.since > self._patience
