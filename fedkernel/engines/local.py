@@ -63,7 +63,7 @@ class LocalGrid(MessageGrid):
     def __enter__(self) -> "LocalGrid":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         for _ in range(self._workers):
             self._tasks.put(None)
 

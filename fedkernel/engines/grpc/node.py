@@ -299,7 +299,7 @@ class Node:
             self.report(reason)
             reply = Envelope(request.id, flower_internals.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # not an error
-        is_kept = request.size <= SMALL_REQUEST or not message.has_content()
+        is_kept = request.size <= SMALL_REQUEST or not (is_answered and message.has_content())
         content = request.parts[0] if is_kept else content_digest(message.content)
         self._last_request = (_kind_and_round(message), content) if is_answered else None
         with self._lock:
