@@ -3,7 +3,7 @@
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "fedkernel/engines/grpc/stream_grid.py",
-        "END_SECONDS = 5.0",
+        "END_SECONDS = 5.0  # longest wait for streams to end once nothing is in flight, in seconds",
         "6.0",
     ): "patience: which second it is, no answer hangs on",
     (

@@ -11,7 +11,7 @@ or, a test for each property, with pytest::
     def test_my_pair(pair, check):
         check(pair)
 
-The strategy's `tags` declare which properties hold (see `fedkernel.strategy.result_properties`).
+The strategy's `tags` declare which properties hold (see `fedkernel.strategy.method`).
 """
 
 import functools

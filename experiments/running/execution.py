@@ -34,7 +34,7 @@ from fedkernel.models import (
     mean_over_clients,
     save_model,
 )
-from fedkernel.protocol.disclosure_ratio import table_share
+from fedkernel.protocol.forecast import table_share
 from fedkernel.run import FailedRun, Result, remove_journal
 from fedkernel.wire import Job, Study
 

@@ -1,6 +1,7 @@
 """Engines that execute jobs: all run the same Flower apps and give the same numbers."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,28 +15,12 @@ A failed run is yielded if the job goes on after failures, else raised.
 """
 
 
-def _local(job: "Job") -> "Iterator[str | FailedRun]":
-    from fedkernel.engines import local  # noqa: PLC0415 - unused engines are not imported
+def _engine(name: str) -> Engine:
+    def run_job(job: "Job") -> "Iterator[str | FailedRun]":
+        engine: Engine = import_module(f"fedkernel.engines.{name}").run_job  # unused engines are not imported
+        return engine(job)
 
-    return local.run_job(job)
-
-
-def _ray(job: "Job") -> "Iterator[str | FailedRun]":
-    from fedkernel.engines import ray  # noqa: PLC0415
-
-    return ray.run_job(job)
+    return run_job
 
 
-def _grpc(job: "Job") -> "Iterator[str | FailedRun]":
-    from fedkernel.engines import grpc  # noqa: PLC0415
-
-    return grpc.run_job(job)
-
-
-def _superlink(job: "Job") -> "Iterator[str | FailedRun]":
-    from fedkernel.engines import superlink  # noqa: PLC0415
-
-    return superlink.run_job(job)
-
-
-ENGINES: dict[str, Engine] = {"local": _local, "ray": _ray, "grpc": _grpc, "superlink": _superlink}
+ENGINES = {name: _engine(name) for name in ("local", "ray", "grpc", "superlink")}

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -28,6 +29,12 @@ def import_paths() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 
 
+def short_folder(most: int) -> str | None:
+    """Return ``/tmp`` if the default temporary folder's path has more than `most` bytes, for sockets; else None."""
+    too_long = len(os.fsencode(tempfile.gettempdir())) > most
+    return "/tmp" if too_long and os.access("/tmp", os.W_OK) else None  # noqa: S108 - the parent of a folder of our own
+
+
 def answer(app: ClientApp, message: Message, context: Context) -> Message:
     """Return a client app's reply to a message; an exception becomes an error reply."""
     try:
@@ -40,11 +47,7 @@ def answer(app: ClientApp, message: Message, context: Context) -> Message:
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
-    """Execute a job's runs over grids of this process; yield each run's id once its results are complete.
-
-    A failed run is yielded if the job goes on after failures, else raised. `grid`: opens the grid for a run, from the
-    run and a one-run job's JSON. Raises InputError if the job does not name a ServerApp.
-    """
+    """Execute a job's runs, as an `Engine`; `grid`: opens a run's grid, from the run and a one-run job's JSON."""
     where = apps_of(job).server
     server = load_class(where, object, "pairs", "apps.server")
     if not isinstance(server, ServerApp):

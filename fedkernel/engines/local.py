@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -24,15 +23,13 @@ from fedkernel.wire import INVALID_REPLY, Job, RunSpec, flower_internals
 class LocalGrid(MessageGrid):
     """Flower Grid whose clients compute in this process, in a few daemon threads.
 
-    - `threads`: BLAS threads while clients compute.
-    - `run_config`: Flower's run configuration for every app.
-    - `serialised`: messages are serialised, and checked on reading, as between machines. Else they are passed as
-      objects, for apps that leave them unchanged: `fedkernel.site.client_app`'s reads copies of the arrays.
+    `threads`: BLAS threads while clients compute. `serialised`: messages are serialised, and checked on reading, as
+    between machines. Else they are passed as objects, for apps that leave them unchanged, as `client_app`'s.
 
     One client's requests are executed one after the other, different clients' in parallel on at most as many threads as
-    the machine has cores: more would only multiply the memory. Idle cores help the clients that compute
-    (`fedkernel.ground.parallel`). A client that hangs keeps its thread, but delays neither its round beyond the
-    deadline nor the process's end; as many hanging clients as threads block the others.
+    the machine has cores. Idle cores help the clients that compute (`fedkernel.ground.parallel`). A client that hangs
+    keeps its thread, but delays neither its round beyond the deadline nor the process's end; as many hanging clients as
+    threads block the others.
     """
 
     write_every = 1.0
@@ -66,7 +63,7 @@ class LocalGrid(MessageGrid):
     def __enter__(self) -> "LocalGrid":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for _ in range(self._workers):
             self._tasks.put(None)
 

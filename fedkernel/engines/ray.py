@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,32 +21,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.data import FOLDER_VARIABLE
-from fedkernel.engines.app_execution import import_paths
-from fedkernel.engines.bundle import cause, write_app
-from fedkernel.engines.flwr_command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
+from fedkernel.engines.app_execution import import_paths, short_folder
+from fedkernel.engines.flwr_command import QUIET, SCRIPTS, Flwr, cause, flwr_in, status_of, submit, write_app
 from fedkernel.ground import EngineError, InputError
 from fedkernel.run import FailedRun
 from fedkernel.wire import Job
 
-START_SECONDS = 60.0
-"""Longest wait for the SuperLink to start, in seconds."""
+START_SECONDS = 60.0  # longest wait for the SuperLink to start, in seconds
 
 STOP_SECONDS = {signal.SIGTERM: 3.0, signal.SIGKILL: 15.0}
 """Longest wait for all processes to end after a signal, in seconds (idle Ray workers end after 6 s)."""
 
-STATUS_SECONDS = 10.0
-"""Seconds between two checks of the run's status, each of which costs a core two seconds."""
+STATUS_SECONDS = 10.0  # seconds between two checks of the run's status, each of which costs a core two seconds
 
 CONNECTION = "simulation"
 LOG = "superlink.log"
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Run a job in Flower's simulation; yield each run's id once its results are complete.
-
-    Raises EngineError if the simulation cannot start or ends without a result. Raises InputError, ProtocolError: the
-    run's own failure.
-    """
+    """Run a job in Flower's simulation; EngineError if that cannot start or ends without a result."""
     if importlib.util.find_spec("ray") is None:
         raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
     if job.out is None:
@@ -67,11 +59,6 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
                 shutil.copy(folder / LOG, copy)
                 raise EngineError(f"{error}; Flower's log is {copy}") from None
             raise
-
-
-def _short_folder() -> str | None:
-    """Return ``/tmp`` if the default temporary folder's path is too long for Ray's sockets, else None."""
-    return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 
 def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str | FailedRun]:
@@ -100,47 +87,33 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
 
 @contextmanager
 def superlink() -> Iterator[tuple[Flwr, Path]]:
-    """Run a SuperLink for simulations, with its own Flower home and port.
-
-    Yields a function that calls ``flwr`` for this SuperLink and parses its output, and the SuperLink's folder.
-    """
-    with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with _superlink_in(folder) as flwr:
-            yield flwr, folder
-
-
-@contextmanager
-def _superlink_in(folder: Path) -> Iterator[Flwr]:
-    home, port = folder / "home", _free_port()
-    home.mkdir()
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
-        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
-    )
-    own = {
-        "FLWR_HOME": str(home),
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "RAY_TMPDIR": str(folder),
-    }
-    if sets := os.environ.get(FOLDER_VARIABLE):
-        own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
-    log = folder / LOG
-    with log.open("wb") as sink:
-        command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-        process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
-            [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
-            cwd=folder,
-            env={**os.environ, **QUIET, **import_paths(), **own},
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    """Run a SuperLink for simulations; yield the function that calls ``flwr`` for it, and its folder."""
+    with TemporaryDirectory(prefix="fedkernel-ray-", dir=short_folder(30), ignore_cleanup_errors=True) as name:
+        folder, port = Path(name), _free_port()
+        home, log = folder / "home", folder / LOG
+        home.mkdir()
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "127.0.0.1:{port}"\ninsecure = true\n'
         )
-    try:
-        _wait_until_healthy(process, port, log)
-        yield flwr_in(folder, own)
-    finally:
-        _stop(process, home)
+        own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_TMPDIR": name}
+        if sets := os.environ.get(FOLDER_VARIABLE):
+            own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # its processes run in another folder
+        with log.open("wb") as sink:
+            command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+            process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
+                [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
+                cwd=folder,
+                env={**os.environ, **QUIET, **import_paths(), **own},
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            _wait_until_healthy(process, port, log)
+            yield flwr_in(folder, own), folder
+        finally:
+            _stop(process, home)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -173,8 +146,8 @@ def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
 def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
     """Return the process ids of a SuperLink's living descendants, with their start times.
 
-    Ray's processes outlive their parents, and some overwrite their environment with a title. So a process counts if its
-    environment names our private home, if its parent counts, or if it was known before.
+    A process counts if its environment names our private home (some overwrite it with a title), if its parent counts,
+    or if it was known before (some outlive their parents).
     """
     marker = f"FLWR_HOME={home}".encode()
     parents: dict[int, int] = {}

@@ -18,26 +18,20 @@ from importlib.metadata import requires, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedkernel.engines.bundle import cause, write_app
-from fedkernel.engines.flwr_command import QUIET, SCRIPTS, flwr_in, status_of, submit
+from fedkernel.engines.flwr_command import QUIET, SCRIPTS, cause, flwr_in, status_of, submit, write_app
 from fedkernel.ground import EngineError, InputError, one_line, parse_toml
 from fedkernel.run import FailedRun, result_transport
 from fedkernel.wire import Job
 
-STATUS_SECONDS = 3.0
-"""Seconds before an interrupted log is read again, or an unreachable SuperLink is called again."""
-
-STATUS_TRIES = 10
-"""Number of failed status calls after which the run is given up."""
+STATUS_SECONDS = 3.0  # seconds before an interrupted log is read again, or an unreachable SuperLink is called again
+STATUS_TRIES = 10  # number of failed status calls after which the run is given up
 
 
 def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun]:
-    """Run a job on a SuperLink; yield each run's id once its results are in the job's folder.
+    """Run a job on a SuperLink; a caller that stops iterating early stops Flower's run.
 
-    A caller that stops iterating early stops Flower's run. `connection`: name of a connection in the Flower
-    configuration, ``$FLWR_HOME/config.toml``; by default its default. Raises EngineError if the SuperLink cannot be
-    reached, refuses the run, or ends it without a result. Raises InputError, ProtocolError: the run's own failure, or
-    an unknown connection.
+    `connection`: name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
+    Raises EngineError if the SuperLink cannot be reached, refuses the run, or ends it without a result.
     """
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run on a SuperLink")

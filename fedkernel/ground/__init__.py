@@ -54,12 +54,14 @@ if TYPE_CHECKING:
         row_of_file,
         shortened,
     )
-    from fedkernel.ground.former_names import accept_former_names
     from fedkernel.ground.import_paths import (
+        PACKAGES_FOLDER,
         Group,
+        check_packages,
         checked_address,
         class_address,
         imported,
+        installed_version,
         load_class,
         load_function,
         own_short_names,
@@ -67,7 +69,6 @@ if TYPE_CHECKING:
         short_name,
         short_names,
     )
-    from fedkernel.ground.installation_check import PACKAGES_FOLDER, check_packages, installed_version
     from fedkernel.ground.lazy_imports import lazily
     from fedkernel.ground.noise import noise_on
     from fedkernel.ground.parallel import computing_seconds, for_each, map_in_order, reserve_core
@@ -88,7 +89,14 @@ if TYPE_CHECKING:
         write_rows,
     )
     from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
-    from fedkernel.ground.toml import parse_toml
-    from fedkernel.ground.validation import check_at_most, explain, read_table, unknown_name, value_object
+    from fedkernel.ground.validation import (
+        accept_former_names,
+        check_at_most,
+        explain,
+        parse_toml,
+        read_table,
+        unknown_name,
+        value_object,
+    )
 else:
     __getattr__, __all__ = lazily(__name__)

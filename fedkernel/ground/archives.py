@@ -27,8 +27,7 @@ READABLE_KINDS = "biufcSU"
 UNPACKED_BYTES, UNPACKED_RATIO = 2**28, 100
 """Limits of another party's file: bytes when unpacked, or a multiple of its own size, whichever is more."""
 
-MOST_HEADER_BYTES = 10_000
-"""Bytes of an array's header that are read; numpy allows no more."""
+MOST_HEADER_BYTES = 10_000  # bytes of an array's header that are read; numpy allows no more
 
 MACHINE_BYTES = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
 """Bytes of the machine's memory."""
@@ -61,10 +60,7 @@ _MAGIC_1_0 = np.lib.format.magic(1, 0)
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Read the header of an .npy file from a stream, up to the first entry.
-
-    Raises ValueError if there is none, or if the array's entries are neither numbers nor text.
-    """
+    """Read the header of an .npy stream; ValueError if there is none, or none of numbers or text."""
     try:
         # most headers have version 1.0, for which numpy's reader would double the time
         if not (first := (magic := stream.read(8)) == _MAGIC_1_0):

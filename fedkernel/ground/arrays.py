@@ -58,10 +58,7 @@ def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
-    """Stack the rows of tables with the same columns; the result is CSR if any of them is sparse.
-
-    A single table is returned without a copy.
-    """
+    """Stack tables' rows, as CSR if any of them is sparse; a single table is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     dense = [part for part in parts if isinstance(part, np.ndarray)]
@@ -86,15 +83,11 @@ def read_only(array: ArrayT) -> ArrayT:
     return array
 
 
-MOST_ENTRIES_SHOWN = 6
-"""Longest list that `short_repr` shows in full."""
+MOST_ENTRIES_SHOWN = 6  # longest list that `short_repr` shows in full
 
 
 def short_repr(value: Any) -> str:
-    """Return a short repr: shapes for arrays, lengths for long lists.
-
-    As a dataclass's `__repr__` it omits fields with ``repr=False`` and fields that have their default.
-    """
+    """Return a short repr: shapes of arrays, lengths of long lists, dataclasses without defaults and hidden fields."""
     name = type(value).__name__
     if isinstance(value, np.ndarray | sparse.csr_array):
         return f"<array {' x '.join(map(str, value.shape))}>"

@@ -16,8 +16,7 @@ log = logging.getLogger(__name__)
 
 RowT = TypeVar("RowT")
 
-CHUNK = 256
-"""Rows that are written, and read, together."""
+CHUNK = 256  # rows that are written, and read, together
 
 
 def _unchanged(row: Any) -> Any:
@@ -25,11 +24,9 @@ def _unchanged(row: Any) -> Any:
 
 
 class DiskList(Sequence[RowT], Generic[RowT]):
-    """Append-only list whose older rows lie in a temporary file.
+    """Append-only list whose older rows lie in a nameless temporary file, or in memory if it cannot be written.
 
-    - `dump`, `load`: convert a row to JSON data and back; the result must equal the row.
-
-    The temporary file has no name and ends with the object or process. All rows stay in memory if it cannot be written.
+    `dump`, `load`: convert a row to JSON data and back; the result must equal the row.
     """
 
     def __init__(

@@ -7,14 +7,9 @@ from typing import Self
 class FedkernelError(Exception):
     """Base class of all errors that fedkernel raises on purpose, with a text for the user.
 
-    Attributes
-    ----------
-    nodes : tuple of int
-        Flower's ids of the nodes at fault, where the coordinator has evidence beyond their own reports.
-    mendable : bool
-        Whether all causes are tables or files that those nodes can replace and rejoin with.
-    joining : bool
-        Whether the error arose before a run's own protocol began.
+    - `nodes`: Flower's ids of the nodes at fault, where the coordinator has evidence beyond their own reports.
+    - `mendable`: whether all causes are tables or files that those nodes can replace and rejoin with.
+    - `joining`: whether the error arose before a run's own protocol began.
     """
 
     nodes: tuple[int, ...] = ()
@@ -51,10 +46,7 @@ class ShareableError(InputError):
 
 
 class OwnFileError(InputError):
-    """Fault in a site's own files or rows, with the details for the site's log only.
-
-    `outline`: the text for the coordinator, without details.
-    """
+    """Fault in a site's own files, detailed in the site's log only; `outline`: the text for the coordinator."""
 
     def __init__(self, outline: str, text: str) -> None:
         super().__init__(text)
@@ -62,10 +54,7 @@ class OwnFileError(InputError):
 
 
 class RefusedError(ShareableError):
-    """Refusal of a request by a site's policy or approved plan; site and coordinator read the text.
-
-    `rule`: the rule's name, such as ``study.min_sites``.
-    """
+    """Refusal by a site's policy or approved plan, with a text for both ends; `rule`: such as ``study.min_sites``."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(text)
@@ -143,8 +132,5 @@ def client_label(client: int, site: str | None) -> str:
 
 
 def row_of_file(position: int, header: int = 1) -> str:
-    """Return a row's number in its file, as a spreadsheet counts, from its position below the column names.
-
-    `header`: the row of the names. Empty lines are not counted; `fedkernel check` counts them.
-    """
+    """Return a row's number in its file, by its position below the names (row `header`); empty lines do not count."""
     return f"row {position + header + 1} (row {header} has the names)"

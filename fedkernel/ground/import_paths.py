@@ -1,7 +1,7 @@
-"""Import paths ("addresses") of classes and functions, ``package.module:Name``, or short names of entry points.
+"""Import paths ("addresses") of classes and functions, or short names of entry points; the installed packages.
 
-`load_class` imports, so its names must come from the user of this process. Names from messages or files go to
-`imported`, which imports nothing.
+An address is ``package.module:Name``. `load_class` imports, so its names must come from the user of this process. Names
+from messages or files go to `imported`, which imports nothing.
 """
 
 import importlib
@@ -9,7 +9,8 @@ import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -19,21 +20,48 @@ from fedkernel.ground.errors import InputError
 Group = Literal["pairs", "clients", "kernels", "metrics", "datasets"]
 """Entry point groups, ``fedkernel.pairs`` and so on: strategies, their clients, kernels, metrics, data loaders."""
 
-PROJECT_FILE = Path(__file__).parents[2] / "pyproject.toml"
-"""Project file beside the packages in a checkout and in a Flower app bundle, which has no other metadata."""
+PACKAGES_FOLDER = Path(__file__).resolve().parents[2]
+"""Folder of the packages: a checkout, an environment's site-packages, or a Flower app bundle."""
 
 IN_A_MODULE = "put it in a module, a file such as my_pairs.py, and import it from there"
+
+
+def _own_project() -> dict[str, Any]:
+    """Return fedkernel's project table, if its file is beside the packages: the only metadata in a bundle."""
+    try:
+        project = tomllib.loads((PACKAGES_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return dict(project) if project["name"] == "fedkernel" else {}
+    except (OSError, ValueError, KeyError, TypeError):  # an installation, or another project's file
+        return {}
+
+
+def installed_version() -> str:
+    """Return the installed version or, in a bundle, that of the pyproject.toml."""
+    try:
+        return version("fedkernel")
+    except PackageNotFoundError:
+        return str(_own_project().get("version", "unknown"))
+
+
+def check_packages(*names: str) -> None:
+    """Raise InputError if something foreign shadows one of fedkernel's packages; those absent here are ignored."""
+    for name in names:
+        own, spec = PACKAGES_FOLDER / name / "__init__.py", PathFinder.find_spec(name)
+        if not own.exists() or spec is None or spec.origin is None or own.samefile(spec.origin):
+            continue
+        place = Path(spec.origin)
+        place = place.parent if place.stem == "__init__" else place
+        raise InputError(
+            f"{place} hides the package {name!r} of fedkernel, since {place.parent} comes first on Python's import "
+            f"path; rename it, or start Python elsewhere"
+        )
 
 
 @cache
 def own_short_names(group: Group) -> dict[str, str]:
     """Return the addresses of fedkernel's own classes in a group, by short name."""
-    try:
-        project = tomllib.loads(PROJECT_FILE.read_text(encoding="utf-8"))["project"]
-        if project["name"] == "fedkernel":
-            return dict(project["entry-points"][f"fedkernel.{group}"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # an installation, or another project's file
+    if (named := _own_project().get("entry-points", {}).get(f"fedkernel.{group}")) is not None:
+        return dict(named)
     return {point.name: point.value for point in entry_points(group=f"fedkernel.{group}") if _is_own(point)}
 
 
@@ -43,10 +71,7 @@ def _is_own(point: Any) -> bool:
 
 @cache
 def short_names(group: Group) -> dict[str, str]:
-    """Return the addresses of all installed entry points of a group, by short name; fedkernel's own take precedence.
-
-    The address is "" if two other packages claim the name.
-    """
+    """Return a group's addresses by short name, fedkernel's first; "" if two other packages claim the name."""
     others: dict[str, str] = {}
     for point in entry_points(group=f"fedkernel.{group}"):
         if not _is_own(point) and others.setdefault(point.name, point.value) != point.value:
@@ -55,10 +80,7 @@ def short_names(group: Group) -> dict[str, str]:
 
 
 def resolve_address(name: str, group: Group, setting: str) -> str:
-    """Return the address of a name, which is an address or a short name, without an import.
-
-    `setting`: its name in error texts, for instance ``method``. Raises InputError for an invalid name.
-    """
+    """Return the address of a name without an import; InputError if invalid; `setting`: its name in the text."""
     module, colon, inner = name.partition(":")
     if not colon:
         addresses = short_names(group)

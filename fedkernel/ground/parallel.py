@@ -79,10 +79,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def reserve_core(threads: int = 1) -> Iterator[None]:
-    """Reserve a core for the calling thread within the context.
-
-    `threads`: its BLAS threads; with more than one these use the idle cores, and there are no helpers.
-    """
+    """Reserve a core for this thread within the context; with more than one BLAS thread it gets no helpers."""
     if _here.at_work:
         yield
         return
@@ -154,10 +151,7 @@ def _take_blocks(work: Callable[[T], object], left: deque[T], going_on: Callable
 def map_in_order(
     work: Callable[[T], R], blocks: Iterable[T], *, ahead: int = 1, most: int | None = None
 ) -> Iterator[R]:
-    """Yield a function's results for every block, in the blocks' order, computed on idle cores.
-
-    `ahead`: results that each thread may hold in memory. `most`: threads at once.
-    """
+    """Yield results in the blocks' order, from idle cores; `ahead`: results per thread in memory; `most`: threads."""
     left = iter(blocks)
     while group := list(islice(left, ahead * (1 + idle) if (idle := _idle(most)) else 1)):
         if len(group) == 1:

@@ -7,11 +7,7 @@ import numpy as np
 
 
 def generator(purpose: str, *words: int) -> np.random.Generator:
-    """Return the random generator for a purpose and a seed, in the same state on each call.
-
-    Different purposes give independent numbers. `*words`: the seed and, for instance, a client's number or an
-    iteration, each at least 0.
-    """
+    """Return a purpose's random generator, independent of others'; `*words`: the seed and, say, a client, from 0."""
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
 
 

@@ -54,10 +54,7 @@ def save_parts(path: str | os.PathLike[str], parts: ModelParts) -> Path:
 
 
 def load_parts(path: str | os.PathLike[str]) -> ModelParts:
-    """Read the parts of a model from its npz file.
-
-    Raises InputError if the file is missing, damaged, no model, or has an array of other than finite numbers.
-    """
+    """Read a model's npz file; InputError if missing, damaged, no model, or with other than finite numbers."""
     try:
         with open_npz(path, own=False) as file:
             arrays = dict(file) if "header" in file else {}
@@ -82,10 +79,7 @@ def load_parts(path: str | os.PathLike[str]) -> ModelParts:
 
 
 def write_atomic(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
-    """Write a file atomically: under a temporary name beside `path`, then renamed.
-
-    `write`: called with the open file. `mode`: permissions before the umask.
-    """
+    """Write a file under a temporary name beside `path`, by `write`, and rename it; `mode`: before the umask."""
     path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -159,8 +153,7 @@ def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return sheet.getvalue()
 
 
-SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
-"""CSV column names by array name."""
+SHEET_COLUMNS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}  # CSV column names by array name
 
 FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
 """Beginning of a text that a spreadsheet takes for a formula; a signed number is none."""

@@ -31,10 +31,7 @@ def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
 
 
 class _BlasLimit:
-    """Process-wide limit of BLAS threads: the last one entered and not left holds.
-
-    Threads may enter and leave in any order; the last to leave restores the original limit.
-    """
+    """Process-wide limit of BLAS threads: the last one entered and not left, in any order; none left: as before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,10 +1,13 @@
-"""Validated value objects, and error texts for invalid values."""
+"""Parsing of JSON and TOML tables, validated value objects, and error texts for invalid values."""
 
 import dataclasses
 import difflib
 import functools
 import inspect
+import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
 import numpy as np
@@ -17,10 +20,7 @@ T = TypeVar("T")
 
 
 def check_at_most(name: str, value: int, most: int, bound: str = "the number of rows, ", note: str = "") -> None:
-    """Raise InputError if a named value exceeds a limit.
-
-    The text is ``NAME = VALUE, but must be at most``, then `bound`, the number, and `note`.
-    """
+    """Raise InputError ``NAME = VALUE, but must be at most``, `bound`, the number and `note`, if a value exceeds it."""
     if value > most:
         raise InputError(f"{name} = {value}, but must be at most {bound}{most}{note}")
 
@@ -59,11 +59,34 @@ def read_table(text: str) -> dict[str, Any]:
     return table
 
 
+MOST_LEVELS = 50  # maximum depth of nested tables and lists in a TOML file
+
+
+def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
+    """Parse a TOML text; InputError, with the file's path, if malformed or nested too deeply."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep(path) from None
+    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    level: list[Any] = [table]
+    for _ in range(MOST_LEVELS):
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [value for value in level if isinstance(value, dict | list)]
+    if level:
+        raise _too_deep(path)
+    return table
+
+
+def _too_deep(path: str | Path) -> InputError:
+    return InputError(f"{path} has tables or lists nested too deeply; allowed: {MOST_LEVELS} levels")
+
+
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's types of findings for missing and unknown names."""
 
-MOST_VALUE_CHARACTERS = 300
-"""Most characters of a quoted value."""
+MOST_VALUE_CHARACTERS = 300  # most characters of a quoted value
 
 
 def explain(
@@ -137,10 +160,7 @@ def _most_helpful(findings: Sequence[ErrorDetails]) -> ErrorDetails:
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
-    """Return the path of a finding in the user's terms, without tags of unions.
-
-    Entries of a list of named tables are given by name.
-    """
+    """Return a finding's path in the user's terms: without tags of unions, list entries by their tables' names."""
     if not finding["loc"]:
         return []
     first, *rest = finding["loc"]
@@ -176,10 +196,7 @@ def _allowed(finding: ErrorDetails) -> str:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
 def value_object() -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen pydantic dataclass that rejects unknown names and raises `InputError`.
-
-    Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
-    """
+    """Make a class, built from a configuration table, a frozen dataclass that raises `InputError` for unknown names."""
 
     def decorate(cls: type[T]) -> type[T]:
         config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
@@ -199,3 +216,11 @@ def value_object() -> Callable[[type[T]], type[T]]:
         return cast(type[T], value_class)
 
     return decorate
+
+
+def accept_former_names(cls: type, names: Mapping[str, str]) -> None:
+    """Set the present attributes of a class that defines former ones, and warn of each; `names`: by former name."""
+    for former, name in names.items():
+        if former in vars(cls):
+            warnings.warn(f"{cls.__name__}.{former} is now called {name}", DeprecationWarning, stacklevel=3)
+            setattr(cls, name, vars(cls)[former])

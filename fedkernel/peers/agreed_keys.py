@@ -48,10 +48,9 @@ class TakeKeys(Request[Receipt]):
 
 
 def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
-    """Let every two neighbours agree on keys for their letters, in two rounds.
+    """Let every two neighbours agree on keys for their letters, in two rounds, if anybody has a neighbour.
 
-    Nothing is sent if nobody has a neighbour. Returns the fingerprints of the clients' identities, in their order, as
-    they sent them to the coordinator.
+    Returns the fingerprints of the clients' identities, in their order, as they sent them to the coordinator.
     """
     if not any(neighbours):
         return []
@@ -103,15 +102,11 @@ class SharedKeys(State):
     counts: Numbers
 
 
-WRITTEN, READ = 0, 1
-"""Columns of `SharedKeys`."""
+WRITTEN, READ = 0, 1  # columns of `SharedKeys`
 
 
 def make_keys(memory: ClientMemory, identity: KeyPair | None, kept: RunKeyFile | None = None) -> PublicKeys:
-    """Make a site's key pair for this run, and a second one if it has no identity; discard shared keys.
-
-    A restarted process takes the pairs from its file of keys instead.
-    """
+    """Make a site's key pairs for this run, or take a restarted process's from its file; discard shared keys."""
     count = 1 if identity else 2
     again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # reused keys would allow replayed letters
     pairs = [] if kept is None or again else kept.load()
@@ -129,10 +124,7 @@ def make_keys(memory: ClientMemory, identity: KeyPair | None, kept: RunKeyFile |
 
 
 def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
-    """Compute the keys that the site shares with each peer, and save them in its memory.
-
-    Raises ProtocolError if no own keys were made for this run, or if the peers or their keys are invalid.
-    """
+    """Save the keys that the site shares with each peer; ProtocolError without own keys, or for invalid peers."""
     if not OwnEphemeral.known(memory):
         # Each pair of keys is used once: with it again, letters would repeat numbers and keys.
         raise ProtocolError("keys of peers came, but the site's own were not requested before")
@@ -151,10 +143,7 @@ def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: i
 
 
 def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
-    """Raise ProtocolError if a peer's key differs from its pin or has no pin; without pins all are accepted.
-
-    `pins`: fingerprints by client. `names`: the sites', in the order of the clients' numbers, for errors.
-    """
+    """Raise ProtocolError unless each peer's key has its pin, by client, if there are pins; `names`: for errors."""
     for place in np.argsort(ask.peers) if pins else ():
         peer, identity = int(ask.peers[place]), ask.identities[place]
         who = client_label(peer, names[peer] if 0 <= peer < len(names) else None)

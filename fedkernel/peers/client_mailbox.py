@@ -36,9 +36,8 @@ from fedkernel.protocol import Reply, Request
 class Mailbox:
     """Mailbox of a client for one round: letters that the request delivers, and letters that leave with the reply.
 
-    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys` with the counts of written and read
-    letters; a request that fails leaves it unchanged. `check_consent`: called with a letter's description and its
-    number of unchanged rows; raises if these may not leave.
+    `where`: pair, round and client, for errors. `memory`: holds the `SharedKeys`; a request that fails leaves it
+    unchanged. `check_consent`: called with a letter's description and its unchanged rows; raises if they may not leave.
     """
 
     def __init__(
@@ -86,8 +85,8 @@ class Mailbox:
     def write(self, peer: int, letter: Letter) -> None:
         """Seal a letter to a peer; it leaves with the reply.
 
-        Raises ProtocolError without keys for the peer, or on a second letter to it in this round. Raises InputError if
-        the letter shows rows that may not leave.
+        Raises ProtocolError without keys for the peer, or on a second letter to it in this round; InputError if the
+        letter shows rows that may not leave.
         """
         place = self._place(peer)
         if peer in self._written:
@@ -123,11 +122,7 @@ class Mailbox:
         return reply.model_copy(update={"letters": pack([self._written[peer] for peer in sorted(self._written)])})
 
     def read(
-        self,
-        ask: CarriesLetters,
-        kind: type[LetterT],
-        senders: Sequence[int] | None = None,
-        **sizes: int,
+        self, ask: CarriesLetters, kind: type[LetterT], senders: Sequence[int] | None = None, **sizes: int
     ) -> list[tuple[int, LetterT]]:
         """Open the letters that a request delivers.
 

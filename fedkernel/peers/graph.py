@@ -80,10 +80,7 @@ Graph: TypeAlias = Annotated[Topology, BeforeValidator(_from_kind)]
 
 
 def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
-    """Return the neighbours of each of n nodes, sorted, without the node itself; a single node has none.
-
-    Raises InputError if the graph cannot have n nodes, is not connected, or if its file is missing or damaged.
-    """
+    """Return the sorted neighbours of each of n nodes; InputError if the graph does not fit n, or is split."""
     if n < 1:
         raise InputError(f"n = {n}, but a graph must have at least 1 node")
     graph = _read(str(spec.path), n) if spec.kind == "file" else _make(spec, n)

@@ -31,24 +31,17 @@ from fedkernel.protocol import Message, MessageT, Protocol, Reply, ReplyT, Reque
 
 Bytes = npt.NDArray[np.uint8]
 
-MOST_AXES = 10
-"""Most axes of a letter's arrays, all together."""
+MOST_AXES = 10  # most axes of a letter's arrays, all together
 
 _LENGTH = struct.Struct("<I")
 _SIZES = struct.Struct(f"<{MOST_AXES}I")
 _KIND = struct.Struct("<I")
-_UNSET = 2**32 - 1
-"""Placeholder for the sizes of an array that is not set."""
-
-OVERHEAD = _LENGTH.size + HEADER_BYTES + _KIND.size + _SIZES.size + TAG_BYTES
-"""Bytes of a letter without its floats."""
+_UNSET = 2**32 - 1  # placeholder for the sizes of an array that is not set
+OVERHEAD = _LENGTH.size + HEADER_BYTES + _KIND.size + _SIZES.size + TAG_BYTES  # bytes of a letter without its floats
 
 
 class Letter(Message):
-    """Base class of letters from client to client, made of float64 arrays alone.
-
-    The docstring of every subclass says what it reveals to its receiver.
-    """
+    """Base class of letters, of float64 arrays alone; a subclass's docstring says what it reveals to its receiver."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -110,10 +103,7 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
 
 
 class Sealed(NamedTuple):
-    """Sealed letter in transit: readable header and bytes.
-
-    `letter`: its bytes, header included, as a view of the message.
-    """
+    """Sealed letter in transit: readable header, and all its bytes as a view of the message."""
 
     header: Header
     letter: memoryview
@@ -201,10 +191,7 @@ def sealed_in(message: Message) -> Sequence[Sealed]:
 
 
 def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
-    """Return the letters in replies by receiver, packed for the field ``letters`` of its next request.
-
-    A receiver without letters is missing: ``sort_mail(replies).get(client)`` fits the field in any case.
-    """
+    """Return the letters in replies by receiver, packed for the field ``letters`` of its next request."""
     mail: dict[int, list[memoryview]] = {}
     for reply in replies:
         for sealed in sealed_in(reply):
@@ -215,8 +202,7 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 class Mail:
     """Letters in transit within a protocol: each of its rounds delivers the last round's letters and collects new ones.
 
-    `clients`: their number. A letter is lost if the next of these rounds does not address its receiver by a request for
-    letters.
+    A letter is lost if the next of these rounds does not address its receiver by a request for letters.
     """
 
     def __init__(self, clients: int) -> None:

@@ -68,7 +68,7 @@ class PeerClient(KernelClient):
     def _respond(
         self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]
     ) -> Reply:
-        where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
+        where = self._where(config)
         if not isinstance(number := config.get("round"), int):
             raise ProtocolError(f"{where}: round is required, since letters are bound to it")
         run = str(config.get("run", ""))

@@ -23,18 +23,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fedkernel.ground import OwnFileError, write_atomic
 from fedkernel.peers.sealing import KEY_BYTES, SEALING_BYTES, KeyPair
 
-KEY_FOLDER = "letter-keys"
-"""Subfolder of a site's folder, with a file for the current run."""
+KEY_FOLDER = "letter-keys"  # subfolder of a site's folder, with a file for the current run
 
 _FORM = b"fedkernel kept keys 1"
 
 
 @dataclass(frozen=True)
 class RunKeyFile:
-    """Sealed file of a site's letter keys for one run.
-
-    `folder`: the site's. `run`: the run's id, 64 hexadecimal digits. `secret`: the site's own, for the file's key.
-    """
+    """Sealed file in a site's folder of a run's letter keys; `run`: its 64 digits; `secret`: for the file's key."""
 
     folder: Path
     run: str
@@ -61,10 +57,7 @@ class RunKeyFile:
             raise OwnFileError(outline, f"{path} cannot be written: {error.strerror}") from None
 
     def load(self) -> list[KeyPair]:
-        """Return the key pairs stored in the file; empty without a file.
-
-        Raises OwnFileError if the secret does not open the file: then another site wrote it.
-        """
+        """Return the file's key pairs, none without a file; OwnFileError if the secret of another site sealed it."""
         try:
             opened = self._cipher.decrypt(self._path.read_bytes(), [_FORM, self.run.encode()])
         except FileNotFoundError:

@@ -56,10 +56,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class KeyPair:
-    """X25519 key pair: a site's identity, or a key for one run.
-
-    `private`: 32 bytes; never leaves the site.
-    """
+    """X25519 key pair: a site's identity, or a key for one run; `private`: 32 bytes, which never leave the site."""
 
     private: bytes = field(repr=False)
 
@@ -133,13 +130,6 @@ def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
         raise InputError(f'{path} must have lines name = "fingerprint" ({type(error).__name__})') from None
 
 
-class LetterKeys(NamedTuple):
-    """Keys that a client shares with a peer: one for the letters it writes, one for those it reads."""
-
-    writing: bytes
-    reading: bytes
-
-
 class PublishedKeys(NamedTuple):
     """Published keys of a client: its number and two public keys."""
 
@@ -148,11 +138,10 @@ class PublishedKeys(NamedTuple):
     ephemeral: bytes
 
 
-def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: PublishedKeys) -> LetterKeys:
-    """Compute a client's keys with a peer; the peer computes the same two in reverse.
-
-    Raises ProtocolError if the peer's public keys are invalid.
-    """
+def letter_keys(
+    run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: PublishedKeys
+) -> tuple[bytes, bytes]:
+    """Compute a client's keys for letters to and from a peer; ProtocolError if its public keys are invalid."""
     own = PublishedKeys(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
     crossed = [(ephemeral, peer.identity), (identity, peer.ephemeral)]  # es and se, as the first sees them
@@ -168,7 +157,7 @@ def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, pe
     agreed = sha256(_FORM + b"".join(parts) + run.encode()).digest()
     keys = _expanded(chain, agreed, 2 * SEALING_BYTES)
     forward, backward = keys[:SEALING_BYTES], keys[SEALING_BYTES:]
-    return LetterKeys(forward, backward) if own is first else LetterKeys(backward, forward)
+    return (forward, backward) if own is first else (backward, forward)
 
 
 def _expanded(chain: bytes, secret: bytes, length: int) -> bytes:
@@ -208,10 +197,7 @@ def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
 
 
 def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
-    """Return the decrypted content of a letter.
-
-    Raises ProtocolError unless letter and header are as sealed in this run under this key.
-    """
+    """Return a letter's decrypted content; ProtocolError unless it is as sealed in this run under this key."""
     clear = letter[:HEADER_BYTES]
     try:
         return AESSIV(key).decrypt(letter[HEADER_BYTES:], [clear, run.encode()])

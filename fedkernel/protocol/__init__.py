@@ -21,15 +21,19 @@ if TYPE_CHECKING:
         check_share,
         lost_to_rounding,
     )
-    from fedkernel.protocol.disclosure_ratio import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, rounded_up, share_text
     from fedkernel.protocol.forecast import (
         FLOAT,
+        LIMIT_ADVICE,
+        TABLE_SHARE,
         Forecast,
         ForecastMeaning,
+        allowed_numbers,
         forecast_share,
         largest_forecast,
         leading_bytes,
         pooled_floats,
+        rounded_up,
+        share_text,
         whole_table_text,
     )
     from fedkernel.protocol.guards import Guards, known_requests

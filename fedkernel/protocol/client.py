@@ -37,37 +37,18 @@ class KernelClient(NumPyClient):
     override without annotations. So a class's body lists all its requests, and a base class adds none. `fit` follows
     NumPyClient's contract, so a client can be called directly with the output of `fedkernel.protocol.messages.encode`.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_m, d_m)
-        The site's own table, samples as rows, or any other input of `table`.
-    new : array-like of shape (n_new, d_m), optional
-        Rows that came after training, for protocols that project new rows.
-    client : int
-        The site's number in the cohort.
-    seed : int
-        Seed of the run; every random number of the site derives from it, the site's number and a purpose.
-    memory : mutable mapping of str to ndarray, optional
-        Arrays kept from round to round (on every engine), as `State` classes save and load them; empty at first.
-    share_rows : bool
-        Rows of the table may leave the site unchanged, in replies and in letters.
-    guards : Guards, optional
-        Checks of every request; None, as at simulated sites: no checks.
-    noise_key : bytes
-        Key that noise is drawn with, see `fedkernel.ground.noise`; empty: the operating system's generator.
-    y : ndarray of shape (n_m,), optional
-        Labels of the rows, given only to a class that needs them.
-    earlier : callable, optional
-        Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
-    derived : mutable mapping of str to object, optional
-        Cache of values computed from the table alone (`cached`), shared by clients of this class and table.
+    - `X` (n_m, d_m): the site's own table, samples as rows, or any other input of `table`.
+    - `new` (n_new, d_m): rows that came after training, for protocols that project new rows.
+    - `client`, `seed`: its number, and the run's seed; both, with a purpose, decide every random number of the site.
+    - `memory`: arrays kept from round to round (on every engine), as `State` classes save and load them.
+    - `share_rows`: rows of the table may leave the site unchanged, in replies and in letters.
+    - `guards`: checks of every request; None, as at simulated sites: no checks.
+    - `noise_key`: key that noise is drawn with, see `fedkernel.ground.noise`; empty: the operating system's generator.
+    - `y` (n_m,): labels of the rows, given only to a class that needs them.
+    - `earlier`: given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
+    - `derived`: cache of values computed from the table alone (`cached`), shared by clients of this class and table.
 
-    Attributes
-    ----------
-    outputs : dict of str to ndarray
-        Results that stay on the site; the engine stores them there.
-    reply : Reply
-        Its last reply.
+    `outputs`: results that stay on the site, where the engine stores them. `reply`: its last reply.
     """
 
     def __init__(
@@ -154,10 +135,7 @@ class KernelClient(NumPyClient):
         return check_matrix(X, what)
 
     def cached(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
-        """Return a value that depends on the table alone, from the process's cache if computed before.
-
-        The value is never changed. Unlike the `memory`, the cache may be lost between two requests.
-        """
+        """Return a value of the table alone from the process's cache, which may be lost; it is never changed."""
         if name not in self.derived:
             self.derived[name] = make()
         value: DerivedT = self.derived[name]

@@ -22,8 +22,7 @@ import scipy.linalg
 from fedkernel.ground import FloatArray
 from fedkernel.numerics import RBF, Kernel, unpack_symmetric
 
-ORTHONORMAL = 1e-8
-"""Largest difference between an entry of V^T V and that of the identity, for orthonormal V."""
+ORTHONORMAL = 1e-8  # largest difference between an entry of V^T V and that of the identity, for orthonormal V
 
 ROUNDING = 1e-9
 """Relative rounding error of sums and products, as a share of their terms."""
@@ -45,10 +44,7 @@ MAX_COORDINATE = 1e70
 
 
 def surely_within(values: npt.NDArray[Any], bound: float) -> bool:
-    """Return whether all entries of a float array are surely within a bound; False may also mean unknown.
-
-    It is True if the squares add up to less than half of the bound's square; NaN and overflow give False.
-    """
+    """Return whether a float array's squares add up to less than half of a bound's square; NaN and overflow: False."""
     return values.dtype.kind == "f" and values.flags.c_contiguous and bool(np.vdot(values, values) < bound * bound / 2)
 
 
@@ -141,10 +137,10 @@ class PackedSemidefinite(Rule):
 
 
 def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
-    """Return whether a row with a large entry makes rounding destroy the kernel values of other rows.
+    """Return whether a row's `largest` entry makes rounding destroy the kernel values of `others`, other rows' largest.
 
-    `largest`: the row's entry. `others`: the other rows' largest. Distances are lost if it is `MAX_ENTRY_RATIO` times
-    larger. That is harmless up to a square times gamma of that ratio: rounding then moves exponents by 1e-8 at most.
+    Distances are lost if it is `MAX_ENTRY_RATIO` times larger. That is harmless up to a square times gamma of that
+    ratio: rounding then moves exponents by 1e-8 at most.
     """
     if not isinstance(kernel, RBF) or kernel.gamma is None:
         return False

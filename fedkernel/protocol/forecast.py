@@ -1,10 +1,43 @@
 """Forecast of a run's rounds, floats and memory, by the method's formulas."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from fedkernel.numerics import lanczos_width
+
+TABLE_SHARE: Final = 0.5
+"""Default of a site's limit on the disclosure ratio; strategies that choose their own sizes keep to it."""
+
+LIMIT_ADVICE: Final = (
+    "more by guards.table_share of its policy, join --table-share without one, or study approve --table-share; "
+    "fedkernel check FILE --study STUDY computes the number of a whole run"
+)
+"""Advice to a site's operator on raising the limit of the disclosure ratio."""
+
+
+def allowed_numbers(entries: int, share: float = TABLE_SHARE) -> int:
+    """Return the largest count of numbers that may leave a site, for the entries of its table."""
+    return math.floor(share * entries)
+
+
+def rounded_up(share: float) -> float:
+    """Round a share above 0 up to two digits, so that none above a limit reads as the limit."""
+    digits = 1 - math.floor(math.log10(share))
+    return float(math.ceil(round(share * 10.0**digits, 6)) / 10.0**digits)
+
+
+def share_text(share: float) -> str:
+    """Format a share with two digits, rounded up."""
+    return f"{rounded_up(share):,.{max(1 - math.floor(math.log10(share)), 0)}f}" if share > 0 else "0"
+
+
+def table_share(floats: Mapping[int, Mapping[int | None, int]], members: Iterable[Any]) -> float:
+    """Return the largest disclosure ratio of a run, over sites and readers, from `floats` by site and reader."""
+    readers = ((floats.get(member.client, {}), member.entries) for member in members)
+    return max((number / max(1, entries) for numbers, entries in readers for number in numbers.values()), default=0.0)
+
 
 FLOAT = 8
 """Bytes of a float."""
@@ -53,10 +86,7 @@ def whole_table_text(*floats: int) -> str:
 
 
 def forecast_share(forecast: Forecast, cohort: Sequence[Any]) -> float:
-    """Return the disclosure ratio of a forecast: mean floats that leave a site per entry of the smallest table.
-
-    Letters to all peers of a site count as if one reader had them.
-    """
+    """Return a forecast's mean floats per site and entry of the smallest table, as if one reader had all letters."""
     entries: int = min(own.entries for own in cohort)
     return forecast.floats_up / len(cohort) / max(1, entries)
 
@@ -74,12 +104,8 @@ def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def leading_bytes(size: int, pairs: int) -> int:
-    """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included.
-
-    Lanczos has its basis, the products with that and a restart's arrays of both. LAPACK has a copy of the matrix; its
-    divide and conquer, if all pairs are wanted, four.
-    """
-    width = lanczos_width(size, pairs)
-    if width:
+    """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included."""
+    if width := lanczos_width(size, pairs):  # its basis, the products with that and a restart's arrays of both
         return FLOAT * size * (size + 6 * pairs + 18 * width)
+    # LAPACK has a copy of the matrix; its divide and conquer, if all pairs are wanted, four
     return FLOAT * size * (2 * (size + pairs) if pairs < size else 5 * size)

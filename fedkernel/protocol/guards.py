@@ -6,7 +6,7 @@ and alters nothing, so a run that passes has the numbers of one without guards. 
 request's class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
 
 The client's memory holds the totals of a run. They begin anew with the next run; the site's operator limits the number
-of runs. A restarted run must repeat its requests (`fedkernel.site.restart_guard`).
+of runs. A restarted run must repeat its requests (`fedkernel.site.gate`).
 """
 
 import math
@@ -21,15 +21,12 @@ from pydantic import Field
 from fedkernel.ground import EPS, AnyArray, FloatArray, InputError, ShareableError, row_blocks, value_object
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, is_sketched, moments_of_blocks
 from fedkernel.protocol.client_state import State
-from fedkernel.protocol.disclosure_ratio import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
+from fedkernel.protocol.forecast import LIMIT_ADVICE, TABLE_SHARE, allowed_numbers, share_text
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, planned_limit
 
-TOLERANCE = 1e-6
-"""Tolerance for lengths, inner products and leverages of probe vectors."""
-
-_ROUNDING = 8.0
-"""Rounding of unit vectors of n entries, in multiples of EPS sqrt(n)."""
+TOLERANCE = 1e-6  # tolerance for lengths, inner products and leverages of probe vectors
+_ROUNDING = 8.0  # rounding of unit vectors of n entries, in multiples of EPS sqrt(n)
 
 WIDEST, NARROWEST = 0.01, 50.0
 """Range of gamma, in multiples of the gamma by the mean distance between the site's rows.
@@ -78,13 +75,9 @@ class Guards:
     - `leverage`: largest squared entry at a row of any vector of length 1 in the span of these vectors. At 1 a
       combination of the replies is about that row alone; at l, if rows are alike, the best guess of it is off by
       sqrt(1 - l) of its length, 0.5 by default. Single vectors would show nothing: those of a Hadamard matrix are as
-      flat as can be, and span all rows. Honest runs reach (``python benchmarks/leverages.py``), if 4 clients share the
-      columns of 178, 569 and 1797 rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64
-      on breast cancer, .02, .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then
-      .25, .83 and, since a pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on
-      raw breast cancer), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK
-      k-means has .04 to .43 on digits, .30 to .93 on standardised breast cancer, 1.0 on raw. If outliers exceed the
-      limit, the method itself would show them, and the run is refused.
+      flat as can be, and span all rows. Honest runs reach .02 to .72, and 1.0 where a column is set in one row only
+      (``python benchmarks/leverages.py``). If outliers exceed the limit, the method itself would show them, and the
+      run is refused.
     - `coreset_share`: largest share of the rows that may be sampled into a coreset.
     - `lone_rows`: largest mean number of rows that are alone in their sum, if rows are sketched into sums: such a sum
       shows its row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows,
@@ -95,8 +88,8 @@ class Guards:
       prepared, a column whose sum leaves has at least so many values, and no fewer than ``table.min_rows``, or none.
 
     With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and n m floats of memory, which each
-    request reads and writes: for one of 40 single vectors 0.2 ms with 128 rows (1 KB), 0.3 ms with 1000, 170 ms with
-    100,000. The widths take one pass over the rows, at a run's first request with a kernel.
+    request reads and writes: 0.3 ms for one of 40 single vectors with 1000 rows, 170 ms with 100,000. The widths take
+    one pass over the rows, at a run's first request with a kernel.
     """
 
     table_share: Annotated[float, Field(gt=0, strict=True)] = TABLE_SHARE
@@ -190,10 +183,7 @@ class Guards:
             )
 
     def refusals(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[PredictedRefusal]:
-        """Yield the refusals of a plan that the number of rows makes certain or possible.
-
-        `answers`: the requests that the client answers; others are skipped. `rows`: of the site, all in the run.
-        """
+        """Yield a plan's certain or possible refusals at a site with `rows`, of requests that its client answers."""
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
             for guard, fault in self._size_faults(kind, planned.fields, rows):
@@ -273,10 +263,9 @@ def widen_span(probed: Probed, vectors: FloatArray) -> Probed:
     """Return the state with probe vectors (n, b) or (n,) added to the span of earlier ones.
 
     In the basis all vectors so far, each at length 1, have the coordinates ``core V^T`` for some V with orthonormal
-    columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped, never scaled up: but for rounding,
-    the vectors lie in the others' span. Without the values, a direction with little of one vector would pass for known,
-    and more than rounding would be lost of another. A vector that differs from another by 1e-12 of its length adds a
-    direction, as the difference between the replies adds information.
+    columns. Directions of singular values below `_ROUNDING` EPS sqrt(n) are dropped: but for rounding, the vectors lie
+    in the others' span. A vector that differs from another by 1e-12 of its length adds a direction, as the difference
+    between the replies adds information.
     """
     columns = vectors.reshape(len(vectors), -1)
     lengths = np.abs(columns).max(axis=0)  # squares of the entries may overflow
@@ -296,10 +285,9 @@ def widen_span(probed: Probed, vectors: FloatArray) -> Probed:
 
 
 def width_range(X: Any) -> tuple[float, float]:
-    """Return the least and the largest gamma of an RBF kernel for rows X (n, d).
+    """Return the least and the largest gamma of an RBF kernel for rows X (n, d), an ndarray or Table.
 
-    `X`: an ndarray or a Table. The limits are `WIDEST` and `NARROWEST` times the gamma by the mean distance; if all
-    rows are the same, 0 and infinity.
+    They are `WIDEST` and `NARROWEST` times the gamma by the mean distance; if all rows are the same, 0 and infinity.
     """
     parts = row_blocks(X.shape[0])
     blocks = (X[rows] if isinstance(X, np.ndarray) else X.block(rows.start, rows.stop) for rows in parts)

@@ -12,11 +12,9 @@ def distributed_lanczos(
 ) -> Protocol[Eigenpairs]:
     """Run an eigenvalue search with matrix products by the clients, as a sub-protocol of rounds.
 
-    Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
-    Networks, IEEE Transactions on Signal Processing 63 (2014).
-
     `search`: `block_krylov` or `block_krylov_above`. `multiply`: sub-protocol for the product with a block; its second
-    argument is the product's number, from 1.
+    argument is the product's number, from 1. Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for
+    Distributed Signal Detection in Wireless Networks, IEEE Transactions on Signal Processing 63 (2014).
     """
     block, number = next(search), 1
     while True:

@@ -1,6 +1,6 @@
 """Base classes of requests and replies, with typed fields, and their wire form as arrays and scalars.
 
-A client's messages are classes; their array fields carry symbolic shapes::
+Array fields carry symbolic shapes::
 
     class Eigenpairs(Reply):
         vectors: Annotated[FloatArray, Shape("N", "D_m")]
@@ -55,11 +55,8 @@ ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[
 MAX_NUMBER = 1e150
 """Largest number allowed in an array: squares of larger ones, or their sums, are infinite."""
 
-_ROUNDING = "(rounding)"
-"""Key of the cached `Message.rounding` in a message's `__dict__`."""
-
-_SIZES = "_(sizes)"
-"""Key of the cached sizes of a message's dimensions in its `__dict__`."""
+_ROUNDING = "(rounding)"  # key of the cached `Message.rounding` in a message's `__dict__`
+_SIZES = "_(sizes)"  # key of the cached sizes of a message's dimensions in its `__dict__`
 
 Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
 """Number of rows or columns of a table, at most ten thousand million."""
@@ -73,12 +70,8 @@ class Shape:
     """Annotation of an array field: its dimensions by name, and its dtype.
 
     A field without dimensions, ``Annotated[float, Shape()]``, is a number: a float here, an array of one entry on the
-    wire, and counted among the message's floats.
-
-    - `*dimensions`: one name per axis; names ending in ``_m`` may differ between clients. N or n_m, d or d_m, and n_new
-      are rows, columns and new rows of the clients' tables.
-    - `dtype`: the one dtype allowed on the wire.
-    - `empty`: an array without entries is allowed.
+    wire, and counted among the message's floats. `*dimensions`: one name per axis, see this module's docstring.
+    `dtype`: the one allowed on the wire. `empty`: an array without entries is allowed.
     """
 
     def __init__(self, *dimensions: str, dtype: str = "float64", empty: bool = False) -> None:
@@ -158,10 +151,7 @@ class Message(pydantic.BaseModel):
         }
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return the size of every named dimension.
-
-        `known`: sizes that are settled already, for instance by the request. Raises ValueError if a name has two sizes.
-        """
+        """Return the size of every named dimension, `known` ones included; ValueError if a name has two sizes."""
         own: dict[str, int] | None = self.__dict__.get(_SIZES)
         if own is None:
             own = self.__dict__[_SIZES] = self._sizes({})
@@ -203,9 +193,14 @@ class Message(pydantic.BaseModel):
         return 0
 
     @classmethod
+    @cache
     def narrowed(cls) -> frozenset[str]:
         """Return the names of the arrays that a float32 wire rounds: all float64 arrays except counts."""
-        return _narrowed_of(cls)
+        if cls.exact:
+            return frozenset()
+        rules = _rules_of(cls).items()
+        counts = {name for name, own in rules if any(isinstance(rule, Within) and rule.whole for rule in own)}
+        return frozenset(name for name, shape in cls.shapes().items() if shape.dtype == np.float64) - counts
 
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":
@@ -235,16 +230,6 @@ def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
 def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
     rules = {name: [m for m in field.metadata if isinstance(m, Rule)] for name, field in kind.model_fields.items()}
     return {name: of_field for name, of_field in rules.items() if of_field}
-
-
-@cache
-def _narrowed_of(kind: type[Message]) -> frozenset[str]:
-    """Return the names of a class's arrays that a float32 wire rounds."""
-    if kind.exact:
-        return frozenset()
-    rules = _rules_of(kind)
-    counts = {name for name, own in rules.items() if any(isinstance(rule, Within) and rule.whole for rule in own)}
-    return frozenset(name for name, shape in kind.shapes().items() if shape.dtype == np.float64) - counts
 
 
 class CarriesRows(Message):
@@ -357,11 +342,7 @@ class Request(Message, Generic[ReplyT]):
     """Upper bounds of the reply's dimensions, each by the name of a field, perhaps a nested one (``D.size``)."""
 
     def memory_floats(self, rows: int, columns: int) -> int:
-        """Return the least memory, in floats, for answering, in addition to the request and a table of that size.
-
-        A site allocates them at once; a request with fields that set this number overrides it. Arrays that follow from
-        the table alone, such as its kernel matrix, are not counted.
-        """
+        """Return the least floats of memory that a request's fields make its answer take, beside request and table."""
         return 0
 
     @property
@@ -388,10 +369,7 @@ class Request(Message, Generic[ReplyT]):
         reply.dimensions(self.known_dimensions())
 
     def check_table(self, reply: ReplyT, sizes: Mapping[str, int]) -> None:
-        """Raise ValueError if the reply cannot be of the client's table; a request with more to check overrides it.
-
-        `sizes`: the table's, as the client introduced it: n_m and d_m, n_new, and N or d.
-        """
+        """Raise ValueError if the reply does not fit `sizes`, those of the client's table; may be overridden, too."""
         reply.dimensions(sizes)
 
 
@@ -401,15 +379,13 @@ class Receipt(Reply):
 
 MessageT = TypeVar("MessageT", bound=Message)
 
-MOST_ERROR_CHARACTERS = 500
-"""Largest number of characters of an error text about a refused message."""
+MOST_ERROR_CHARACTERS = 500  # largest number of characters of an error text about a refused message
 
 
 def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
     """Convert a message into the positional arrays and flat scalars that a NumPyClient carries.
 
-    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it. Raises ShareableError if an
-    array is too large or too small for that.
+    ShareableError if an array that a ``wire`` of float32 rounds (`Message.narrowed`) is too large or small for that.
     """
     arrays, shapes = message.arrays(), _shapes_of(type(message))
     has_scalars = len(shapes) < len(type(message).model_fields)
@@ -453,15 +429,9 @@ def _to_float64(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.
 
 
 def decode(
-    kind: type[MessageT],
-    arrays: Sequence[npt.NDArray[Any]],
-    scalars: Mapping[str, Any],
-    wire: Precision = "float64",
+    kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Mapping[str, Any], wire: Precision = "float64"
 ) -> MessageT:
-    """Rebuild a message of a given class from its encoded form, with all checks.
-
-    Raises ProtocolError: one sentence on the first fault: version, kind, missing, extra or malformed field.
-    """
+    """Rebuild a message of a class from its encoded form, with all checks; ProtocolError on the first fault."""
     version = scalars.get("version")
     if version != WIRE_VERSION:
         raise ProtocolError(f"the message has wire version {_quoted(version)}, but this version reads {WIRE_VERSION}")

@@ -55,10 +55,7 @@ class PlannedRequest(pydantic.BaseModel):
 
 
 class Step(pydantic.BaseModel):
-    """Step of a plan: requests that come together, perhaps repeatedly, before the next step.
-
-    `times`: largest number for each client. `instead_of`: number of steps after this one that it replaces.
-    """
+    """Step of requests, each at most `times`; `instead_of`: number of the next steps that it replaces."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -135,10 +132,7 @@ def instead(step: Step, others: Plan) -> Plan:
 
 
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
-    """Return the JSON of a kernel, or of an object with one, without a width set by a rule.
-
-    `make` builds the object from the kernel, with some width if the data or a rule are to set it.
-    """
+    """Return the JSON of a kernel, or of `make`'s object with it, without a width set by a rule."""
     value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
     table: dict[str, Any] = pydantic.TypeAdapter(kind).dump_python(value, mode="json")
@@ -175,10 +169,7 @@ def is_seeded(plan: Plan | None) -> bool:
 
 @dataclass(frozen=True)
 class PlanPosition:
-    """Position of a client in a plan: the step reached, and the requests that came in it.
-
-    `step`: the last step with a request; -1: none yet. `times`: number of times that each of its requests came.
-    """
+    """Position in a plan: the last step with a request (-1: none), and how often each of its came."""
 
     step: int = -1
     times: Mapping[str, int] = field(default_factory=dict)

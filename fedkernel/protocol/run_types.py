@@ -51,10 +51,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Run:
-    """Input of a protocol: the run's clients, its seed and the precision of arrays in messages.
-
-    `members`: in the order of the clients' numbers, which are 0 and up without gaps. `wire`: precision of arrays there.
-    """
+    """Input of a protocol: the run's clients, in the order of their numbers from 0, its seed and arrays' precision."""
 
     members: tuple[Member, ...]
     seed: int = 0
@@ -86,10 +83,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Round:
-    """Round of a protocol: one request for every client, or one for each of some clients.
-
-    `values`: figures for the run's history, such as a residual. `summed`: the protocol gets the replies' sum alone.
-    """
+    """Round of a protocol: one request for all clients, or one each; `values`: figures for the run's history."""
 
     requests: Request[Any] | Mapping[int, Request[Any]]
     values: Mapping[str, float] = field(default_factory=dict)
@@ -135,10 +129,7 @@ def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protoco
 
 
 def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
-    """Send a request to every client, or each of some its own, and return only the sum of the replies.
-
-    A client's own reply is seen by the check of its form only: not by the protocol, the history or the log.
-    """
+    """Send a request to all clients, or each of some its own; return the sum: nothing else sees the replies."""
     if isinstance(requests, Mapping):
         requests = dict(sorted(requests.items()))
     round_ = Round(requests, values, summed=True)

@@ -12,47 +12,23 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel import wire
 from fedkernel.ground import Division, InputError, ProtocolError, QuorumError, and_more, listed, one_line, quoted
 from fedkernel.protocol import Member, ReplyT, Request
+from fedkernel.run import message_delivery
 from fedkernel.run.flower_grids import MessageGrid
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
-from fedkernel.run.message_delivery import (
-    POLL_SECONDS,
-    node_name,
-    record_replies,
-    recorded_replies,
-    replies_by_node,
-    send_and_receive,
-)
 from fedkernel.run.row_matching import check_same_columns, common_rows, outlying_site
 from fedkernel.run.settings import RunSettings
-from fedkernel.wire import (
-    BEGINNING,
-    DISCONNECTED,
-    ENGINE_CODES,
-    UNFIT_TABLE,
-    HashIds,
-    Introduce,
-    Introduction,
-    ShowShare,
-    TakeRows,
-    TakeShares,
-    commitment,
-    flower_internals,
-    from_content,
-    joint_seed,
-    order_id,
-    to_content,
-)
+from fedkernel.wire import flower_internals
 
 log = logging.getLogger(__name__)
 
 JOINING_PHASES = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
 """Phases of the steps before a protocol, by the steps' names in texts."""
 
-CONNECT_SECONDS = 60.0
-"""Longest wait for nodes to connect, in seconds; they start before the run or within seconds."""
+CONNECT_SECONDS = 60.0  # longest wait for nodes to connect, in seconds; they start before the run or within seconds
 
 
 def reason_of(reply: Message) -> str:
@@ -65,7 +41,7 @@ def reason_of(reply: Message) -> str:
 
 def _is_engine_error(reply: Message) -> bool:
     """Return whether the engine, not the client, reported a reply's error; its text then names the client."""
-    return reply.has_error() and reply.error.code in ENGINE_CODES
+    return reply.has_error() and reply.error.code in wire.ENGINE_CODES
 
 
 def join(
@@ -85,9 +61,9 @@ def join(
     if the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
-    nodes = {node: node_name(grid, node) for node in _wait_for_nodes(grid, settings)}
-    wire = _JoiningExchange(grid, settings, pair, journal)
-    down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
+    nodes = {node: message_delivery.node_name(grid, node) for node in _wait_for_nodes(grid, settings)}
+    exchange = _JoiningExchange(grid, settings, pair, journal)
+    down, introductions = exchange.ask(wire.Introduce(), MessageType.QUERY, "joining", nodes)
     members = [
         Member(node_id=node, **reply.model_dump(exclude={"commitment"})) for node, (reply, _) in introductions.items()
     ]
@@ -101,14 +77,14 @@ def join(
             f"{pair}, joining: the clients must be numbered 0 to {(settings.clients or len(members)) - 1} "
             f"without gaps, but their numbers are {numbers}"
         )
-    costs = Ledger(wire.joining_entry("join", member.client, down, contents[member.client]) for member in members)
+    costs = Ledger(exchange.joining_entry("join", member.client, down, contents[member.client]) for member in members)
     account.close_round(0, "join", time.perf_counter() - started, {}, costs)
     if settings.joint_seed:
         committed = {reply.client: reply for reply, _ in introductions.values()}
-        settings = replace(settings, seed=_draw_seed(wire, members, committed, account))
-        wire = replace(wire, settings=settings)
+        settings = replace(settings, seed=_draw_seed(exchange, members, committed, account))
+        exchange = replace(exchange, settings=settings)
     if partition == "vertical":
-        return _align(wire, members, account), settings
+        return _align(exchange, members, account), settings
     if named := [member for member in members if member.names]:
         _check_columns(named, in_any_order=settings.prepare is not None)
     return members, settings
@@ -135,39 +111,39 @@ def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
 
 
 def _draw_seed(
-    wire: "_JoiningExchange", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
+    exchange: "_JoiningExchange",
+    members: Sequence[Member],
+    introduced: Mapping[int, wire.Introduction],
+    account: Account,
 ) -> int:
     """Collect the sites' shares of the joint seed, and return the seed (`fedkernel.wire.seed_agreement`)."""
-    if without := [member.label for member in members if introductions[member.client].commitment is None]:
+    if without := [member.label for member in members if introduced[member.client].commitment is None]:
         raise ProtocolError(
-            f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
+            f"{exchange.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
         )
     started = time.perf_counter()
-    commitments = tuple(str(introductions[member.client].commitment) for member in members)
+    commitments = tuple(str(introduced[member.client].commitment) for member in members)
     who, costs = {member.node_id: member.label for member in members}, Ledger()
 
     def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
-        down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
+        down, replies = exchange.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
         for member in members:
-            costs.add(wire.joining_entry("seed", member.client, down, replies[member.node_id][1]))
+            costs.add(exchange.joining_entry("seed", member.client, down, replies[member.node_id][1]))
         return [replies[member.node_id][0] for member in members]
 
-    shares = tuple(reply.share for reply in ask(ShowShare(commitments=commitments), "share"))
+    shares = tuple(reply.share for reply in ask(wire.ShowShare(commitments=commitments), "share"))
     for member, share, bound in zip(members, shares, commitments, strict=True):
-        if commitment(share) != bound:
-            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.label} sent a share that it did not draw")
-    ask(TakeShares(shares=shares), "seed")
-    seed = joint_seed(shares)
+        if wire.commitment(share) != bound:
+            raise ProtocolError(f"{exchange.pair}, drawing the seed: {member.label} sent a share that it did not draw")
+    ask(wire.TakeShares(shares=shares), "seed")
+    seed = wire.joint_seed(shares)
     account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
-    log.info("%s: the sites drew the seed %d", wire.settings.run, seed)
+    log.info("%s: the sites drew the seed %d", exchange.settings.run, seed)
     return seed
 
 
-def _align(wire: "_JoiningExchange", members: Sequence[Member], account: Account) -> list[Member]:
-    """Align sites by their row ids: all work on the common rows in one order; return the members with these.
-
-    Sites without ids are assumed to hold the same rows in the same order.
-    """
+def _align(exchange: "_JoiningExchange", members: Sequence[Member], account: Account) -> list[Member]:
+    """Align sites to their common rows, in one order, by ids; sites without ids are assumed to be aligned."""
     without = [member.label for member in members if not member.ids]
     if len(without) == len(members):
         return list(members)
@@ -181,19 +157,19 @@ def _align(wire: "_JoiningExchange", members: Sequence[Member], account: Account
 
     def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
         who = {node: member.label for node, member in nodes.items()}
-        down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
+        down, replies = exchange.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
         for node, (_, content) in replies.items():
-            costs.add(wire.joining_entry("align", nodes[node].client, down, content))
+            costs.add(exchange.joining_entry("align", nodes[node].client, down, content))
         return {who[node]: reply for node, (reply, _) in replies.items()}
 
-    rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
-    hashed = ask(HashIds(), "ids")
+    rows: Literal["rows", "new_rows"] = "new_rows" if exchange.settings.project else "rows"
+    hashed = ask(wire.HashIds(), "ids")
     checks = {member.node_id: hashed[member.label].key_check.tobytes() for member in members}
     for member in members:
         if hashed[member.label].hashes.shape[0] != (has := getattr(member, rows)):
             count = len(hashed[member.label].hashes)
             raise ProtocolError(
-                f"{wire.pair}, aligning: {member.label} sent {count} hashes of ids, but has {has} rows"
+                f"{exchange.pair}, aligning: {member.label} sent {count} hashes of ids, but has {has} rows"
             ).at([member.node_id])
         if not np.array_equal(hashed[member.label].key_check, hashed[members[0].label].key_check):
             raise InputError(
@@ -201,13 +177,13 @@ def _align(wire: "_JoiningExchange", members: Sequence[Member], account: Account
             ).at(minority_nodes(checks), mendable=True)
     hashes = {who: reply.hashes for who, reply in hashed.items()}
     try:
-        common = common_rows(hashes, wire.settings.missing, wire.settings.run)
+        common = common_rows(hashes, exchange.settings.missing, exchange.settings.run)
     except InputError as error:
         alone = outlying_site(hashes)
         raise error.at([member.node_id for member in members if member.label == alone], mendable=True) from None
-    ask(TakeRows(hashes=common), "align")
+    ask(wire.TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
-    figures |= {"rows": float(len(common)), "order": order_id(common)}
+    figures |= {"rows": float(len(common)), "order": wire.order_id(common)}
     account.close_round(0, "align", time.perf_counter() - started, figures, costs)
     return [replace(member, **dict[str, Any]({rows: len(common)})) for member in members]
 
@@ -230,31 +206,35 @@ class _JoiningExchange:
         """
         header = self.settings.header(self.pair)
         if kind == MessageType.QUERY:
-            header[BEGINNING] = secrets.token_hex(16) if self.journal is None else self.journal.beginning
-        content = to_content(request, header)
+            header[wire.BEGINNING] = secrets.token_hex(16) if self.journal is None else self.journal.beginning
+        content = wire.to_content(request, header)
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
-        if (record := recorded_replies(self.journal, self.grid, messages, doing, self.settings.deadline)) is not None:
+        if (
+            record := message_delivery.recorded_replies(
+                self.journal, self.grid, messages, doing, self.settings.deadline
+            )
+        ) is not None:
             contents = dict(zip(record.nodes, map(flower_internals.content_from_bytes, record.contents), strict=True))
         else:
             contents = self._contents(messages, doing, nodes)
         decoded: dict[int, tuple[ReplyT, RecordDict]] = {}
         for node, who in nodes.items():
             try:
-                reply: ReplyT = from_content(request.reply_type, contents[node])  # type: ignore[assignment]
+                reply: ReplyT = wire.from_content(request.reply_type, contents[node])  # type: ignore[assignment]
                 request.check_reply(reply)
             except (ProtocolError, ValueError) as error:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}").at([node]) from None
             decoded[node] = reply, contents[node]
         if self.journal is not None and record is None:
-            record_replies(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
+            message_delivery.record_replies(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
         return flower_internals.content_bytes(content), decoded
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
         """Send messages and return the replies' contents by node; raise ProtocolError for the first failure."""
         deadline = self.settings.deadline_of(JOINING_PHASES[doing])
-        replies = send_and_receive(self.grid, messages, deadline)
+        replies = message_delivery.send_and_receive(self.grid, messages, deadline)
         try:
-            reply_of = replies_by_node(replies, nodes)
+            reply_of = message_delivery.replies_by_node(replies, nodes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
         needs = f"a run begins with all {len(nodes)} clients"
@@ -267,11 +247,12 @@ class _JoiningExchange:
                 reason if _is_engine_error(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
                 for node, reason in failures.items()
             )
-            if all(reply_of[node].has_error() and reply_of[node].error.code == DISCONNECTED for node in failures):
+            if all(reply_of[node].has_error() and reply_of[node].error.code == wire.DISCONNECTED for node in failures):
                 first, *others = failures
                 cause = f"{self.pair}, {doing}: {failures[first]}"
                 raise QuorumError.of(cause, [nodes[node] for node in others], needs).at(failures)
-            mendable = all(reply_of[node].error.code == UNFIT_TABLE for node in failures if reply_of[node].has_error())
+            codes = [reply_of[node].error.code for node in failures if reply_of[node].has_error()]
+            mendable = all(code == wire.UNFIT_TABLE for code in codes)
             raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
 
@@ -288,7 +269,7 @@ def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
             absent = grid.absent() if isinstance(grid, MessageGrid) else []
-            who = f"; missing: {listed([node_name(grid, node) for node in absent])}" if absent else ""
+            who = f"; missing: {listed([message_delivery.node_name(grid, node) for node in absent])}" if absent else ""
             raise QuorumError(f"{len(nodes)} of {least} clients were connected after {longest:g} s{who}").at(absent)
-        time.sleep(POLL_SECONDS)
+        time.sleep(message_delivery.POLL_SECONDS)
     return nodes

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel import wire
 from fedkernel.data import Preparation
 from fedkernel.ground import Division, ProtocolError, QuorumError, and_more, blas_threads, limit_steps
 from fedkernel.peers import CarriesLetters, sealed_in
@@ -22,16 +23,7 @@ from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, LetterEntry
 from fedkernel.run.message_delivery import record_replies, recorded_replies, replies_by_node, send_and_receive
 from fedkernel.run.settings import RunSettings
-from fedkernel.wire import (
-    DISCONNECTED,
-    UNFIT_LETTER,
-    UNFIT_TABLE,
-    Losses,
-    flower_internals,
-    from_content,
-    records_of,
-    to_content,
-)
+from fedkernel.wire import flower_internals
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +36,15 @@ class Execution:
 
     - `name`, `pair`: class names of the strategy, for errors, and of the client that answers.
     - `partition`: decides the dimension that all clients' tables share; replies are checked against it.
-    - `losses`: rules on clients that fail or do not answer.
-    - `run`: members and seed, the protocols' input.
     - `account`: costs so far; rounds are numbered on from these.
-    - `preparation`: of the tables, with a horizontal partition.
-    - `warnings`: findings of the preparation that may make the result wrong.
+    - `preparation`: of the tables, with a horizontal partition. `warnings`: its findings that may affect the result.
     - `journal`: replies recorded before the run was stopped; new ones are added.
     """
 
     name: str
     pair: str
     partition: Division
-    losses: Losses
+    losses: wire.Losses
     grid: Grid
     settings: RunSettings
     run: Run
@@ -83,10 +72,7 @@ class Execution:
 
 
 class RunningProtocol(Generic[T]):
-    """Protocol in progress: builds each round's messages, checks the replies and accounts for them.
-
-    `value`: the protocol's result, once `done`.
-    """
+    """Protocol in progress: messages, checks and accounts of each round; `value`: the result, once `done`."""
 
     def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
         self._execution, self._account = execution, execution.account
@@ -128,7 +114,7 @@ class RunningProtocol(Generic[T]):
             if request is None:
                 continue
             if id(request) not in encoded:
-                content = to_content(request, header | {"round": self._round_number})
+                content = wire.to_content(request, header | {"round": self._round_number})
                 encoded[id(request)] = content, flower_internals.content_bytes(content)
             content, size = encoded[id(request)]
             self._requests[member.client] = (request, size)
@@ -150,8 +136,8 @@ class RunningProtocol(Generic[T]):
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the pending round's replies, account for them, and advance the protocol; return whether it is done.
 
-        Raises ProtocolError if a client failed or did not answer (unless the run may go on without it), if a reply does
-        not fit its request, or if replies contradict each other.
+        Raises ProtocolError if a client the run needs failed or did not answer, or if replies do not fit the request or
+        each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
         addressees = {node for node, client in client_of.items() if client in self._requests}
@@ -169,9 +155,9 @@ class RunningProtocol(Generic[T]):
             # the reader of an unfit letter did not write it, and only the error's text names its writer
             at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
-                self._drop_or_fail(failures, lost=set(codes.values()) <= {DISCONNECTED})
+                self._drop_or_fail(failures, lost=set(codes.values()) <= {wire.DISCONNECTED})
             except ProtocolError as error:
-                raise error.at(at, mendable=set(codes.values()) == {UNFIT_TABLE}) from None
+                raise error.at(at, mendable=set(codes.values()) == {wire.UNFIT_TABLE}) from None
         contents, costs = [reply_of[client].content for client in self._requests], Ledger()
         decoded = [self._decode(*pair, costs) for pair in zip(self._requests, contents, strict=True)]
         self._check_shared_dimensions(decoded)
@@ -182,7 +168,7 @@ class RunningProtocol(Generic[T]):
             account = {"seconds": seconds, "slowest": slowest, "ledger": costs.to_table()}
             node_of = {member.client: member.node_id for member in self._cohort}
             nodes = [node_of[client] for client in self._requests]
-            records = contents if total is None else [to_content(total)]  # a sum's addends are never recorded
+            records = contents if total is None else [wire.to_content(total)]  # a sum's addends are never recorded
             record_replies(journal, self._execution.grid, nodes, records, account)
         self._close(seconds, slowest, costs)
         self._advance(decoded if total is None else total)
@@ -197,11 +183,11 @@ class RunningProtocol(Generic[T]):
         self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
         contents = [flower_internals.content_from_bytes(content) for content in record.contents]
         if self._pending.summed:
-            self._advance(from_content(self._pending.reply_type, contents[0]))
+            self._advance(wire.from_content(self._pending.reply_type, contents[0]))
             return
         kinds = [self._requests[client][0].reply_type for client in answered]
-        wire = self._execution.settings.wire  # a sum never crosses it
-        self._advance([from_content(*pair, wire) for pair in zip(kinds, contents, strict=True)])
+        precision = self._execution.settings.wire  # a sum never crosses it
+        self._advance([wire.from_content(*pair, precision) for pair in zip(kinds, contents, strict=True)])
 
     @property
     def where(self) -> str:
@@ -265,7 +251,7 @@ class RunningProtocol(Generic[T]):
 
     def _is_letters(self, client: int, code: int | None) -> bool:
         """Return whether a client failed over an unfit letter of another client."""
-        return code == UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
+        return code == wire.UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
 
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
         try:
@@ -293,7 +279,7 @@ class RunningProtocol(Generic[T]):
     def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
         request, bytes_down = self._requests[client]
         try:
-            reply = from_content(request.reply_type, content, self._execution.settings.wire)
+            reply = wire.from_content(request.reply_type, content, self._execution.settings.wire)
             request.check_reply(reply)
             request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)
@@ -320,7 +306,7 @@ class RunningProtocol(Generic[T]):
 
     def _seconds(self, client: int, content: RecordDict) -> float:
         """Return the computing seconds that a client reports in its reply; no protocol depends on them."""
-        seconds = records_of(content)[1].get("seconds", 0.0)
+        seconds = wire.records_of(content)[1].get("seconds", 0.0)
         if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
         return float(seconds)

@@ -1,12 +1,15 @@
 """Log records for the events of a run, read by progress lines, JSON logs and counters.
 
 A record has its event's name in the attribute `happened`, and the event's fields in attributes of their own: names of
-runs, phases and sites, and figures, never data.
+runs, phases and sites, and figures, never data. They are, by event:
+
+- run begun: run, rounds (the forecast; None: unknown), meaning (the forecast's kind). run over: run, failed
+- round begun: run, round, phase, asked (the members that the requests go to). reply came: node
+- round over: run, round, phase, seconds, bytes_up, bytes_down, replayed (whether its replies came from a journal)
+- site here, site gone: site. refused: cause
 """
 
 import logging
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 log = logging.getLogger(__name__)
@@ -14,22 +17,6 @@ log = logging.getLogger(__name__)
 EventName = Literal[
     "run begun", "round begun", "reply came", "round over", "run over", "site here", "site gone", "refused"
 ]
-EVENT_FIELDS: Mapping[EventName, tuple[str, ...]] = MappingProxyType(
-    {
-        "run begun": ("run", "rounds", "meaning"),
-        "round begun": ("run", "round", "phase", "asked"),
-        "reply came": ("node",),
-        "round over": ("run", "round", "phase", "seconds", "bytes_up", "bytes_down", "replayed"),
-        "run over": ("run", "failed"),
-        "site here": ("site",),
-        "site gone": ("site",),
-        "refused": ("cause",),
-    }
-)
-"""Names of the fields in each event's log records: `rounds` is the forecast (None: unknown), `meaning` its kind.
-
-`asked` are the members that a round's requests go to; `replayed`: its replies came from a journal.
-"""
 
 
 def log_event(happened: EventName, text: str, *values: object, level: int = logging.DEBUG, **known: Any) -> None:
@@ -39,10 +26,7 @@ def log_event(happened: EventName, text: str, *values: object, level: int = logg
 
 
 class Observer(logging.Handler):
-    """Log handler, active as a context manager, that calls a subclass's method for each event.
-
-    The method for ``"round over"`` is ``round_over(record)``.
-    """
+    """Log handler, active as a context manager, that calls a subclass's method, such as ``round_over(record)``."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -55,20 +55,14 @@ class ResumableGrid(Grid):
 
     @abstractmethod
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
-        """Register a replayed round's messages and replies; nodes that lost their state compute theirs again.
-
-        Returns whether messages were sent again. Raises RecordMismatchError if a new reply differs from its record.
-        """
+        """Register a replayed round; return whether nodes without state repeat it, or raise RecordMismatchError."""
 
     def catch_up(self, deadline: float) -> None:
         """Bring all nodes to the journal's end after the last replayed round; raises RecordMismatchError."""
 
 
 class MessageGrid(ResumableGrid):
-    """Base class of Flower Grids that carry messages themselves; a subclass sends bytes and delivers replies.
-
-    `behind`: nodes, such as restarted ones, whose state is older than the journal's end; its requests are sent again.
-    """
+    """Base class of Grids that carry messages; `behind`: nodes whose state is older than the journal's end."""
 
     behind: frozenset[int] = frozenset()
 

@@ -38,11 +38,8 @@ log = logging.getLogger(__name__)
 NAME, ASIDE = "journal", "journal.aside"
 """Names of the journal in a run's folder, and of one that was set aside as it did not fit the run."""
 
-MOST_BYTES = 1 << 32
-"""Largest size of a journal in bytes; beyond it, the run goes on without one."""
-
-MOST_UNWRITTEN_BYTES = 1 << 24
-"""Bytes of unwritten replies beyond which they are written at once."""
+MOST_BYTES = 1 << 32  # largest size of a journal in bytes; beyond it, the run goes on without one
+MOST_UNWRITTEN_BYTES = 1 << 24  # bytes of unwritten replies beyond which they are written at once
 
 _HEAD = struct.Struct(">QI32s")
 """Head of a record: number of bytes that follow, number of these in its description, and SHA-256."""
@@ -67,11 +64,9 @@ class Exchange(NamedTuple):
 
     def answer_of(self, node: int) -> str:
         """Return the `answer_hash` of a node's reply; empty if only the sum is recorded."""
-        return (
-            ""
-            if self.summed
-            else answer_hash(flower_internals.content_from_bytes(self.contents[self.nodes.index(node)]))
-        )
+        if self.summed:
+            return ""
+        return answer_hash(flower_internals.content_from_bytes(self.contents[self.nodes.index(node)]))
 
     def check_again(self, node: int, called: str, reply: Message | None) -> None:
         """Raise RecordMismatchError unless a restarted node's reply equals the recorded one; `called`: its name."""
@@ -84,14 +79,13 @@ class Exchange(NamedTuple):
 class Journal:
     """File with the recorded rounds of one run, which replays them and appends new ones.
 
+    - `folder`: the run's. `header`: identity of the journal (`fedkernel.run.journal_header`); a file with another one
+      is set aside. `every`: seconds between two writes; 0: each exchange is written before the next.
     - `answered`: number of requests that each node has answered.
     - `pending`: `requests_hash` of the last looked-up requests; empty once their replies are recorded.
     - `asked_again`: number of recorded exchanges that restarted sites had to answer again.
     - `beginning`: random id of this start of the run, kept on resuming; sites note their tables by it.
     - `resumed`: place from which the run was resumed; empty if it was not.
-
-    `folder`: the run's. `header`: identity of the journal (`fedkernel.run.journal_header`); a file with another one is
-    set aside. `every`: seconds between two writes; 0: each exchange is written before the next.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], every: float = 0.0) -> None:
@@ -143,8 +137,7 @@ class Journal:
             self._first = self._first or self._end
         if self._end < size:
             log.warning(
-                "%s is damaged or cut off after %d recorded exchanges; the rest is ignored",
-                *(self.path, self._count),
+                "%s is damaged or cut off after %d recorded exchanges; the rest is ignored", *(self.path, self._count)
             )
             self._file.truncate(self._end)
         if header is None:
@@ -195,10 +188,7 @@ class Journal:
     # --- replay and writing
 
     def next(self, requests: str) -> Exchange | None:
-        """Return the next recorded exchange, for requests with this hash; None at the journal's end.
-
-        Raises RecordMismatchError if other requests are recorded there.
-        """
+        """Return the next recorded exchange; None at the end; RecordMismatchError if its requests have another hash."""
         self.pending = requests
         if (exchange := next(self._recorded, None)) is None:
             return None
@@ -222,10 +212,7 @@ class Journal:
             log.info("%s: resumed at %s, after %d recorded exchanges%s", run, where, count, again)
 
     def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
-        """Append an exchange to the journal, at once or with the next write.
-
-        `checkpoint`: returns the changes in the sites' memory since its last call.
-        """
+        """Append an exchange, at once or with the next write; `checkpoint`: returns changes in the sites' memory."""
         if self._file.closed:
             return
         self._count += 1

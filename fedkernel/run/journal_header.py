@@ -13,8 +13,7 @@ from fedkernel.data import file_hash
 from fedkernel.ground import PACKAGES_FOLDER, installed_version
 from fedkernel.wire import Job, RunSpec
 
-FORMAT = 3
-"""Version of the journal's format."""
+FORMAT = 3  # version of the journal's format
 
 PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
 """Packages that decide a result's bits: compared by version, and by source code."""

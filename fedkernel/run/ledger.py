@@ -32,11 +32,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LetterEntry:
-    """Traffic of one letter from one client to a second, as it leaves its sender.
-
-    The coordinator forwards it, so its floats and bytes are also in the sender's entry, up, and in the receiver's of
-    the next round, down. ``bytes`` are the sealed letter's own.
-    """
+    """Traffic of one sealed letter between clients, also in its sender's entry, up, and the receiver's next, down."""
 
     round: int
     sender: int
@@ -156,17 +152,13 @@ class Ledger:
 
     def of_client(self, client: int) -> "Ledger":
         """Return the ledger of one client: its entries, and the letters that it wrote."""
-        return Ledger(
-            [entry for entry in self.entries if entry.client == client],
-            [letter for letter in self.letters if letter.sender == client],
-        )
+        letters = (letter for letter in self.letters if letter.sender == client)
+        return Ledger((entry for entry in self.entries if entry.client == client), letters)
 
     def of_round(self, number: int) -> "Ledger":
         """Return the ledger of one round: its entries and letters."""
-        return Ledger(
-            [entry for entry in self.entries if entry.round == number],
-            [letter for letter in self.letters if letter.round == number],
-        )
+        letters = (letter for letter in self.letters if letter.round == number)
+        return Ledger((entry for entry in self.entries if entry.round == number), letters)
 
     def to_table(self) -> list[dict[str, Any]]:
         """Return one plain dictionary per entry and per letter, for JSON."""
@@ -176,13 +168,9 @@ class Ledger:
     @classmethod
     def from_table(cls, table: Iterable[dict[str, Any]]) -> "Ledger":
         """Rebuild a ledger from `to_table`."""
-        ledger = cls()
-        for row in table:
-            if "sender" in row:
-                ledger.post(LetterEntry(**row))
-            else:
-                ledger.add(Entry(**row))
-        return ledger
+        rows = list(table)
+        letters = (LetterEntry(**row) for row in rows if "sender" in row)
+        return cls((Entry(**row) for row in rows if "sender" not in row), letters)
 
 
 def _values_of(row: Entry | LetterEntry) -> list[Any]:
@@ -207,10 +195,7 @@ class Account:
         *,
         slowest_seconds: float = 0.0,
     ) -> None:
-        """Add a finished round: its `costs` to the ledger, and its row to the history.
-
-        `seconds` are the round's wall-clock time, `slowest_seconds` the computing time of its slowest client.
-        """
+        """Add a finished round's costs and row; `seconds`: wall-clock; `slowest_seconds`: the slowest client's."""
         self.ledger.take(costs)
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
         row["clients"] = len({entry.client for entry in costs.entries})

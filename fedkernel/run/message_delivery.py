@@ -13,10 +13,7 @@ from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 from fedkernel.wire import flower_internals
 
-__all__ = ["POLL_SECONDS", "node_name", "record_replies", "recorded_replies", "replies_by_node", "send_and_receive"]
-
-POLL_SECONDS = 0.2
-"""Seconds between two polls of a SuperLink for replies."""
+POLL_SECONDS = 0.2  # seconds between two polls of a SuperLink for replies
 
 
 def node_name(grid: Grid, node: int) -> str:
@@ -29,8 +26,8 @@ def recorded_replies(
 ) -> Exchange | None:
     """Return the journal's replies to messages of the round `where`; None if the messages must be sent.
 
-    A resumable grid brings nodes that lost their state to the journal's end, at the first replay or after the last one.
-    Raises RecordMismatchError if the record has other requests, or a node's new reply differs from it.
+    A resumable grid brings nodes that lost their state to the journal's end. Raises RecordMismatchError if the record
+    has other requests, or a node's new reply differs from it.
     """
     if journal is None:
         return None
@@ -70,10 +67,7 @@ def replies_by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
-    """Send messages and return the replies that arrive before the timeout.
-
-    A SuperLink's grid sleeps for three seconds between polls; polling here saves about one in a round of five.
-    """
+    """Send messages and return the replies before the timeout, with shorter polls than Flower's 3 s of a SuperLink."""
     if not flower_internals.polls_slowly(grid):
         return list(grid.send_and_receive(messages, timeout=timeout))
     give_up = time.monotonic() + timeout

@@ -26,16 +26,14 @@ POINTS = "points.npz"
 class Result(Generic[M]):
     """Result of one run; ``Result(model)`` wraps a model without a run.
 
-    - `model`: for instance a `fedkernel.models.KernelPCA`.
-    - `history`: a row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own
-      figures.
+    - `history`: a row per round: number, phase, wall-clock seconds, clients, floats, bytes, the protocol's own figures.
     - `outputs`: named arrays per client, of simulated sites only: a real site's never leave it.
-    - `findings`: choices that the run made by itself, with reasons, and warnings of its evaluation.
     - `seconds`: wall-clock time of the run, joining included.
     - `columns`: names of the columns that the model was fitted on, with a horizontal partition of named columns.
     - `preparation`: of the raw columns; with a vertical partition each site keeps its own.
     - `strategy`: address of the strategy's class; empty if unknown.
-    - `wire`: precision of the sent arrays; the ledger has the bytes as sent.
+    - `findings`: choices that the run made by itself, with reasons, and warnings of its evaluation.
+    - `wire`: precision of the sent arrays.
     """
 
     model: M

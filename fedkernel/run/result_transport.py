@@ -1,30 +1,62 @@
-"""Transport of results through Flower's log: a ServerApp prints each run's result as one line."""
+"""Results and failures of runs for another process, through Flower's log: a ServerApp prints each as one line."""
 
 import base64
 import binascii
 import json
 import sys
 import zlib
-from dataclasses import asdict, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pydantic
-from pydantic.dataclasses import dataclass
 
-from fedkernel.ground import UNPACKED_BYTES, UNPACKED_RATIO, EngineError, write_atomic
+from fedkernel.ground import UNPACKED_BYTES, UNPACKED_RATIO, EngineError, FedkernelError, write_atomic
+
+NOT_RUN = "NotRun"
+"""Kind of a run that was skipped because a site that it needs is excluded."""
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """Run that ended without a result: its cause's class name, or `NOT_RUN`, text, and error if raised here."""
+
+    run: str
+    kind: str
+    text: str
+    error: Exception | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, run: str, error: Exception) -> "FailedRun":
+        """Build the description of a run's failure; raise the error itself if it ends all runs."""
+        if not is_of_a_run(error):
+            raise error
+        return cls(run, type(error).__name__, text_of(error), error)
+
+    @classmethod
+    def from_table(cls, run: str, table: Mapping[str, str]) -> "FailedRun":
+        """Rebuild from kind and text, as a different process reported them."""
+        return cls(run, table["kind"], table["text"])
+
+
+def text_of(error: Exception) -> str:
+    """Return an error's text; an error that is not fedkernel's own is marked as a defect."""
+    return str(error) if isinstance(error, FedkernelError) else f"{type(error).__name__}: {error} (this is a defect)"
+
+
+def is_of_a_run(error: Exception) -> bool:
+    """Return whether an error ends only one run; errors of the engine or the system end all runs."""
+    return not isinstance(error, EngineError | OSError)
+
 
 PREFIX = "fedkernel-parcel "
 FILES = ("model.npz", "points.npz", "result.json")
 """Names of the files that are transported from and to a run's folder; the last one marks it complete."""
 
 
-@dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
+@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
-    """Packed result or failure of a run, as a ServerApp prints it.
-
-    `run`: its id; empty where the whole job failed. `files`: the result's in base64; none where the job's folder has
-    them. `error`: class name and text of a failure's cause.
-    """
+    """Packed result of a run (base64; no files where the job's folder has them), or failure (no id: the job's)."""
 
     run: str = ""
     files: dict[str, str] = field(default_factory=dict)

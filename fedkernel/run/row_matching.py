@@ -15,11 +15,9 @@ log = logging.getLogger(__name__)
 
 
 def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
-    """Return the hashed ids (n, 16) that all sites have, in the order of the aligned rows.
+    """Return the hashed ids (n, 16) that all sites, by name, have, in the order of the aligned rows.
 
-    `hashed` (n_m, 16): the sites' hashes, by the sites' names in error texts. `run`: for the log. Raises InputError if
-    no row is common to all, or if `missing` refuses one that is not. Raises ProtocolError if a site sent no hashes, or
-    one twice.
+    Raises InputError if there are none, or if `missing` refuses rows; ProtocolError for invalid or repeated hashes.
     """
     keys = {}
     for site, hashes in hashed.items():
@@ -51,10 +49,7 @@ def outlying_site(hashed: Mapping[str, Hashes]) -> str | None:
 
 
 def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
-    """Raise InputError if the sites' column names, given by site name, differ.
-
-    A different order is an error, too, unless `in_any_order`: then the run uses the first site's order, and logs that.
-    """
+    """Raise InputError if the column names of sites differ; `in_any_order`: the first's order counts, and is logged."""
     (first, expected), *others = columns.items()
     for site, names in others:
         if list(names) == list(expected):

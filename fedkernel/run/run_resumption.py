@@ -17,8 +17,7 @@ from fedkernel.run.journal import Exchange, RecordMismatchError
 from fedkernel.run.message_delivery import send_and_receive
 from fedkernel.wire import ANSWERS, REPEAT_ACTION, answer_hash, bundle_requests, flower_internals
 
-MOST_BYTES = 1 << 26
-"""Most bytes of the requests in one bundle, unless a single request is larger."""
+MOST_BYTES = 1 << 26  # most bytes of the requests in one bundle, unless a single request is larger
 
 
 class _Answered(NamedTuple):
@@ -91,10 +90,7 @@ class ResumingGrid(ResumableGrid):
         return True
 
     def catch_up(self, deadline: float) -> None:
-        """Recognise the restarted nodes, and have them answer all recorded requests again.
-
-        The longest wait is the recorded rounds' seconds plus the deadline.
-        """
+        """Recognise the restarted nodes, and have them repeat all answers, within the recorded time plus deadline."""
         (introductions, exchange), *rest = self._replayed
         self._replayed = []
         self._recognise(introductions, exchange, deadline)

@@ -16,21 +16,17 @@ from fedkernel.data import file_errors
 from fedkernel.ground import FedkernelError, InputError, load_class, write_atomic
 from fedkernel.models import load_model
 from fedkernel.numerics import import_kernels
-from fedkernel.run.failed_run import is_of_a_run, text_of
 from fedkernel.run.flower_grids import ResumableGrid
 from fedkernel.run.journal import Journal, RecordMismatchError
 from fedkernel.run.journal_header import folder_here, header_of
 from fedkernel.run.result import Result
-from fedkernel.run.result_transport import Parcel, pack_result, print_parcel
+from fedkernel.run.result_transport import Parcel, is_of_a_run, pack_result, print_parcel, text_of
 from fedkernel.run.run_resumption import ResumingGrid
 from fedkernel.run.settings import RunSettings
 from fedkernel.wire import Job, RunSpec
 
-ERROR = "error.json"
-"""Name of the file with a failure's cause, for the process that waits for results."""
-
-log = logging.getLogger("flwr")
-"""Flower's own log, which `flwr run --stream` prints."""
+ERROR = "error.json"  # name of the file with a failure's cause, for the process that waits for results
+log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` prints
 
 
 @runtime_checkable
@@ -49,9 +45,8 @@ class Strategy(Protocol):
 def server_app() -> ServerApp:
     """Build the ServerApp that executes the job in Flower's run configuration, run by run.
 
-    Each run's result appears complete, at once, in its folder in the job's ``out``. A failed run ends the job, unless
-    the job goes on with the next one. The failure's cause, one sentence, is written to ``error.json`` in the folder of
-    the job, or of the run if the job goes on.
+    Each run's result appears at once in its folder in the job's ``out``; the cause of a failure, one sentence, in
+    ``error.json`` in the folder of the job, or of the run if the job goes on.
     """
     app = ServerApp()
 
@@ -112,29 +107,12 @@ def _journal_of(job: Job, run: RunSpec, strategy: Strategy, grid: Grid) -> Itera
                 folder.rmdir()
 
 
-def _execute_run(
-    job: Job,
-    run: RunSpec,
-    strategy: Strategy,
-    grid: Grid,
-    journal: Journal | None,
-) -> Result[Any]:
+def _execute_run(job: Job, run: RunSpec, strategy: Strategy, grid: Grid, journal: Journal | None) -> Result[Any]:
     """Execute or resume a run; start anew if its journal does not match the run."""
-    settings = RunSettings(
-        run=run.id,
-        seed=run.seed,
-        clients=run.clients,
-        deadline=job.deadline,
-        deadlines=job.deadlines,
-        quorum=job.quorum,
-        missing=run.missing,
-        threads=job.threads,
-        hashes=run.sites is not None,  # real sites have an outbox
-        joint_seed=run.joint_seed,
-        prepare=run.prepares,
-        compare=run.compare,
-        wire=run.wire,
-    )
+    limits: dict[str, Any] = {name: getattr(job, name) for name in ("deadline", "deadlines", "quorum", "threads")}
+    own = {name: getattr(run, name) for name in ("seed", "clients", "missing", "joint_seed", "compare", "wire")}
+    real = run.sites is not None  # with an outbox
+    settings = RunSettings(run=run.id, prepare=run.prepares, hashes=real, **limits, **own)
     try:
         if run.project is None:
             return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)

@@ -18,16 +18,8 @@ from fedkernel.wire import Missing, check_quorum, digest, flower_internals, iden
 class RunSettings:
     """Settings of one run: id, seed, number of clients, deadlines, and options of its protocols.
 
-    - `missing`: drop rows that a site lacks, or refuse the run, with a vertical partition of rows with ids.
-    - `threads`: BLAS threads of the protocol's own steps.
-    - `hashes`: add every reply's hash to the ledger.
-    - `joint_seed`: the clients draw the seed in two more rounds; the history has it.
-    - `prepare`: preparation of the sites' raw tables, run first.
-    - `project`: aligns the clients' new rows by ids, instead of the rows fitted on.
-    - `compare`: id of the run whose clusters the evaluation compares with.
-    - `quorum`: number or fraction of clients that must remain where a strategy may lose one.
-    - `deadlines`: seconds by phase, in place of `deadline`.
-    - `wire`: precision of arrays in the method's messages; float32 halves the bytes, at a relative error of 6e-8.
+    `fedkernel.wire.RunSpec` and `Job` describe them, except `threads`: of the protocol's own steps; `hashes`: add every
+    reply's hash to the ledger; `project`: align the clients' new rows by ids, instead of the rows fitted on.
     """
 
     run: str = "run"

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from fedkernel.site.allowed_clients import allowed
     from fedkernel.site.approval import approve, approved_guards, check_approved, check_hash, is_approved, sign
     from fedkernel.site.audit_log import check_outbox, set_write_context
     from fedkernel.site.audit_log_reader import OUTBOX, Departure, check_payload, departures_of, read_outbox
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
         USUAL_SECONDS,
     )
     from fedkernel.site.policy_forecast import TABLE, ReplyBounds, foreseen, needed_share, reply_bounds, table_shares
-    from fedkernel.site.raw_tables import raw_shard
     from fedkernel.site.resource_limits import within_seconds
     from fedkernel.site.result_files import MOST_CSV_COLUMNS, RunRows
     from fedkernel.site.row_order import find_rows
-    from fedkernel.site.simulated_sites import simulated_partition, simulated_raw
-    from fedkernel.site.site_builder import site_of_job
+    from fedkernel.site.simulated_sites import raw_shard, simulated_partition, simulated_raw
+    from fedkernel.site.site_builder import allowed, site_of_job
     from fedkernel.site.site_setup import FindSite, Site, logged
     from fedkernel.site.study_check import verdicts
 else:

@@ -19,8 +19,7 @@ from fedkernel.wire import HASH_DIGITS, Job
 APPROVED = "approved"
 """Name of the site's file of approvals: lines of a study's SHA-256, the time, and perhaps a `SHARE`."""
 
-SHARE = "table_share="
-"""Prefix of a study's own limit on the disclosure ratio in such a line."""
+SHARE = "table_share="  # prefix of a study's own limit on the disclosure ratio in such a line
 
 UNREADABLE = "the site cannot read its list of approved studies"
 
@@ -78,8 +77,7 @@ def not_approved(sha256: str) -> str:
     return f"study {sha256[:HASH_DIGITS]} is not approved; to approve it: fedkernel study approve {sha256} --out FOLDER"
 
 
-SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
-"""A public key and a signature, in hexadecimal digits."""
+SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")  # a public key and a signature, in hexadecimal digits
 
 
 def _signed(sha256: str) -> bytes:
@@ -88,10 +86,7 @@ def _signed(sha256: str) -> bytes:
 
 
 def sign(sha256: str, key: Path) -> str:
-    """Sign a study's hash; return the signer's public key, a colon, and the signature, in hexadecimal digits.
-
-    `key`: file of an Ed25519 key, PKCS#8 as PEM, without a password; InputError if it is missing or invalid.
-    """
+    """Sign a study's hash by an Ed25519 key's PEM file; return public key, colon, and signature, in hexadecimal."""
     try:
         private = load_pem_private_key(read_secret(key), password=None)
     except OSError as error:

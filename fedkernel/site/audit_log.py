@@ -28,26 +28,19 @@ from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, o
 from fedkernel.peers import sealed_in
 from fedkernel.protocol import Reply, Summed
 from fedkernel.site.audit_log_reader import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.site.gate import Gate, RunProgress, Totals
+from fedkernel.site.gate import Gate, Requests, RunProgress, Totals
 from fedkernel.site.policy import ReplySize, flag
 from fedkernel.site.raw_request import MOST_TEXT, RawRequest, arrays_of, shapes_of
-from fedkernel.site.restart_guard import Requests
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
-READ_BYTES = 8192
-"""Bytes that are read at a time, backwards from the outbox's end."""
+READ_BYTES = 8192  # bytes that are read at a time, backwards from the outbox's end
 
 MOST_PARAMETER_TEXT = 20_000
 """Most characters of a request's parameters that are logged in full: ten times those of fedkernel's requests."""
 
-MOST_ARRAYS_LISTED = 100
-"""Most arrays of a request whose shapes are logged."""
-
-MOST_REFUSALS = 10_000
-"""Most refusals that are logged, so that vain requests do not fill the disk; replies always are."""
-
-REFUSAL_SECONDS_LOGGED = 0.1
-"""Computing seconds from which a refusal beyond `MOST_REFUSALS` is still logged."""
+MOST_ARRAYS_LISTED = 100  # most arrays of a request whose shapes are logged
+MOST_REFUSALS = 10_000  # most refusals that are logged, so that vain requests do not fill the disk; replies always are
+REFUSAL_SECONDS_LOGGED = 0.1  # computing seconds from which a refusal beyond `MOST_REFUSALS` is still logged
 
 
 _write_context: ContextVar[AbstractContextManager[Any]] = ContextVar("context", default=nullcontext())  # noqa: B039 - has no state
@@ -97,8 +90,7 @@ def append_to_outbox(
 ) -> None:
     """Append a request's reply or refusal to the outbox; a random salt is added to the reply.
 
-    - `node`: the node's configuration: ``data``, ``out`` (the outbox's folder), and ``keep-payloads``: whether replies
-      are stored beside it, readable for the owner only. Nothing is done for a node without ``data`` and ``out``.
+    - `node`: the node's configuration (see `site_of_job`). Nothing is done for one without ``data`` and ``out``.
     - `refused`, `rule`: reason and rule of a refusal; the seconds of a computed `answer` still count.
     - `gate`: checks the reply, and the request once more, since other messages may have arrived meanwhile.
     - `admitted`: the result of `admit`; nothing leaves if another message of the run was answered since then.

@@ -17,8 +17,7 @@ from fedkernel.wire import digest
 
 OUTBOX = "outbox.jsonl"
 PAYLOADS, IDENTITY = "payloads", "message.json"
-FIRST = "0" * 64
-"""Previous hash in the first line."""
+FIRST = "0" * 64  # previous hash in the first line
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Hash = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
@@ -33,12 +32,10 @@ class Departure(pydantic.BaseModel):
     - `request`, `parameters`, `arrays`: the request's type, its scalars, and the shapes of its arrays.
     - `reply`, `shapes`, `sha256`: the reply's type, the shapes of its arrays, and its `fedkernel.wire.digest`; empty if
       refused.
-    - `floats`, `bytes`, `rows`: as in the coordinator's ledger: entries of arrays of floats, serialised content, rows
-      of the site's table as they are.
+    - `floats`, `bytes`, `rows`: as in the coordinator's ledger (`fedkernel.run.Entry`).
     - `letters`: floats in the reply's sealed letters to peers.
     - `refused`: the reason, as sent to the coordinator; empty if the reply left.
-    - `rule`: rule of the site's policy that allows or refuses the reply; empty: none.
-    - `study`: SHA-256 of the approved study; empty: none.
+    - `rule`: rule of the site's policy that allows or refuses the reply. `study`: SHA-256 of the approved one.
     - `standing`: the run's progress including this line.
     - `previous`: SHA-256 of the line before, without its end.
     """
@@ -100,10 +97,7 @@ def entry_of(line: bytes) -> Departure:
 
 
 def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Yield each line of an outbox, at the path of the file or its folder, with the line's hash.
-
-    Raises InputError if the file is missing, or at the first line that was changed.
-    """
+    """Yield each line of an outbox, its file's or folder's, with its hash; InputError at the first changed line."""
     path = path / OUTBOX if path.is_dir() else path
     try:
         *lines, rest = path.read_bytes().split(b"\n")

@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import Context, Error, Message, MessageType
 from flwr.clientapp import ClientApp
 
+from fedkernel import wire
 from fedkernel.data import as_table
 from fedkernel.ground import (
     AnyArray,
@@ -39,34 +40,7 @@ from fedkernel.site.raw_request import NO_REQUEST, RawRequest, read_raw_request
 from fedkernel.site.resource_limits import memory_limit, memory_within, within_seconds
 from fedkernel.site.row_order import find_rows
 from fedkernel.site.site_setup import FindSite, Site, log_under_code, logged
-from fedkernel.wire import (
-    BEGINNING,
-    FAILED,
-    JOINT_SEED_RULE,
-    REFUSED,
-    REPEAT_ACTION,
-    UNFIT_LETTER,
-    UNFIT_TABLE,
-    CommonRows,
-    HashedIds,
-    HashIds,
-    Introduce,
-    Introduction,
-    Share,
-    ShowShare,
-    TakeRows,
-    TakeShares,
-    answer_bundle,
-    commitment,
-    flower_internals,
-    from_content,
-    hash_ids,
-    header_of,
-    key_check,
-    order_id,
-    records_of,
-    to_content,
-)
+from fedkernel.wire import flower_internals
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +69,7 @@ class _SiteCall:
         drawn = None if self.progress is None else self.progress.seed
         if seed != (settled := gate.run.seed if drawn is None else drawn):
             text = f"seed = {seed} in the request, but run {self.run!r} has seed = {settled}"
-            raise RefusedError(JOINT_SEED_RULE if gate.run.joint_seed else "plan", text)
+            raise RefusedError(wire.JOINT_SEED_RULE if gate.run.joint_seed else "plan", text)
         return seed
 
     def share(self) -> str:
@@ -106,7 +80,7 @@ class _SiteCall:
 
     def request(self, kind: type[MessageT]) -> MessageT:
         """Decode the message as a request of the given class."""
-        return from_content(kind, self.message.content)
+        return wire.from_content(kind, self.message.content)
 
     def memory(self) -> Memory:
         return Memory(self.context, self.run) if self.known is None else self.known
@@ -177,7 +151,7 @@ class _SiteCall:
                 f"{self.site.display_name} has no key for the hashes of its ids, so anyone holding the hashes could "
                 "guess ids by trial; allowed: a key that all sites share (join --id-key), or --ids-without-key"
             )
-        return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
+        return wire.hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
 
 
 def _own_entries(site: Site, client: KernelClient) -> int | None:
@@ -190,10 +164,7 @@ def _own_entries(site: Site, client: KernelClient) -> int | None:
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
-    """Build the ClientApp that answers for a site, with these client classes or those that the site allows.
-
-    `clients`: by class name. `find_site`: returns the site for Flower's context and a message's header.
-    """
+    """Build the ClientApp of the sites that `find_site` returns, with client classes by name or those of the site."""
 
     def handler(act: Callable[[_SiteCall], Answer]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
@@ -206,7 +177,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             try:
                 if keeps_outbox(node):  # only then, since hashing takes as long as sending
                     request = read_raw_request(message)
-                site = find_site(context, config := header_of(message))
+                site = find_site(context, config := wire.header_of(message))
                 memory = _checked_memory(message, str(config["run"]), context, site)
                 if (gate := site.gate) is not None:
                     before = copy_state(context.state)
@@ -224,7 +195,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     text = f"{site.display_name}: {text}"  # in a round, the coordinator adds the name
                 code, outline = _error_code(error, site, message), text
             except Exception as error:
-                code, outline = FAILED, (site.outline if site else logged)(error)
+                code, outline = wire.FAILED, (site.outline if site else logged)(error)
             if before is not None:  # a refused request changes no state: neither guards nor settled rows
                 context.state = before
             outline = printable(outline)  # the outbox has the text as sent
@@ -240,7 +211,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     def joining(act: Callable[[_SiteCall], Reply]) -> Callable[[Message, Context], Message]:
         def answer(call: _SiteCall) -> Answer:
             reply = act(call)
-            return Answer(to_content(reply), reply)
+            return Answer(wire.to_content(reply), reply)
 
         return handler(answer)
 
@@ -251,23 +222,20 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     app.query("ids")(joining(_hash_ids))
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
-    app.query(REPEAT_ACTION)(partial(_answer_again, app))
+    app.query(wire.REPEAT_ACTION)(partial(_answer_again, app))
     return app
 
 
 def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
     """Answer all requests of a bundle, or reply with an error if the message is no bundle."""
     try:
-        return answer_bundle(app, message, context)
+        return wire.answer_bundle(app, message, context)
     except ProtocolError as error:
-        return Message(Error(REFUSED, str(error)), reply_to=message)
+        return Message(Error(wire.REFUSED, str(error)), reply_to=message)
 
 
 def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
-    """Return the text for the coordinator about an error raised on purpose.
-
-    A site with data of its own sends only texts written for the coordinator, too, and logs others; a simulated one all.
-    """
+    """Return an error's text for the coordinator; a site with data of its `own` logs all but shareable ones."""
     if isinstance(error, OwnFileError):
         return log_under_code(str(error), error.outline)
     if not own or isinstance(error, ShareableError | ProtocolError):
@@ -279,8 +247,8 @@ def _error_text(error: FedkernelError, site: Site | None, *, own: bool) -> str:
 def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
     """Raise RefusedError if a request's array precision differs from the approved run's."""
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
-    if (wire := wire_of(config)) != declared:
-        raise RefusedError("plan", f"wire = {wire} in the request, but run {gate.run.id!r} has wire = {declared}")
+    if (precision := wire_of(config)) != declared:
+        raise RefusedError("plan", f"wire = {precision} in the request, but run {gate.run.id!r} has wire = {declared}")
 
 
 def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
@@ -292,24 +260,21 @@ def _checked_memory(message: Message, run: str, context: Context, site: Site) ->
 
 
 def _error_code(error: FedkernelError, site: Site | None, message: Message) -> int:
+    """Return an error's code; the site's table is unfit by an InputError before the method's own requests."""
     if isinstance(error, LetterError):
-        return UNFIT_LETTER
-    return UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED
-
-
-def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
-    """Return whether the site's table caused an error: an InputError before the method's own requests."""
+        return wire.UNFIT_LETTER
     before = message.metadata.message_type != MessageType.TRAIN or (
-        site is not None and header_of(message)["pair"] == PrepareClient.__name__
+        site is not None and wire.header_of(message)["pair"] == PrepareClient.__name__
     )
-    return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
+    is_unfit = before and isinstance(error, InputError) and not isinstance(error, RefusedError)
+    return wire.UNFIT_TABLE if is_unfit else wire.REFUSED
 
 
 def _progress_after(context: Context, config: Mapping[str, Any], request: RawRequest, gate: Gate) -> RunProgress:
     """Return the run's progress with a request; RefusedError if the gate refuses it or the memory is outdated."""
     _check_wire(config, gate)
     progress = admit(context.node_config, request, gate)
-    if request.name != Introduce.__name__:
+    if request.name != wire.Introduce.__name__:
         Memory(context, request.run).check_current(progress.run.begun, progress.taken - 1)
     return progress
 
@@ -318,7 +283,7 @@ def _note_progress(context: Context, request: RawRequest, site: Site, progress: 
     """Store the run's rows and progress for later messages and runs, once the reply is in the outbox."""
     memory = Memory(context, request.run)
     # not earlier: refused requests could fill the disk, and an unfit table may be corrected after alignment
-    if memory.settled and not memory.noted and request.name != TakeRows.__name__:
+    if memory.settled and not memory.noted and request.name != wire.TakeRows.__name__:
         site.check_rows_apart(memory.rows, True)
         if memory.order is not None:
             site.remember_order(memory.rows, memory.order)
@@ -329,37 +294,37 @@ def _note_progress(context: Context, request: RawRequest, site: Site, progress: 
 def _introduce(call: _SiteCall) -> Reply:
     """Begin a run; reply with the client's number, table size, site name and column names."""
     site = call.site
-    call.request(Introduce)
+    call.request(wire.Introduce)
     if site.X is None:
-        return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
+        return wire.Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
     kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
     restarted = "run" not in call.context.state
     memory = Memory.begin(call.context, call.run)
-    memory.table = site.table_at_start(str(call.config.get(BEGINNING, "")), site.table())
+    memory.table = site.table_at_start(str(call.config.get(wire.BEGINNING, "")), site.table())
     client = call.client(memory, kind if raw is None else PrepareClient)
     if site.kept_keys is not None:
         site.kept_keys.begin(restarted=restarted)
     draws = site.gate is not None and site.gate.run.joint_seed
-    return Introduction(
+    return wire.Introduction(
         **client.get_properties({}),
         site=site.name,
         names=tuple(site.columns) if raw is None else raw.raw.names,
         ids=site.ids is not None,
         sampled=_most_sampled(call, kind, client.X.shape[0]),
-        commitment=commitment(call.share()) if draws else None,
+        commitment=wire.commitment(call.share()) if draws else None,
     )
 
 
 def _reveal_share(call: _SiteCall) -> Reply:
     """Reply with the site's share of the joint seed; the gate has checked the commitments."""
-    call.request(ShowShare)
-    return Share(share=call.share())
+    call.request(wire.ShowShare)
+    return wire.Share(share=call.share())
 
 
 def _take_shares(call: _SiteCall) -> Reply:
     """Acknowledge all sites' shares of the joint seed; the gate has checked them."""
-    call.request(TakeShares)
+    call.request(wire.TakeShares)
     call.share()
     return Receipt()
 
@@ -380,8 +345,8 @@ def _most_sampled(call: _SiteCall, kind: type[KernelClient], rows: int) -> int |
 def _hash_ids(call: _SiteCall) -> Reply:
     """Reply with the hashes of the site's row ids, and a check value of the hash key."""
     call.memory()
-    call.request(HashIds)
-    return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
+    call.request(wire.HashIds)
+    return wire.HashedIds(hashes=call.hashes(), key_check=wire.key_check(call.site.id_key, call.run, call.seed))
 
 
 def _take_rows(call: _SiteCall) -> Reply:
@@ -389,7 +354,7 @@ def _take_rows(call: _SiteCall) -> Reply:
     memory, own = call.memory(), call.hashes()
     if memory.settled:
         raise ShareableError(f"the rows of {call.site.display_name} are settled; allowed: one alignment per run")
-    common = call.request(TakeRows).hashes
+    common = call.request(wire.TakeRows).hashes
     positions = find_rows(own, common)
     if not call.site.projects:  # each new row is projected on its own
         call.site.check_rows(len(positions))
@@ -402,13 +367,13 @@ def _take_rows(call: _SiteCall) -> Reply:
     call.site.check_rows_apart(rows, False)
     memory.settle()
     memory.rows = rows
-    memory.order = order_id(common)
-    return CommonRows(rows=len(positions))
+    memory.order = wire.order_id(common)
+    return wire.CommonRows(rows=len(positions))
 
 
 def _train(call: _SiteCall) -> Answer:
     """Answer a request of the method's protocol by the client's computation."""
-    arrays = flower_internals.read_arrays(records_of(call.message.content)[0])
+    arrays = flower_internals.read_arrays(wire.records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
         call.site.check_rows_apart(None, False)
@@ -420,8 +385,7 @@ def _train(call: _SiteCall) -> Answer:
         clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
         replied, _, scalars = within_seconds(
-            limits.request.seconds if limits else None,
-            lambda: client.fit(arrays, call.config),
+            limits.request.seconds if limits else None, lambda: client.fit(arrays, call.config)
         )
         seconds = clock() - began
     call.site.check_table(memory.table, call.run)  # the client may have read it block by block

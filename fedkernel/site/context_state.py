@@ -19,19 +19,16 @@ def copy_state(state: RecordDict) -> RecordDict:
     return copies
 
 
-REMOVED = "gone "
-"""Prefix of the record that lists the entries removed from the record of that name."""
+REMOVED = "gone "  # prefix of the record that lists the entries removed from the record of that name
 
 
 def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
-    """Return the differences between a context's state and an earlier `copy_state`: changed and removed entries.
-
-    Arrays are compared by identity, since they are never changed in place.
-    """
+    """Return the changed and removed entries of a context's state since an earlier `copy_state`."""
     changes = RecordDict()
     for name, record in state.items():
         known = dict(before.get(name, {}))
         if isinstance(record, ArrayRecord):
+            # by identity, since arrays are never changed in place
             changed = ArrayRecord({key: array for key, array in record.items() if known.get(key) is not array})
             if changed or name not in before:
                 changes[name] = changed
@@ -62,10 +59,9 @@ def _is_of(records: Mapping[str, Any], run: str) -> bool:
 
 
 class Memory(MutableMapping[str, AnyArray]):
-    """One run's named arrays in Flower's context, kept between rounds on every engine.
+    """One run's named arrays in Flower's context, copied when written and read-only when read.
 
-    Arrays are copied when written and read-only when read, and serialised only by engines that move or store the
-    context. Raises ProtocolError if the context holds no memory of this run.
+    Only engines that move or store the context serialise them. ProtocolError if it holds no memory of this run.
     """
 
     def __init__(self, context: Context, run: str) -> None:
@@ -90,10 +86,8 @@ class Memory(MutableMapping[str, AnyArray]):
         return cls(context, run)
 
     def check_current(self, begun: int, taken: int) -> None:
-        """Raise RefusedError unless the memory is of the run's latest start and includes all later answers.
-
-        A coordinator can have several contexts, each of an engine's run, but guards count in one context only.
-        """
+        """Raise RefusedError unless the memory is of the run's latest start and includes all later answers."""
+        # a coordinator can have several contexts, each of an engine's run, but guards count in one context only
         if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
             raise RefusedError(
                 "study.attempts",

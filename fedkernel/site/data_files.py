@@ -1,19 +1,36 @@
-"""Reading and hashing of a site's own data files, which its node's configuration names."""
+"""Reading and hashing of a site's own data files, which its node's configuration names; cached for all messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedkernel.data import SiteData, SiteFile, Version, file_hash, is_text, read_raw, version_of
-from fedkernel.ground import InputError
-from fedkernel.site.policy import own_policy
+from fedkernel.data import Prepare, SiteData, SiteFile, Version, file_hash, is_text, read_labels, read_raw, version_of
+from fedkernel.ground import AnyArray, InputError, RefusedError
+from fedkernel.preparing import TableToPrepare
+from fedkernel.site.policy import Policy, own_policy
 
 
 @lru_cache(maxsize=8)
 def read_file(file: SiteFile, version: Version) -> SiteData:
     """Read a site's own file; cached until the file changes, since every message builds the site anew."""
     return file.read()
+
+
+class OwnRaw(NamedTuple):
+    """Raw table from a site's own file, with its column names and row ids."""
+
+    X: TableToPrepare
+    columns: tuple[str, ...]
+    ids: tuple[str, ...] | None
+
+
+@lru_cache(maxsize=4)
+def own_raw_table(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
+    """Read a site's own file as a raw table; cached until the file changes."""
+    X = TableToPrepare(read_raw(file), prepare)
+    return OwnRaw(X, X.raw.names, X.raw.ids)
 
 
 def content_of(paths: Sequence[str]) -> str:
@@ -69,3 +86,17 @@ def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
     if fresh.X.shape[1] != own.X.shape[1]:
         raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
     return fresh
+
+
+@lru_cache(maxsize=8)
+def labels_of_file(file: SiteFile, version: Version) -> AnyArray | None:
+    """Return the labels of a file's rows, None without any; cached until the file changes."""
+    return read_labels(file)
+
+
+def check_labels_may_be_used(file: SiteFile, policy: Policy, who: str) -> None:
+    """Raise RefusedError unless the operator lists the allowed clients and does not hide the labels."""
+    if policy.study.pairs is None:
+        raise RefusedError("study.pairs", f"{who}: labels are released only to clients listed in --allow (study.pairs)")
+    if any(fnmatchcase(label, pattern) for label in file.labels for pattern in file.hidden):
+        raise RefusedError("table.hidden", f"{who} hides its labels (table.hidden)")

@@ -4,33 +4,23 @@ Totals are kept in the outbox's last line, so limits survive a restart.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import pydantic
 from pydantic import Field
 
-from fedkernel.ground import InputError, RefusedError
+from fedkernel import wire
+from fedkernel.ground import InputError, RefusedError, open_for_owner
 from fedkernel.protocol import Plan, PlanPosition, advance, once
 from fedkernel.site.policy import Limits, Policy, ReplySize
 from fedkernel.site.raw_request import RawRequest
-from fedkernel.wire import (
-    HASH_DIGITS,
-    JOINT_SEED_RULE,
-    HashIds,
-    Introduce,
-    RunSpec,
-    ShowShare,
-    TakeRows,
-    TakeShares,
-    check_commitments,
-    check_shares,
-)
 
 Count = Annotated[int, Field(ge=0)]
 
-JOINING_PLAN: Plan = (once(Introduce),)
-SEEDING_PLAN: Plan = (once(ShowShare), once(TakeShares))
-ALIGNING_PLAN: Plan = (once(HashIds), once(TakeRows))
+JOINING_PLAN: Plan = (once(wire.Introduce),)
+SEEDING_PLAN: Plan = (once(wire.ShowShare), once(wire.TakeShares))
+ALIGNING_PLAN: Plan = (once(wire.HashIds), once(wire.TakeRows))
 """Requests before a run's own plan: of all runs, of runs with a joint seed, and with aligned rows."""
 
 
@@ -98,12 +88,12 @@ class RunProgress(pydantic.BaseModel):
 class Gate:
     """Checks of a run's requests and replies at a site, by its policy and the approved run.
 
-    `study`: SHA-256 of the approved study; empty: the policy requires none. `client`: the site's client number.
-    `share`: its share of the joint seed. `key`: 64 hexadecimal digits that identify the run among all of its id.
+    `study`: SHA-256 of the approved one; empty: not required. `client`: the site's number. `share`: its share of the
+    joint seed. `key`: 64 hexadecimal digits that identify the run among all of its id.
     """
 
     policy: Policy
-    run: RunSpec
+    run: wire.RunSpec
     study: str = ""
     client: int = 0
     share: str = ""
@@ -111,7 +101,7 @@ class Gate:
 
     def admit(self, progress: RunProgress, request: RawRequest) -> RunProgress:
         """Return the run's progress with a request; RefusedError if policy, plan or joint seed forbid it."""
-        if request.name == Introduce.__name__:
+        if request.name == wire.Introduce.__name__:
             progress = self._started(progress)
         for sums, limits, where in self._limits(progress):
             if limits.seconds is not None and sums.seconds >= limits.seconds:
@@ -126,7 +116,7 @@ class Gate:
                 seeds = None if progress.seed is None else (self.run.seed, progress.seed)
                 place = advance(plan, place, request.name, request.fields, request.shapes, seeds=seeds)
             except InputError as error:
-                owner = f"study {self.study[:HASH_DIGITS]}" if self.study else f"run {self.run.id!r}"
+                owner = f"study {self.study[: wire.HASH_DIGITS]}" if self.study else f"run {self.run.id!r}"
                 raise RefusedError("plan", f"{error} (plan of {owner})") from None
         update = {"place": place, "taken": progress.taken + 1, **self._seed_update(progress, request)}
         return progress.model_copy(update=update)
@@ -160,19 +150,60 @@ class Gate:
 
     def _seed_update(self, progress: RunProgress, request: RawRequest) -> dict[str, str | int]:
         """Return a request's updates of the joint seed's fields; RefusedError for a request that comes too early."""
-        if not self.run.joint_seed or request.name == Introduce.__name__:
+        if not self.run.joint_seed or request.name == wire.Introduce.__name__:
             return {}
         sites = len(self.run.sites or ())
-        if request.name == ShowShare.__name__ and not progress.commitments:
+        if request.name == wire.ShowShare.__name__ and not progress.commitments:
             commitments = request.fields.get("commitments")
-            return {"commitments": check_commitments(commitments, sites, self.client, self.share)}
-        if request.name == TakeShares.__name__ and progress.seed is None:
-            return {"seed": check_shares(request.fields.get("shares"), sites, progress.commitments)}
+            return {"commitments": wire.check_commitments(commitments, sites, self.client, self.share)}
+        if request.name == wire.TakeShares.__name__ and progress.seed is None:
+            return {"seed": wire.check_shares(request.fields.get("shares"), sites, progress.commitments)}
         if progress.seed is None:
-            text = f"the joint seed of run {self.run.id!r} is not drawn yet ({JOINT_SEED_RULE})"
-            raise RefusedError(JOINT_SEED_RULE, text)
+            text = f"the joint seed of run {self.run.id!r} is not drawn yet ({wire.JOINT_SEED_RULE})"
+            raise RefusedError(wire.JOINT_SEED_RULE, text)
         return {}
 
     def _limits(self, progress: RunProgress) -> tuple[tuple[Totals, Limits, str], ...]:
         limits = self.policy.limits
         return (progress.run, limits.run, "limits.run"), (progress.total, limits.total, "limits.total")
+
+
+REQUESTS_FOLDER = "asked"
+
+ENTRY_BYTES = 64  # bytes of an entry: a request's hash and the hash of its letters
+
+
+class Requests:
+    """Hashes of a run's requests, in a file of the site; `run`: the run's `Gate.key`."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._path = folder / REQUESTS_FOLDER / run
+
+    def check(self, place: int, request: RawRequest, letters: bytes | None = None) -> None:
+        """Raise RefusedError if a request, or its letters if given, differs from that of the run's previous start."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(ENTRY_BYTES * place)
+                before = file.read(ENTRY_BYTES)
+        except FileNotFoundError:
+            return
+        expected = request.sha256 if letters is None else _whole(request, letters)
+        if len(before) == ENTRY_BYTES and not before.startswith(expected):
+            what = "differs from" if not before.startswith(request.sha256) else "delivers other letters than in"
+            raise RefusedError(
+                "study.attempts",
+                f"request {place + 1} of the run ({request.name}) {what} the run's previous start; repeat it unchanged "
+                "or start a new study (study.attempts)",
+            )
+
+    def note(self, place: int, request: RawRequest, letters: bytes) -> None:
+        """Write the hashes of a request and its letters at the request's position in the run."""
+        self._path.parent.mkdir(0o700, exist_ok=True)
+        with open(self._path, "r+b" if self._path.exists() else "xb", opener=open_for_owner) as file:
+            file.seek(ENTRY_BYTES * place)
+            file.write(_whole(request, letters))
+
+
+def _whole(request: RawRequest, letters: bytes) -> bytes:
+    """Return the `ENTRY_BYTES` bytes of a request's entry in the file."""
+    return request.sha256 + letters.ljust(ENTRY_BYTES - len(request.sha256), b"\0")

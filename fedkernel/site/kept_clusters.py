@@ -13,8 +13,7 @@ import numpy as np
 from fedkernel.ground import AnyArray, InputError, OwnFileError, RefusedError, open_npz
 from fedkernel.wire import Job, RunSpec
 
-ORIGIN = "origin"
-"""Name of the mark among the arrays of a site's file."""
+ORIGIN = "origin"  # name of the mark among the arrays of a site's file
 
 EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
 """Fields of `RunSpec` that must be equal in two runs whose clusters are compared."""
@@ -22,10 +21,7 @@ EQUAL_FIELDS = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate"
 
 @dataclass(frozen=True)
 class OwnClusters:
-    """Store of the cluster labels of a site's rows in this run, and reader of an earlier run's.
-
-    `folder`: the site's. `table`: returns the SHA-256 of its data file. `who`: the site's name in texts.
-    """
+    """Store of a site's cluster labels in this run, and reader of an earlier run's; `who`: its name in texts."""
 
     folder: Path
     job: Job
@@ -64,24 +60,17 @@ class OwnClusters:
         return labels
 
     def _check(self, run: str) -> RunSpec:
-        """Return the earlier run of that id; RefusedError unless this run may be compared with it."""
-        earlier = self._earlier()
-        if earlier is None or run != earlier.id:
-            raise RefusedError(
-                "study.plan",
-                f"{self.who} compares its clusters only with an earlier run of the study, of the same method with "
-                f"another seed, but was asked for run {run[:240]!r} (study.plan)",
-            )
-        return earlier
-
-    def _earlier(self) -> RunSpec | None:
-        """Return the run that this run is compared with, if the study has a valid one before it."""
+        """Return the run of that id, before this one in the study; RefusedError unless they may be compared."""
         runs = self.job.runs if self.job.study is None else self.job.study.runs
-        for other in runs[: runs.index(self.run)]:
-            if other.id == self.run.compare:
-                same = all(getattr(other, name) == getattr(self.run, name) for name in EQUAL_FIELDS)
-                return other if same and other.seed != self.run.seed else None
-        return None
+        for earlier in runs[: runs.index(self.run)]:
+            same = all(getattr(earlier, name) == getattr(self.run, name) for name in EQUAL_FIELDS)
+            if earlier.id == run == self.run.compare and same and earlier.seed != self.run.seed:
+                return earlier
+        raise RefusedError(
+            "study.plan",
+            f"{self.who} compares its clusters only with an earlier run of the study, of the same method with another "
+            f"seed, but was asked for run {run[:240]!r} (study.plan)",
+        )
 
     def _origin(self, run: RunSpec) -> str:
         """Return the mark of a run: a hash of the run and the site's table."""

@@ -59,11 +59,8 @@ def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPai
     return RunKeyFile(Path(str(node["out"])).expanduser(), run, sealing_key)
 
 
-NAME = "secret"
-"""Name of the secret's file in a site's folder; seed shares and noise derive from it."""
-
-SIZE = 32
-"""Bytes of the secret."""
+NAME = "secret"  # name of the secret's file in a site's folder; seed shares and noise derive from it
+SIZE = 32  # bytes of the secret
 
 
 def own_secret(folder: Path) -> bytes:

@@ -17,15 +17,7 @@ from fedkernel.data import file_errors
 from fedkernel.ground import InputError, RefusedError, explain, parse_toml, short_names, unknown_name
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import AT_MOST, Guards
-from fedkernel.site.policy_defaults import (
-    LEAST_MEMORY,
-    LEAST_MESSAGE,
-    MIN_ROWS,
-    MIN_SITES,
-    MOST_MESSAGE,
-    USUAL_MESSAGE,
-    USUAL_SECONDS,
-)
+from fedkernel.site import policy_defaults as defaults
 from fedkernel.site.resource_limits import PROC
 
 Amount = Annotated[int, Field(ge=0)]
@@ -57,28 +49,24 @@ class TableRules(_Table):
     - `sha256`: hash of the only file that the policy is for.
     """
 
-    min_rows: Number = MIN_ROWS
+    min_rows: Number = defaults.MIN_ROWS
     row_share: Annotated[float, Field(ge=0, le=1)] = ROW_SHARE
-    rows_apart: Amount = MIN_ROWS
+    rows_apart: Amount = defaults.MIN_ROWS
     columns: tuple[str, ...] = ("*",)
     hidden: tuple[str, ...] = ()
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class KernelRules(_Table):
-    """Allowed widths of a kernel type.
-
-    `gamma`: least and most; None: any, also the default, 1 / number of columns.
-    """
+    """Allowed widths of a kernel type, least and most; None: any, also the default, 1 / number of columns."""
 
     gamma: tuple[float, float] | None = None
 
     @pydantic.model_validator(mode="after")
     def _in_order(self) -> "KernelRules":
         if self.gamma is not None and not self.gamma[0] <= self.gamma[1]:
-            raise ValueError(
-                f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but the first must be at most the second"
-            )
+            least, most = self.gamma
+            raise ValueError(f"gamma = [{least:g}, {most:g}], but the first must be at most the second")
         return self
 
 
@@ -102,7 +90,7 @@ class StudyRules(_Table):
 
     approve: Approval = "ask"
     signers: tuple[Annotated[str, Field(pattern="^[0-9a-f]{64}$")], ...] = ()
-    min_sites: Number = MIN_SITES
+    min_sites: Number = defaults.MIN_SITES
     pairs: tuple[str, ...] | None = None
     kernels: dict[str, KernelRules] | None = None
     n_components: Number | None = None
@@ -162,10 +150,7 @@ class MessageRules(_Table):
 
 
 class Limits(_Table):
-    """Limits on the sum of replies and on computing time.
-
-    `floats`, `rows`, `bytes`: of all replies; unchanged rows of the table. `seconds`: of one processor.
-    """
+    """Limits on the floats, unchanged rows and bytes of all replies, and on the seconds of one processor."""
 
     floats: Amount | None = None
     rows: Amount | None = None
@@ -174,12 +159,9 @@ class Limits(_Table):
 
 
 class RunLimits(Limits):
-    """Limits on each run of a site.
+    """Limits on each run; `memory`: bytes beyond the process's size (needs /proc); None: half of the machine's."""
 
-    `memory`: bytes beyond the process's own size (needs /proc, as on Linux). None: half of the machine's memory.
-    """
-
-    memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
+    memory: Annotated[int, Field(ge=defaults.LEAST_MEMORY)] | None = None
 
     @pydantic.field_validator("memory")
     @classmethod
@@ -190,13 +172,10 @@ class RunLimits(Limits):
 
 
 class RequestLimits(_Table):
-    """Limits on a single request and its reply, which no coordinator can raise.
+    """Limits no coordinator can raise: bytes of a request or reply, and wall-clock seconds of the answer."""
 
-    `bytes`: of either message. `seconds`: wall-clock time of the answer.
-    """
-
-    bytes: Annotated[int, Field(ge=LEAST_MESSAGE, le=MOST_MESSAGE)] = USUAL_MESSAGE
-    seconds: Annotated[float, Field(gt=0)] = USUAL_SECONDS
+    bytes: Annotated[int, Field(ge=defaults.LEAST_MESSAGE, le=defaults.MOST_MESSAGE)] = defaults.USUAL_MESSAGE
+    seconds: Annotated[float, Field(gt=0)] = defaults.USUAL_SECONDS
 
 
 class AllLimits(_Table):
@@ -271,12 +250,7 @@ class Policy(_Table):
         if rules.only_summed and not size.summed:
             raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
         columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
-        for name, amount in (
-            ("times", times),
-            ("floats", size.floats),
-            ("rows", size.rows),
-            ("columns", columns),
-        ):
+        for name, amount in (("times", times), ("floats", size.floats), ("rows", size.rows), ("columns", columns)):
             most = getattr(rules, name)
             if most is not None and amount > most:
                 what = f"{kind} would leave {amount} times" if name == "times" else f"{kind} has {amount} {name}"
@@ -344,9 +318,9 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
     if "policy" not in node:
         pairs = node.get("allow")
         return Policy(
-            table=TableRules(min_rows=int(node.get("min-rows", MIN_ROWS))),
+            table=TableRules(min_rows=int(node.get("min-rows", defaults.MIN_ROWS))),
             study=StudyRules(
-                min_sites=int(node.get("min-sites", MIN_SITES)),
+                min_sites=int(node.get("min-sites", defaults.MIN_SITES)),
                 pairs=None if pairs is None else tuple(name.strip() for name in str(pairs).split(",")),
                 joint_seed="never" if flag(node, "given-seed") else "needed",
                 peers="any" if flag(node, "peers-without-pins") else "pinned",
@@ -360,17 +334,12 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
 
 
 def _own_limits(node: Mapping[str, Any]) -> AllLimits:
-    tables: dict[str, dict[str, Any]] = {
-        "request": {"bytes": node.get("max-message"), "seconds": node.get("max-seconds")},
-        "run": {"memory": node.get("max-memory")},
-        "total": {"rows": None if flag(node, "share-rows") else 0},
-    }
-    limits = {
-        where: {name: value for name, value in table.items() if value is not None or where == "total"}
-        for where, table in tables.items()
-    }
+    options = {"bytes": "max-message", "seconds": "max-seconds"}
+    request = {name: node[option] for name, option in options.items() if option in node}
+    run = {"memory": node["max-memory"]} if "max-memory" in node else {}
+    total = {"rows": None if flag(node, "share-rows") else 0}
     try:
-        return AllLimits.model_validate(limits)
+        return AllLimits.model_validate({"request": request, "run": run, "total": total})
     except pydantic.ValidationError as error:
         raise InputError(f"limits.{explain(error)} (--max-message, --max-memory, --max-seconds)") from None
 

@@ -4,28 +4,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedkernel import protocol
 from fedkernel.ground import InputError, RefusedError, and_more
 from fedkernel.peers import CarriesLetters
-from fedkernel.protocol import (
-    LIMIT_ADVICE,
-    Forecast,
-    Member,
-    PlannedRequest,
-    Request,
-    check_plan,
-    known_requests,
-    planned_limit,
-    rounded_up,
-    share_text,
-)
 from fedkernel.site.policy import Limits, Policy
 from fedkernel.site.study_check import Verdict
 from fedkernel.wire import RunSpec, Study
 
-Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
+Answers = Callable[[RunSpec], Sequence[type[protocol.Request[Any]]]]
 """Function that returns the request classes of a run's client; empty if the class must not be imported."""
 
-Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
+Forecasts = Callable[[RunSpec, Sequence[protocol.Member]], protocol.Forecast | None]
 """Function that returns the forecast of a run's strategy for clients of given sizes; None: unknown."""
 
 TABLE = "guards.table_share"
@@ -35,23 +24,16 @@ UNKNOWN = "cannot be predicted"
 NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
 
 
-def no_forecast(run: RunSpec, cohort: Sequence[Member]) -> None:
-    """Return no forecast, as the default of `Forecasts`."""
-
-
 def foreseen(
     policy: Policy,
     study: Study,
     shape: tuple[int, int] | None,
     answers: Answers,
-    forecasts: Forecasts = no_forecast,
+    forecasts: Forecasts,
     *,
     left: int = 0,
 ) -> Iterator[Verdict]:
-    """Predict the verdicts of the rules that depend on the amounts a run sends.
-
-    `shape`: of the site's table, assumed of the other sites, too. `left`: floats that left the site before.
-    """
+    """Predict the verdicts of the rules on amounts; `shape`: of all sites' tables; `left`: floats sent before."""
     least = policy.table.min_rows
     if shape is not None and shape[0] < least:
         yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but must have at least {least}", False)
@@ -63,10 +45,7 @@ def foreseen(
 
 
 class ReplyBounds(NamedTuple):
-    """Upper bounds on a run's replies of one type; None: unbounded.
-
-    `times`: number of replies. `floats`, `columns`: float entries, and largest last axis of an array, of each.
-    """
+    """Upper bounds on a run's replies of one type: their number, and the floats and largest last axis of each."""
 
     times: int
     floats: int | None
@@ -81,7 +60,7 @@ class ReplyBounds(NamedTuple):
 
 
 def reply_bounds(
-    run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
+    run: RunSpec, answers: Sequence[type[protocol.Request[Any]]], shape: tuple[int, int] | None
 ) -> dict[str, ReplyBounds]:
     """Return the bounds on each type of reply in a run's plan, by the type's name."""
     kinds = {kind.__name__: kind for kind in answers}
@@ -107,7 +86,7 @@ def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
 
 
 def _size(
-    planned: PlannedRequest, kind: type[Request[Any]] | None, known: dict[str, int]
+    planned: protocol.PlannedRequest, kind: type[protocol.Request[Any]] | None, known: dict[str, int]
 ) -> tuple[int | None, int | None]:
     """Return upper bounds on floats and columns of a planned request's reply; None: unbounded."""
     if kind is None:
@@ -115,7 +94,7 @@ def _size(
     for field, array in kind.shapes().items():
         bounds = zip(array.dimensions, planned.sizes.get(field, ()), strict=False)
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
-    bounded = {name: planned_limit(planned.fields, path) for name, path in kind.largest.items()}
+    bounded = {name: protocol.planned_limit(planned.fields, path) for name, path in kind.largest.items()}
     known |= {name: most for name, most in bounded.items() if most is not None}
     # letters count too
     floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
@@ -179,20 +158,14 @@ def _limits(
         runs_by_amount.setdefault(amount, []).append(run)
     runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in runs_by_amount.items()}
     whole = {f"the study{f', with {left:,} floats from before,' if left else ''}": total}
-    for where, limits, parts in (
-        ("limits.run", policy.limits.run, runs),
-        ("limits.total", policy.limits.total, whole),
-    ):
+    for where, limits, parts in (("limits.run", policy.limits.run, runs), ("limits.total", policy.limits.total, whole)):
         if limits.floats is not None:
             yield from (_limit_verdict(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
         yield from _unforeseen_limits(where, limits)
 
 
 def _floats(
-    run: RunSpec,
-    shape: tuple[int, int] | None,
-    answers: Sequence[type[Request[Any]]],
-    forecasts: Forecasts,
+    run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[protocol.Request[Any]]], forecasts: Forecasts
 ) -> _FloatAmounts:
     """Return the floats that leave a site in a run: bounds by its plan, mean over sites by its forecast."""
     sizes = reply_bounds(run, answers, shape).values()
@@ -200,7 +173,9 @@ def _floats(
     for size in sizes:
         most = None if most is None or size.floats is None else most + size.times * size.floats
     clients = len(run.sites or ())
-    forecast = None if shape is None else forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    forecast = (
+        None if shape is None else forecasts(run, [protocol.Member(place, place, *shape) for place in range(clients)])
+    )
     if forecast is None:
         return _FloatAmounts(None, most, None)
     likely = math.ceil(forecast.floats_up / max(1, clients))
@@ -230,10 +205,7 @@ def _unforeseen_limits(where: str, limits: Limits) -> Iterator[Verdict]:
 
 
 class TableShare(NamedTuple):
-    """Number of floats that leave in a run per entry of a site's table; None: unknown.
-
-    `likely`: forecast, mean over the sites. `most`: bound by the plan. `is_bound`: the forecast is an upper bound.
-    """
+    """Floats per table entry that leave in a run: by forecast, a mean or bound, and by plan."""
 
     likely: float | None
     most: float | None
@@ -250,17 +222,17 @@ class TableShare(NamedTuple):
     @property
     def text(self) -> str:
         """Forecast and bound in words, as the predicate of a sentence on a run."""
-        says = [f"{share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
-        says += [f"{share_text(self.most)} at most by its plan"] if self.most is not None else []
+        says = [f"{protocol.share_text(self.likely)} by its forecast"] if self.likely not in (None, self.most) else []
+        says += [f"{protocol.share_text(self.most)} at most by its plan"] if self.most is not None else []
         return f"sends {' and '.join(says)}" if says else f"sends a number that {UNKNOWN}"
 
 
 def _table_share(
-    run: RunSpec, shape: tuple[int, int], answers: Sequence[type[Request[Any]]], forecasts: Forecasts
+    run: RunSpec, shape: tuple[int, int], answers: Sequence[type[protocol.Request[Any]]], forecasts: Forecasts
 ) -> TableShare:
     """Return the share of floats per entry that a run sends of a table of this shape."""
     amount, clients = _floats(run, shape, answers, forecasts), len(run.sites or ())
-    forecast = forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    forecast = forecasts(run, [protocol.Member(place, place, *shape) for place in range(clients)])
     likely, most = (None if floats is None else floats / math.prod(shape) for floats in (amount.likely, amount.most))
     return TableShare(likely, most, forecast is not None and forecast.meaning == "at most")
 
@@ -280,9 +252,9 @@ def table_shares(
         what = f"numbers per table entry ({math.prod(shape):,} entries)"
         what = f"{what}: run {runs[0]!r}{and_more(len(runs) - 1)}"
         exceeds = share.exceeds(limit)
-        more = f", so --table-share {rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
+        more = f", so --table-share {protocol.rounded_up(share.likely):g} is needed" if exceeds and share.likely else ""
         allowed = {True: False, False: True, None: None}[exceeds]
-        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({LIMIT_ADVICE})", allowed)
+        yield Verdict(TABLE, f"{what} {share.text}; allowed: {limit:g}{more} ({protocol.LIMIT_ADVICE})", allowed)
 
 
 def needed_share(
@@ -293,24 +265,24 @@ def needed_share(
         return None
     shares = (_table_share(run, shape, answers(run), forecasts) for run in study.runs)
     needed = [share.likely for share in shares if share.likely and share.exceeds(policy.guards.table_share)]
-    return rounded_up(max(needed)) if needed else None
+    return protocol.rounded_up(max(needed)) if needed else None
 
 
 # --- guards by the number of rows
 
 
 def _guards(
-    policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[Request[Any]]]
+    policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[protocol.Request[Any]]]
 ) -> Iterator[Verdict]:
     if run.plan is None or not answers:
         yield Verdict("guards", f"the guards' verdict on run {run.id!r} {UNKNOWN}: its client is not fedkernel's", None)
         return
     try:
-        check_plan(run.plan, answers)
+        protocol.check_plan(run.plan, answers)
     except InputError as error:
         yield Verdict("study.plan", f"run {run.id!r}: {error}", False)
         return
-    kinds = {kind for kind, _ in known_requests(run.plan, {kind.__name__: kind for kind in answers})}
+    kinds = {kind for kind, _ in protocol.known_requests(run.plan, {kind.__name__: kind for kind in answers})}
     by_rows = {
         "coreset_share": any(kind.sampled is not None for kind in kinds),
         "lone_rows": any(kind.sketched is not None for kind in kinds),

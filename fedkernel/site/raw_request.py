@@ -10,19 +10,17 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedkernel.ground import AnyArray, read_table
 from fedkernel.wire import digest, flower_internals, identity_of, records_of
 
-MOST_TEXT = 1000
-"""Most characters of a sender's text that the site logs."""
+MOST_TEXT = 1000  # most characters of a sender's text that the site logs
 
 RENEWED_ARRAYS = ("letters", "identities", "ephemerals")
 """Names of arrays that differ at every start of a run: sealed letters and peers' keys."""
 
 
 class RawRequest(NamedTuple):
-    """Request before it is decoded.
+    """Request before it is decoded: `name`, its class, and `run` and `round` are as the sender claims.
 
-    - `name`: its class name, as the sender claims, like `run` and `round`.
-    - `fields`: its parameters as JSON values; empty if unreadable. `text`: the parameters as received.
-    - `sha256`: hash of request and client class, parameters, and arrays except `RENEWED_ARRAYS`.
+    `fields`: its parameters as JSON values; empty if unreadable. `text`: the parameters as received. `sha256`: hash of
+    request and client class, parameters, and arrays except `RENEWED_ARRAYS`.
     """
 
     name: str
@@ -34,8 +32,7 @@ class RawRequest(NamedTuple):
     sha256: bytes = b""
 
 
-NO_REQUEST = RawRequest("", {}, {})
-"""Placeholder for a site that keeps no outbox."""
+NO_REQUEST = RawRequest("", {}, {})  # placeholder for a site that keeps no outbox
 
 
 def read_raw_request(message: Message) -> RawRequest:

@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 PROC = Path("/proc/self/statm")
 
-USUAL_MEMORY = MACHINE_BYTES // 2
-"""Default memory limit in bytes, beyond the present size of the process."""
+USUAL_MEMORY = MACHINE_BYTES // 2  # default memory limit in bytes, beyond the present size of the process
 
 _lock = threading.Lock()
 _former_limits: list[tuple[int, int]] = []
@@ -59,8 +58,7 @@ def memory_within(most: int | None) -> Iterator[None]:
                 resource.setrlimit(resource.RLIMIT_AS, _former_limits.pop())
 
 
-REPEAT_SECONDS = 1.0
-"""Seconds until an interrupted computation that goes on is interrupted again."""
+REPEAT_SECONDS = 1.0  # seconds until an interrupted computation that goes on is interrupted again
 
 
 class _TooLong(BaseException):  # an Exception could be caught by a client's code
@@ -68,10 +66,7 @@ class _TooLong(BaseException):  # an Exception could be caught by a client's cod
 
 
 class _TimeLimits:
-    """Watchdog thread that raises `_TooLong` in threads of this process that exceed their time limit.
-
-    It sleeps until the earliest known limit; a computation that ends earlier does not wake it.
-    """
+    """Watchdog thread, asleep until the earliest limit, that raises `_TooLong` in threads that exceed theirs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # entered in one bytecode step; an interrupt comes between two
@@ -120,8 +115,7 @@ _time_limits = _TimeLimits()
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """Call a function with a wall-clock limit in seconds (None: no limit); RefusedError if it took longer.
 
-    The thread is interrupted once it runs Python code again, then every `REPEAT_SECONDS`. A single product or
-    decomposition is not interrupted; the memory limit bounds its size.
+    The thread is interrupted once it runs Python code again, not within a single product or decomposition.
     """
     if most is None:
         return act()

@@ -21,11 +21,8 @@ log = logging.getLogger(__name__)
 MOST_CSV_COLUMNS = 50
 """Most columns of an output array that a site also writes as CSV."""
 
-RUN = "(run)"
-"""Name of the array that identifies the run among runs of the same id."""
-
-EARLIER = "earlier"
-"""Subfolder for the files of earlier runs of the same id."""
+RUN = "(run)"  # name of the array that identifies the run among runs of the same id
+EARLIER = "earlier"  # subfolder for the files of earlier runs of the same id
 
 
 def result_writer(
@@ -33,7 +30,7 @@ def result_writer(
 ) -> Callable[[dict[str, AnyArray]], object]:
     """Return a function that writes a site's output arrays to `path`, and labels and coordinates as CSV to `sheet`.
 
-    `path` None: nothing is written. `key`: identifies the run; files of a different run with its id move to `EARLIER`.
+    `key`: identifies the run; files of a different run with its id move to `EARLIER`.
     """
 
     def keep(outputs: dict[str, AnyArray]) -> None:
@@ -66,11 +63,7 @@ def _set_aside(files: Sequence[Path], key: str) -> None:
 
 @dataclass(frozen=True)
 class RunRows:
-    """Rows of a site's file that a run worked on, in the run's order, stored for later projection.
-
-    `order`: `fedkernel.wire.order_id`. `positions` (N,): of the rows in the file. `ids` (N,): texts. `sha256`: hash of
-    the file.
-    """
+    """Rows of a site's file in a run's order: ids (N,), positions (N,), the file's SHA-256, and `order_id`."""
 
     order: int
     positions: Positions
@@ -79,12 +72,7 @@ class RunRows:
 
     @classmethod
     def of(
-        cls,
-        order: int,
-        positions: Positions | None,
-        ids: Sequence[str],
-        sha256: str,
-        used: Positions | None = None,
+        cls, order: int, positions: Positions | None, ids: Sequence[str], sha256: str, used: Positions | None = None
     ) -> "RunRows":
         """Build from positions (None: all) among the file's usable rows, whose positions are `used` and ids `ids`."""
         places = np.arange(len(ids)) if positions is None else positions
@@ -140,22 +128,13 @@ def table_at_start(folder: Path, run: str, beginning: str, now: str) -> str:
 
 
 def stored_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
-    """Return the stored preparation of a site's table in an earlier run; None: that run prepared nothing.
-
-    Raises InputError unless it was made by the expected options, `prepare`.
-    """
+    """Return an earlier run's preparation of a site's table, if any; InputError unless made by `prepare`."""
     path, preparation = folder / f"{run}.npz", None
-    try:
-        with open_npz(path) as file:
-            if "preparation" in file:
-                preparation = from_text(str(file["preparation"]))
-    except FileNotFoundError:
-        pass
-    if preparation is None:
-        same = prepare is None
-    else:
-        same = prepare is not None and preparation.prepare == prepare.within(preparation.names)
-    if not same:
+    with suppress(FileNotFoundError), open_npz(path) as file:
+        if "preparation" in file:
+            preparation = from_text(str(file["preparation"]))
+    expected = prepare if prepare is None or preparation is None else prepare.within(preparation.names)
+    if expected != (None if preparation is None else preparation.prepare):
         way = "no preparation" if preparation is None else "a different preparation"
         raise InputError(
             f"{path} has {way} for run {run!r} than the study says; prepare must be the earlier run's, and --out its "

@@ -1,15 +1,26 @@
 """Positions of the common rows in a site's table, and check of its rows against earlier runs."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data import file_errors
-from fedkernel.ground import InputError, Positions, ProtocolError, ShareableError, read_secret, write_atomic
+from fedkernel.data import RawTable, TableLike, as_table, file_errors
+from fedkernel.ground import (
+    AnyArray,
+    InputError,
+    Positions,
+    ProtocolError,
+    ShareableError,
+    read_secret,
+    row_blocks,
+    write_atomic,
+)
+from fedkernel.preparing import TableToPrepare
 from fedkernel.wire import HASH_BYTES, Hashes, are_hashes, as_keys, hash_ids
 
 
@@ -23,11 +34,7 @@ def read_key(path: str) -> bytes:
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
-    """Return the positions (n,) of the common rows in a site's table, by their hashes.
-
-    `own` (n_m, 16): of the site's rows. `common` (n, 16): from the coordinator. Raises ProtocolError unless `common`
-    are some of the site's hashes, in order and each once.
-    """
+    """Return the common rows' positions (n,) in a site's table; ProtocolError unless all are its own, sorted, once."""
     if not are_hashes(common) or not len(common):
         raise ProtocolError(
             f"the hashes of the common rows have shape {common.shape} and type {common.dtype}, but must have "
@@ -43,47 +50,107 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 
 
 def row_hashes(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
-    """Return hashes (n, 16) of the ids (or positions, without ids) of a run's rows, the same in every run.
-
-    `ids`: of all `rows` of the site. `positions` (n,): of the run's rows; None: all.
-    """
+    """Return hashes (n, 16) of the ids, or else positions, of a run's rows (None: all), equal in every run."""
     names = [str(row) for row in range(rows)] if ids is None else ids
     chosen = range(rows) if positions is None else positions.tolist()
     return hash_ids([names[row] for row in chosen], key, "", 0)
 
 
-class DifferenceWording(NamedTuple):
-    """Error phrases for rows added since an earlier run, rows removed since then, and equal rows."""
-
-    new: str
-    gone: str
-    same: str
-
-
-ROWS_APART = DifferenceWording("{} rows more", "{} rows fewer", "rows")
-
-VALUES_APART = DifferenceWording("other values in {} rows", "other values in {} rows", "values")
+ROWS_APART = "{} rows more", "{} rows fewer", "rows"
+VALUES_APART = "other values in {} rows", "other values in {} rows", "values"
+"""Error phrases for rows added since an earlier run, rows removed since then, and equal rows."""
 
 
 def check_rows_apart(
-    folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: DifferenceWording = ROWS_APART
+    folder: Path, rows: Hashes, least: int, *, note: bool = True, wording: tuple[str, str, str] = ROWS_APART
 ) -> None:
     """Raise ShareableError if a run's rows differ from an earlier run's in some, but fewer than `least`.
 
     Differences over more than two runs are not checked. `rows` (n, 16): from `row_hashes` or
-    `fedkernel.site.row_contents.row_contents`. `note`: store them in `folder` for later runs.
+    `fedkernel.site.row_order.row_contents`. `note`: store them in `folder` for later runs.
     """
     keys = np.sort(as_keys(rows))
-    path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
+    path, (new, gone, same) = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy", wording
     if path.exists():
         return
     for earlier in sorted(folder.glob("*.npy")):
         before = as_keys(np.load(earlier, allow_pickle=False))
-        for what, differing in ((wording.new, np.setdiff1d(keys, before)), (wording.gone, np.setdiff1d(before, keys))):
+        for what, differing in ((new, np.setdiff1d(keys, before)), (gone, np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
                 raise ShareableError(
                     f"the run has {what.format(len(differing))} than an earlier run, so their results' difference "
-                    f"would show these; allowed: the same {wording.same} or {least} others at least (table.rows_apart)"
+                    f"would show these; allowed: the same {same} or {least} others at least (table.rows_apart)"
                 )
     if note:
         write_atomic(path, lambda file: np.save(file, rows), 0o600)
+
+
+def row_contents(X: TableLike | TableToPrepare, positions: Positions | None, secret: bytes) -> Hashes:
+    """Return hashes (n, 16) of the contents of a table's rows, independent of their positions and ids.
+
+    Equal rows get different hashes, by their number so far; -0.0 counts as 0.0. `positions` (n,): of the rows in X (N,
+    d), whose hashes stay in memory until a different table is hashed; None: all.
+    """
+    hashes = _all_contents(_IdentityKey(X), secret)
+    contents = hashes if positions is None else hashes[positions]
+    order = np.argsort(keys := as_keys(contents), kind="stable")
+    repeated = np.append(False, keys[order[1:]] == keys[order[:-1]])
+    if repeated.any():
+        contents, places = contents.copy(), np.arange(len(order))
+        before = places - np.maximum.accumulate(np.where(repeated, 0, places))
+        for place in np.flatnonzero(repeated):
+            row = _hash(contents[order[place]].tobytes() + int(before[place]).to_bytes(8), secret)
+            contents[order[place]] = np.frombuffer(row, np.uint8)
+    return contents
+
+
+class _IdentityKey:
+    """Cache key of a table, equal only for the same object."""
+
+    def __init__(self, X: TableLike | TableToPrepare):
+        self.X = X
+
+    def __hash__(self) -> int:
+        return id(self.X)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _IdentityKey) and other.X is self.X
+
+
+@lru_cache(maxsize=1)
+def _all_contents(table: _IdentityKey, secret: bytes) -> Hashes:
+    hashes = bytearray()  # a list of bytes would take three times the memory
+    for row in _raw_rows(table.X.raw) if isinstance(table.X, TableToPrepare) else _rows(table.X):
+        hashes += _hash(row, secret)
+    return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
+
+
+def _hash(content: bytes, secret: bytes) -> bytes:
+    return hashlib.blake2b(content, key=secret, digest_size=HASH_BYTES).digest()
+
+
+def _rows(X: TableLike) -> Iterator[bytes]:
+    """Yield the bytes of each row of a numeric table; of sparse rows, column indices and entries."""
+    table = as_table(X, "the table")
+    for place in row_blocks(table.shape[0]):
+        block = table.block(place.start, place.stop)
+        if isinstance(block, np.ndarray):
+            yield from _numbers(block)
+        else:
+            for first, last in zip(block.indptr[:-1], block.indptr[1:], strict=True):
+                entries = block.indices[first:last].astype(np.int64), block.data[first:last] + 0.0
+                yield b"".join(entry.tobytes() for entry in entries)
+
+
+def _raw_rows(raw: RawTable) -> Iterator[bytes]:
+    """Yield the bytes of each row of a raw table: its numbers, then its texts."""
+    columns = list(raw.columns.values())
+    numbers = np.column_stack([column for column in columns if column.dtype.kind == "f"] or [np.empty((raw.rows, 0))])
+    texts = [column for column in columns if column.dtype.kind != "f"]
+    for row, cells in zip(_numbers(numbers), zip(*texts, strict=True) if texts else [()] * raw.rows, strict=True):
+        yield row + (repr(cells).encode() if cells else b"")
+
+
+def _numbers(block: AnyArray) -> Iterator[bytes]:
+    normalised = np.where(np.isnan(block), np.nan, block + 0.0)
+    return (row.tobytes() for row in normalised)

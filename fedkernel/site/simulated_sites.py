@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from fedkernel.data import (
     Partition,
     PartitionSpec,
     Prepare,
+    RawTable,
     SiteFile,
     Version,
     load,
     open_tables,
+    read_raw,
     split,
     version_of,
 )
@@ -25,9 +28,7 @@ from fedkernel.ground import InputError, load_class
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol import KernelClient
-from fedkernel.site.data_files import content_of, read_file
-from fedkernel.site.labels import labels_of_file
-from fedkernel.site.raw_tables import raw_parts, raw_shard
+from fedkernel.site.data_files import content_of, labels_of_file, read_file
 from fedkernel.site.result_files import result_writer
 from fedkernel.site.site_setup import Site
 from fedkernel.wire import Job, RunSpec
@@ -55,8 +56,13 @@ def simulated_raw(
     data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
 ) -> list[TableToPrepare]:
     """Return all simulated sites' parts of a data set as raw tables, cached like `simulated_partition`."""
-    names = _loaded(data.drawn(seed)).columns
-    return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
+    parts, columns, tables = simulated_partition(data, partition, clients, seed), _loaded(data.drawn(seed)).columns, []
+    for number, (X, index) in enumerate(zip(parts.shards, parts.indices, strict=True)):
+        names = [columns[place] for place in index] if parts.kind == "vertical" else columns
+        if not isinstance(X, np.ndarray):
+            raise InputError(f"the data of client {number} is sparse; allowed where it is prepared: dense tables")
+        tables.append(TableToPrepare(RawTable.of_array(X, names, f"the data of client {number}"), prepare))
+    return tables
 
 
 Derived = dict[type[KernelClient], dict[str, Any]]
@@ -64,14 +70,34 @@ Derived = dict[type[KernelClient], dict[str, Any]]
 
 @lru_cache(maxsize=2)
 def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
-    """Return the caches of `KernelClient.once` for all parts of a data set, kept as long as the parts."""
+    """Return the caches of `KernelClient.cached` for all parts of a data set, kept as long as the parts."""
     return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
 
 
 @lru_cache(maxsize=1)
 def derived_of_file(file: SiteFile | str, version: Version) -> Derived:
-    """Return the cache of `KernelClient.once` for a site's file, kept until a different file is used."""
+    """Return the cache of `KernelClient.cached` for a site's file, kept until a different file is used."""
     return {}
+
+
+def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
+    """Read a simulated site's file as a raw table, cached; NaN marks an array's missing cells."""
+    path = file if isinstance(file, str) else str(file.path)
+    return _raw_shard(file, version_of(path), prepare)
+
+
+@lru_cache(maxsize=32)
+def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
+    if isinstance(file, SiteFile):
+        return TableToPrepare(read_raw(file), prepare)
+    if Path(file).suffix.lower() == ".parquet":
+        # written from a frame, with rows counted from 0
+        return TableToPrepare(replace(read_raw(SiteFile(file)), places=None), prepare)
+    opened = open_tables(file)
+    if opened.X.sparse:
+        raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
+    new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), title=f"the new rows of {file}")
+    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), title=file), prepare, new)
 
 
 @lru_cache(maxsize=1)

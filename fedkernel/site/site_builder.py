@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,23 +22,34 @@ from fedkernel.ground import (
     client_label,
     derive_key,
     ensure_writable_folder,
+    load_class,
+    own_short_names,
+    short_names,
 )
 from fedkernel.kernel_width import WidthClient
+from fedkernel.numerics import Kernel
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, check_plan
-from fedkernel.site.allowed_clients import allowed, own_clients
 from fedkernel.site.approval import approved_guards, check_approved
 from fedkernel.site.audit_log import check_outbox
-from fedkernel.site.data_files import content_of, new_file, own_file, read_new_rows, read_own_data, sha256_of
+from fedkernel.site.data_files import (
+    OwnRaw,
+    check_labels_may_be_used,
+    content_of,
+    labels_of_file,
+    new_file,
+    own_file,
+    own_raw_table,
+    read_new_rows,
+    read_own_data,
+    sha256_of,
+)
 from fedkernel.site.gate import Gate
 from fedkernel.site.kept_clusters import OwnClusters
 from fedkernel.site.keys import kept_keys, own_secret, read_own_keys
-from fedkernel.site.labels import check_labels_may_be_used, labels_of_file
 from fedkernel.site.policy import flag, own_policy
-from fedkernel.site.raw_tables import OwnRaw, own_raw_table
 from fedkernel.site.result_files import RunRows, result_writer, stored_preparation, table_at_start
-from fedkernel.site.row_contents import row_contents
-from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_hashes
+from fedkernel.site.row_order import VALUES_APART, check_rows_apart, row_contents, row_hashes
 from fedkernel.site.simulated_sites import derived_of_file, simulated_site
 from fedkernel.site.site_setup import Site
 from fedkernel.site.study_check import check_run
@@ -52,21 +63,13 @@ def _read_job(text: str) -> Job:
 
 
 @lru_cache(maxsize=8)
-def _run_of(text: str, run_id: str) -> RunSpec:
-    """Return a run of a job by its id, checked against the job's study if there is one."""
+def _run_of(text: str, run_id: str) -> tuple[RunSpec, str, str]:
+    """Return a run of a job, its study's hash (empty: no study), and the hash of both, which identifies it."""
     job = _read_job(text)
-    run = job.run(run_id)
+    run, study = job.run(run_id), "" if job.study is None else job.study.sha256
     if job.study is not None:
         job.study.check_run(run)
-    return run
-
-
-@lru_cache(maxsize=8)
-def _key_of(text: str, run_id: str) -> str:
-    """Return a hash of a run and its study, which identifies the run among those with the same id."""
-    study = _read_job(text).study
-    text_of_run = f"{study.sha256 if study else ''}{_read_job(text).run(run_id).model_dump_json()}"
-    return hashlib.sha256(text_of_run.encode()).hexdigest()
+    return run, study, hashlib.sha256(f"{study}{run.model_dump_json()}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
@@ -94,10 +97,8 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
             raise ShareableError("this node has no partition-id; without one it needs a name, and a run of named sites")
         return sites.index(str(name))
     number = int(node["partition-id"])
-    if name is not None and sites and sites.index(str(name)) != number:
-        raise ShareableError(
-            f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}"
-        )
+    if name is not None and sites and (own := sites.index(str(name))) != number:
+        raise ShareableError(f"this node's partition-id = {number}, but site {name!r} is client {own}")
     return number
 
 
@@ -106,51 +107,34 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
     Settings come from the node's configuration only, never from a job:
 
-    ``name``
-        The site's; its client number is ``partition-id``, or the position of the name in the run's ``sites``.
-    ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``
-        Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, paths in
-        the job are ignored. Labels go only to clients that need them and that the operator names.
-    ``new``
-        File of new rows with these columns and ids, for runs that project.
-    ``id-key``
-        File of the key for id hashes, see `fedkernel.wire.row_id_hashes`.
-    ``ids-without-key``
-        Whether unkeyed hashes of its ids may leave.
-    ``out``
-        Folder, required with ``data``, for results (``<run>.npz``; labels and up to 50 coordinates of its rows also in
-        ``<run>.csv``), the outbox (``outbox.jsonl``) and approved studies (``approved``).
-    ``policy``
-        File, see `fedkernel.site.policy`; excludes the next seven entries.
-    ``share-rows``
-        Whether rows of its file may leave as they are; by default not.
-    ``allow``
-        Client classes that it runs and kernels that are not fedkernel's: short names or addresses, comma-separated. By
-        default the run's client, if it is fedkernel's. Nothing that only a job or a message names is imported.
-    ``min-rows``, ``min-sites``
-        Fewest rows of an answer and sites of a run; by default 20 and 3.
-    ``peers-without-pins``
-        Whether letters are exchanged with unpinned peers.
-    ``given-seed``
-        Whether the coordinator may choose the seed even if a site's answers are drawn from it.
-    ``table-share``
-        Numbers that may leave in a run per entry of its table, see `Guards`.
-    ``max-message``, ``max-memory``, ``max-seconds``
-        Limits of a request, see `fedkernel.site.policy.RequestLimits`.
-    ``approve``
-        Rule of approval for studies, see `fedkernel.site.check_approved`.
-    ``keep-payloads``
-        Whether replies are stored in ``out``, next to the outbox (`fedkernel.site.audit_log`).
-    ``identity``, ``pins``
-        Files, see `KeyPair.read` and `read_pins`.
-    ``keep-letter-keys``
-        Whether a run's letter keys are kept in ``out`` for a restarted process (`fedkernel.peers.run_key_file`).
+    - ``name``: the site's; its client number is ``partition-id``, or the position of the name in the run's ``sites``.
+    - ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``: its
+      file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, paths in the
+      job are ignored. Labels go only to clients that need them and that the operator names.
+    - ``new``: file of new rows with these columns and ids, for runs that project.
+    - ``id-key``: file of the key for id hashes, see `fedkernel.wire.row_id_hashes`; ``ids-without-key``: whether
+      unkeyed hashes of its ids may leave.
+    - ``out``: folder, required with ``data``, for results (``<run>.npz``; labels and up to 50 coordinates of its rows
+      also in ``<run>.csv``), the outbox (``outbox.jsonl``) and approved studies (``approved``).
+    - ``policy``: file, see `fedkernel.site.policy`; excludes the entries from ``share-rows`` to ``max-seconds``.
+    - ``share-rows``: whether rows of its file may leave as they are; by default not.
+    - ``allow``: client classes that it runs and kernels that are not fedkernel's: short names or addresses,
+      comma-separated. By default the run's client, if it is fedkernel's. Nothing that only a job or a message names is
+      imported.
+    - ``min-rows``, ``min-sites``: fewest rows of an answer and sites of a run; by default 20 and 3.
+    - ``peers-without-pins``: whether letters are exchanged with unpinned peers.
+    - ``given-seed``: whether the coordinator may choose the seed even if a site's answers are drawn from it.
+    - ``table-share``: numbers that may leave in a run per entry of its table, see `Guards`.
+    - ``max-message``, ``max-memory``, ``max-seconds``: see `fedkernel.site.policy.RequestLimits`.
+    - ``approve``: rule of approval for studies, see `fedkernel.site.check_approved`.
+    - ``keep-payloads``: whether replies are stored in ``out``, next to the outbox (`fedkernel.site.audit_log`).
+    - ``identity``, ``pins``: files, see `KeyPair.read` and `read_pins`.
+    - ``keep-letter-keys``: whether a run's letter keys are kept in ``out`` (`fedkernel.peers.run_key_file`).
 
-    Raises InputError if there are no data for the run, if they cannot be read, or if the node and the run contradict
-    each other.
+    Raises InputError if the run's data are missing or unreadable, or if the node and the run contradict each other.
     """
     text = str(context.run_config["job"])
-    job, run = _read_job(text), _run_of(text, str(config["run"]))
+    job, (run, _, _) = _read_job(text), _run_of(text, str(config["run"]))
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
@@ -171,41 +155,40 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
     """Return a real site, with the data of its own file and its operator's rules filled in."""
+    who = site.display_name
     if "out" not in node:
-        raise ShareableError(
-            f"{site.display_name} has data of its own, but no folder for its outbox and results: out = PATH"
-        )
+        raise ShareableError(f"{who} has data of its own, but no folder for its outbox and results: out = PATH")
     job = _read_job(text)
     data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
-    with _details_logged(site.display_name, "read its policy"):
+    with _details_logged(who, "read its policy"):
         policy = own_policy(node)
     try:
         check_run(policy, run)
         check_approved(node, policy, job)
     except RefusedError as error:
-        raise RefusedError(error.rule, f"{site.display_name}: {error}") from None
-    with _details_logged(site.display_name, "read its data"):
+        raise RefusedError(error.rule, f"{who}: {error}") from None
+    with _details_logged(who, "read its data"):
         own = read_own_data(node) if run.prepare is None else own_raw_table(*own_file(node), run.prepare)
-    with _details_logged(site.display_name, "import the allowed clients"):
+    with _details_logged(who, "import the allowed clients"):
         pairs = allowed(own_clients([run]) if policy.study.pairs is None else policy.study.pairs)
         if run.pair is not None:  # an allowed one: another client could answer the plan's requests differently
             pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
     except InputError as error:
-        raise RefusedError("study.plan", f"{site.display_name}: {error} (study.plan)") from None
+        raise RefusedError("study.plan", f"{who}: {error} (study.plan)") from None
     results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
-    study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
-    with _details_logged(site.display_name, "keep its secret"):
+    _, study, key = _run_of(text, run.id)
+    with _details_logged(who, "keep its secret"):
         secret = own_secret(out)
-    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.display_name)
+    clusters = OwnClusters(out, job, run, partial(sha256_of, node), who)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
-        with _details_logged(site.display_name, "store its results"):
+        with _details_logged(who, "store its results"):
             result_writer(results, sheet, key)(clusters.marked(outputs))
 
     def check_keep() -> None:
-        with _details_logged(site.display_name, "store its results"):
+        with _details_logged(who, "store its results"):
             ensure_writable_folder(out, 0o700)
             check_outbox(out)
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
@@ -214,7 +197,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         clusters.check()
 
     def remember(positions: Positions | None, order: int) -> None:
-        with _details_logged(site.display_name, "store its rows"):
+        with _details_logged(who, "store its rows"):
             used = own.X.kept if isinstance(own.X, TableToPrepare) else None
             RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
 
@@ -223,12 +206,12 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         apart = partial(_check_apart, own, site.id_key, secret, out / "rows", policy.table.rows_apart)
         site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
-        with _details_logged(site.display_name, "read its new rows"):
+        with _details_logged(who, "read its new rows"):
             site = _projecting(site, node, run, run.project)
     return replace(
         site,
         derived=None if run.prepare or run.project else derived_of_file(*own_file(node)),
-        labels=lambda: _own_labels(node, site.display_name),
+        labels=lambda: _own_labels(node, who),
         keep=keep,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
@@ -254,10 +237,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
-    """Return a site for projection, with its new rows and the earlier run's rows of its table.
-
-    If the earlier run prepared its tables, both get the preparation that the site stored.
-    """
+    """Return a site that projects new rows by an earlier run's rows of its table, both in that run's preparation."""
     out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), stored_preparation(out, project.of, run.prepare)
     if run.prepare is None or preparation is None:
@@ -289,3 +269,22 @@ def _details_logged(who: str, what: str) -> Iterator[None]:
         yield
     except (InputError, OSError) as error:
         raise OwnFileError(f"{who} cannot {what}", f"{who}: {error}") from None
+
+
+def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
+    """Import the client and kernel classes that an operator allows; return the clients by class name, which differ."""
+    clients: dict[str, type[KernelClient]] = {}
+    for name in filter(None, (name.strip() for name in listed)):
+        kind = load_class(name, object, "kernels" if name in short_names("kernels") else "clients", "allow")
+        if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
+            raise InputError(f"allow = {name!r}, but must be a client or a kernel")
+        if issubclass(kind, KernelClient) and clients.setdefault(kind.__name__, kind) is not kind:
+            raise InputError(f"allow = {name!r}, but another allowed client also has the class name {kind.__name__}")
+    return clients
+
+
+def own_clients(runs: Iterable[RunSpec]) -> list[str]:
+    """Return the sorted addresses of fedkernel's own clients that the runs name."""
+    ours = own_short_names("clients")
+    addresses = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
+    return sorted(addresses & set(ours.values()))

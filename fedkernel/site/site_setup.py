@@ -34,8 +34,8 @@ def log_under_code(text: str, outline: str, error: Exception | None = None) -> s
 class Site:
     """Data, keys, limits and storage of a site for one run, as its client app uses them.
 
-    - `X` (n_m, d_m): the table; None: no part in the run. A raw table: the run prepares it. `new` (n_new, d_m): rows
-      that came after training.
+    - `X` (n_m, d_m): the table; None: no part in the run. A raw table: the run prepares it.
+    - `new`, `noise_key`, `earlier`: see `KernelClient`. `labels`: returns its `y`; called only if a client needs it.
     - `keep`: stores named arrays on the site. `check_keep` raises OwnFileError if that is impossible.
     - `identity`, `pins`: the site's key pair and its peers' fingerprints (see `PeerClient`), from its own files only.
     - `kept_keys`: store of the run's letter keys; None: the site cannot be restarted within the run.
@@ -46,17 +46,13 @@ class Site:
     - `columns`, `sites`: names of the columns of `X`, and of the run's sites in client order; empty: unnamed.
     - `pairs`: the allowed client classes, by class name; None: all of the app's.
     - `gate`: checks against policy and plan; None: no such checks.
-    - `noise_key`: secret of the noise in all runs, see `fedkernel.ground.noise`.
     - `path`: file of `X`, hidden from the coordinator.
     - `check_rows_apart`: raises InputError if the rows at these positions (None: all) differ from an earlier run's in
       too few rows; optionally stores them.
     - `remember_order`: stores the positions of the run's rows (None: all) and their order's id, for runs that project.
     - `projects`: whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
-    - `table`: returns the fingerprint of the site's files; empty: no files.
-    - `table_at_start`: given the id of a run's start and the present fingerprint, returns the fingerprint at that
-      start.
-    - `earlier`: returns the clusters (n_m,) of the run with this id, for comparison.
-    - `labels`: returns the labels (n_m,) of the rows of `X`, or None; called only for clients that need them.
+    - `table`: returns the fingerprint of the site's files; empty: no files. `table_at_start`: returns that at a run's
+      start, given the start's id and the present one.
     - `outline`: returns an error's text for the coordinator, without the message, which may quote data.
     - `derived`: cache of `KernelClient.cached` by client class; None: not cached between messages, as for a raw table.
     """

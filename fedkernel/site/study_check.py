@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fedkernel.ground import RefusedError, own_short_names, short_names
-from fedkernel.protocol import PlannedRequest, is_seeded
+from fedkernel.protocol import is_seeded
 from fedkernel.site.policy import MessageRules, Policy, not_summed_text
 from fedkernel.wire import RunSpec, Study
 
@@ -89,21 +89,16 @@ def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
     for step in run.plan or ():
         for planned in step.requests:
             times[planned.reply] += step.times
-            yield from _message_faults(policy, planned)
+            try:
+                if policy.rules_of(planned.reply).only_summed and not planned.summed:
+                    yield not_summed_text(planned.reply)
+            except RefusedError as refusal:
+                yield str(refusal)
     for reply, number in times.items():
-        most = (
-            None if policy.messages is None else policy.messages.get(reply, policy.messages.get("*", NO_LIMITS)).times
-        )
+        rules = policy.messages or {}
+        most = rules.get(reply, rules.get("*", NO_LIMITS)).times
         if most is not None and number > most:
             yield f"{reply} is requested up to {number} times, but {most} are allowed"
-
-
-def _message_faults(policy: Policy, planned: PlannedRequest) -> Iterator[str]:
-    try:
-        if policy.rules_of(planned.reply).only_summed and not planned.summed:
-            yield not_summed_text(planned.reply)
-    except RefusedError as refusal:
-        yield str(refusal)
 
 
 def _message_rule_meaning(policy: Policy, study: Study) -> str:

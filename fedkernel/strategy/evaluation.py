@@ -25,11 +25,7 @@ TABLE_METHODS = ("central", "judge", "judge_alone", "judge_steps")
 
 
 class Measures(dict[str, float]):
-    """Metrics of a model by name, measured by the clients, with warnings.
-
-    - `details`: further figures, for the history's last round instead of the tables of results.
-    - `warnings`: sentences for the result's findings.
-    """
+    """Metrics by name, with `details` for the history's last round and `warnings` for the findings."""
 
     def __init__(
         self, figures: Mapping[str, float], details: Mapping[str, float] | None = None, warnings: Sequence[str] = ()
@@ -39,11 +35,7 @@ class Measures(dict[str, float]):
 
 
 def _on_arrays(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a strategy's method so that it accepts frames, and rule-based kernel widths are computed on all rows.
-
-    A reference whose kernel differs from the model's is refused, and misleading metrics are left out. The base class's
-    method has an argument ``shards``.
-    """
+    """Wrap a method on tables to accept frames, compute rule-based widths, and refuse references of other kernels."""
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Evaluable, name)).parameters).index("shards")
     names = list(signature.parameters)  # a subclass may use other names
@@ -81,17 +73,8 @@ class Rival(ABC, Generic[M]):
 class Evaluable(Generic[M]):
     """Interface of a strategy for its exact answer and for metrics of its results; a run needs none of this.
 
-    Most methods define `central` and `judge`; the others have defaults based on these:
-
-    ===============  =====================================================  ==================================
-    method           returns                                                by default
-    ===============  =====================================================  ==================================
-    ``central``      the method's answer on the pooled tables               there is no such answer
-    ``judge``        metrics of a result, and its errors                    none
-    ``judge_steps``  errors of the estimates after each step                none
-    ``for_site``     the method for one site: `alone` is its ``central``    the method unchanged
-    ``judge_alone``  metrics of the sites' own models                       the mean of ``judge`` over the sites
-    ===============  =====================================================  ==================================
+    Most methods define `central` and `judge`; the others have defaults based on these. `judge_steps` has no default,
+    `for_site` returns the method unchanged, and `judge_alone` the mean of `judge` over the sites.
 
     - `central_fields`: hyper-parameters that `central` depends on, by dotted path, declared by its class; None: all.
     - `counterparts`: names of the unfederated method, as in the baseline ``central KPCA``, each with the parameters for

@@ -73,11 +73,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the messages of the protocol's pending round, none after the last; round 1 joins the clients first.
-
-        `server_round`: 1 begins a new run. `arrays`: ignored, since these methods start from the clients' data.
-        `config`: may hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
-        """
+        """Return the messages of the protocol's pending round, none after the last; round 1 begins a new run."""
         if server_round == 1:
             execution, settled = begin(self, grid, RunSettings.from_config(config))
             training = execution.start_protocol(settled.protocol(execution.run))
@@ -88,12 +84,7 @@ class FlowerStrategy(Method[M], Strategy, Generic[M]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Pass a round's replies to the protocol.
-
-        Returns the model's arrays by name, once the protocol is done, and the round's costs; None and None for rounds
-        of Flower's loop after the protocol's last. Raises ProtocolError if a client failed or did not answer, or if its
-        reply does not fit the request.
-        """
+        """Pass replies to the protocol; return the finished model's arrays and round's costs; None after the end."""
         training = self._rounds.training
         if training.done:
             return None, None

@@ -9,11 +9,12 @@ from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_names, labels_in_order
 from fedkernel.engines import ENGINES
-from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address
+from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address, load_class
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
-from fedkernel.preparing import TableToPrepare, prepare_centrally, tables_to_prepare
+from fedkernel.numerics import import_kernels
+from fedkernel.preparing import prepare_centrally, tables_to_prepare
 from fedkernel.protocol import TABLE_SHARE, Member, Protocol, Run, pooled_floats, share_text, whole_table_text
-from fedkernel.protocol.disclosure_ratio import table_share
+from fedkernel.protocol.forecast import table_share
 from fedkernel.run import Journal, Ledger, Result, RunSettings
 from fedkernel.strategy import phases
 from fedkernel.strategy.evaluation import Measures
@@ -140,39 +141,24 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         With `settings.prepare`, all rows are prepared first, the new ones as the others. Returns the protocol's result,
         and the arrays that each site kept.
         """
-        if settings.prepare is not None:
-            raw = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
-            return self._simulated(protocol, raw, None, settings)
+        tables: list[Any]
         new = None
-        if new_shards is not None:
-            named = aligned_arrays(new_shards, self.partition, "new_shards", trained=shards)
-            new = check_tables(named, "new_shards", self.client.table)
-        tables = check_tables(aligned_arrays(shards, self.partition), "shards", self.client.table)
-        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
-            raise InputError(
-                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
-                f"{[table.shape[1] for table in tables]}"
-            )
-        return self._simulated(protocol, tables, new, settings)
-
-    def _simulated(
-        self,
-        protocol: Callable[[Run], Protocol[T]],
-        tables: Sequence[TableLike | TableToPrepare],
-        new: Sequence[TableLike] | None,
-        settings: RunSettings,
-    ) -> tuple[T, Outputs]:
+        if settings.prepare is not None:
+            tables = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
+        else:
+            if new_shards is not None:
+                named = aligned_arrays(new_shards, self.partition, "new_shards", trained=shards)
+                new = check_tables(named, "new_shards", self.client.table)
+            tables = check_tables(aligned_arrays(shards, self.partition), "shards", self.client.table)
+            columns = [table.shape[1] for table in tables]
+            if new is not None and (others := [table.shape[1] for table in new]) != columns:
+                raise InputError(f"new_shards have {others} columns, but must have those of the shards, {columns}")
         with simulated_sites(self.client, tables, new, share_rows=shares_rows(self.hyperparameters)) as (grid, outputs):
             execution = join_sites(self, grid, settings)
             return execution.finish(protocol(execution.run)), outputs
 
     def run(
-        self,
-        grid: Grid,
-        settings: RunSettings | None = None,
-        *,
-        evaluate: bool = False,
-        journal: Journal | None = None,
+        self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False, journal: Journal | None = None
     ) -> Result[M]:
         """Run the strategy over a Flower Grid, and return the model with its costs and metrics.
 
@@ -185,15 +171,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         measures = measure(settled, execution, model) if evaluate else Measures({})
         drop_misleading_figures(measures, model, centred=self.centres)
         account, seconds = execution.account, time.perf_counter() - began
-        result = Result(
-            *(model, account.ledger, account.history),
-            metrics=dict(measures),
-            seconds=seconds,
-            columns=self._columns_of(execution.run.members),
-            strategy=class_address(type(self)),
-        )
+        result = Result(model, account.ledger, account.history, metrics=dict(measures), seconds=seconds)
+        result.strategy = class_address(type(self))
         if self.partition == "horizontal":
             result.preparation = execution.preparation
+            result.columns = next((member.names for member in execution.run.members if member.names), ())
         if (choice := getattr(model, "choice_", None)) is not None:
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
@@ -219,10 +201,6 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         account, seconds = execution.account, time.perf_counter() - began
         findings = _resume_findings(journal)
         return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
-
-    def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
-        """Return the column names of a horizontal partition; empty if the columns have none."""
-        return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
 
 
 def _pooling_findings(ledger: Ledger, members: Sequence[Member], divided: str) -> list[str]:
@@ -256,3 +234,10 @@ def _resume_findings(journal: Journal | None) -> list[str]:
         return []
     journal.log_resumption("its end")
     return [f"the run was stopped, and resumed at {journal.resumed}"] if journal.resumed else []
+
+
+def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
+    """Build a strategy from its name or address and parameters, kernels included; `what`: its name in errors."""
+    kind: type[KernelStrategy[Any]] = load_class(name, KernelStrategy, "pairs", what)
+    import_kernels(parameters)
+    return kind(**parameters)

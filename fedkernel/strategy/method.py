@@ -3,6 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pydantic
@@ -10,7 +11,48 @@ import pydantic
 from fedkernel.ground import Division, FloatArray, InputError, accept_former_names
 from fedkernel.protocol import Forecast, KernelClient, Member, Plan, Protocol, Run
 from fedkernel.strategy.evaluation import Evaluable
-from fedkernel.strategy.result_properties import Tags
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Declared properties of a strategy's results; a test fails both if one is wrongly set and wrongly unset.
+
+    A class declares, as its attribute ``tags``, the properties of its default settings after its iterations have
+    converged. A test of other settings replaces some: ``check_pair(strategy, shards,
+    tags=dataclasses.replace(strategy.tags, rotations=False))``.
+
+    - `components`: name of the array, with a row for each row of the tables, whose columns span the result: an
+      attribute of the model, or of the sites' outputs (with a horizontal partition of their own rows). None: the result
+      is the model's arrays, entry by entry.
+    - `orthonormal`: the components, divided by the roots of the model's ``eigenvalues_`` if it has any, are
+      orthonormal.
+    - `same_bits`: two runs of one seed give the same bits; false where a site protects its rows by noise of its own.
+    - `order`: another order of the clients gives the same; false where their numbers decide the edges between them.
+    - `pooled`: with a horizontal partition, the result does not depend on the client that holds a row.
+    - `draws`: where rows are drawn by client and position, the largest distance (sin-theta error) between results of
+      different draws. 0: there is no such draw.
+    - `signs`, `rotations`: the result does not depend on columns' signs, or on a rotation of a client's columns (with a
+      horizontal partition, of all clients' alike).
+    - `repeated`: purposes whose random numbers a client reuses in each round, because the method says so.
+    - `peers`: clients write to each other, under keys of their own making.
+    - `alone`: with all data at one client, the result is that of `central`.
+    - `error`, `best`: metric of the strategy's comparison with `central`, and its value for equal results.
+    """
+
+    components: str | None = None
+    orthonormal: bool = False
+    same_bits: bool = True
+    order: bool = True
+    pooled: bool = True
+    draws: float = 0.0
+    signs: bool = False
+    rotations: bool = False
+    repeated: tuple[str, ...] = ()
+    peers: bool = False
+    alone: bool = False
+    error: str = "error"
+    best: float = 0.0
+
 
 M = TypeVar("M")
 
@@ -56,10 +98,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         """Return the method's generator of rounds, whose result is the model."""
 
     def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients, mostly in one round; None: no such measure.
-
-        Its result may be `fedkernel.strategy.Measures`, which has warnings too.
-        """
+        """Return a protocol that measures the model on the clients, perhaps as `Measures`; None: no measure."""
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
@@ -67,10 +106,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return None
 
     def plan(self, clients: int, seed: int) -> Plan | None:
-        """Return the planned requests of a run to each client, without `evaluation`, for sites to approve.
-
-        None: the method has no plan, so sites cannot check its requests against one.
-        """
+        """Return the planned requests of a run to each client, without `evaluation`; None: sites cannot check any."""
         return None
 
     def evaluation_plan(self) -> Plan:
@@ -86,10 +122,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return ()
 
     def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Return a protocol that projects the clients' new rows onto a model of a vertical partition.
-
-        Its result is the coordinates, (n_new, k); `to_sites`: they are also sent to the clients.
-        """
+        """Return a protocol for the coordinates (n_new, k) of new rows; `to_sites`: clients get them, too."""
         raise InputError(f"{type(self).__name__} cannot project new rows whose columns are divided among sites")
 
     def projection_plan(self, *, to_sites: bool) -> Plan | None:
@@ -123,10 +156,7 @@ class Method(Evaluable[M], ABC, Generic[M]):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def set_params(self, **params: Any) -> Self:
-        """Change hyper-parameters in place, with a new strategy's checks, for scikit-learn's clones.
-
-        Nothing else changes a strategy; do not use it on a dictionary's key.
-        """
+        """Change hyper-parameters in place, checked, for scikit-learn's clones only; not on a dictionary's key."""
         for name, value in type(self)(**self.get_params() | params).get_params().items():
             object.__setattr__(self, name, value)
         return self

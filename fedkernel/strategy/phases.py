@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from flwr.serverapp import Grid
 
@@ -33,19 +33,13 @@ log = logging.getLogger(__name__)
 MethodT = TypeVar("MethodT", bound=Method[Any])
 M = TypeVar("M")
 
-WIDTH_FIGURE = "gamma"
-"""Name in the history of a rule's computed kernel width; a second kernel's is gamma_2."""
+WIDTH_FIGURE = "gamma"  # name in the history of a rule's computed kernel width; a second kernel's is gamma_2
 
 
-class StartedRun(NamedTuple, Generic[MethodT]):
-    """Run that is ready for the method's own protocol: its execution, and the method with numeric widths."""
-
-    execution: Execution
-    method: MethodT
-
-
-def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> StartedRun[MethodT]:
-    """Begin a run: steps 1 to 4, with recorded replies from the journal, if any.
+def begin(
+    method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None
+) -> tuple[Execution, MethodT]:
+    """Begin a run by steps 1 to 4; return its execution, and the method with numeric widths.
 
     Raises ProtocolError if clients are missing, fail or contradict each other. Raises InputError if their tables do not
     fit each other, or cannot be prepared by the settings.
@@ -56,7 +50,7 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
     members = (
         replace(member, left=max(sent.get(member.client, {None: 0}).values())) for member in execution.run.members
     )
-    return StartedRun(replace(execution, run=replace(execution.run, members=tuple(members))), settled)
+    return replace(execution, run=replace(execution.run, members=tuple(members))), settled
 
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
@@ -195,10 +189,7 @@ def plan_of_run(
     evaluate: bool = False,
     compare: str | None = None,
 ) -> Plan | None:
-    """Return the plan of preparation, kernel widths, method and optional evaluation; None if the method has no plan.
-
-    `compare`: id of an earlier run whose clusters are compared at the end.
-    """
+    """Return the plan of a run, from preparation to evaluation and comparison; None if the method has no plan."""
     if (own := method.plan(clients, seed)) is None:
         return None
     preparing = () if prepare is None else preparing_plan(prepare, method.partition, clients)

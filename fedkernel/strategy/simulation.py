@@ -44,10 +44,7 @@ def simulated_sites(
     share_rows: bool,
     serialised: bool = False,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid of simulated sites that hold these tables; yield the grid and the sites' outputs.
-
-    `serialised`: all messages are serialised as between machines, with the same numbers.
-    """
+    """Yield a grid of simulated sites with these tables, and their outputs; `serialised`: as between machines."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
 
     def site(number: int) -> Site:

@@ -6,7 +6,11 @@ from fedkernel.ground.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from fedkernel.wire.content import (
+        ANSWERS,
+        REPEAT_ACTION,
+        answer_bundle,
         answer_hash,
+        bundle_requests,
         content_digest,
         digest,
         from_content,
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
         TakeShares,
     )
     from fedkernel.wire.quorum import Deadlines, Losses, Quorum, Seconds, check_quorum
-    from fedkernel.wire.request_bundles import ANSWERS, REPEAT_ACTION, answer_bundle, bundle_requests
     from fedkernel.wire.row_id_hashes import (
         HASH_BYTES,
         Hashes,

@@ -1,13 +1,15 @@
-"""Conversion of requests and replies to and from the content of Flower messages."""
+"""Conversion of requests and replies to and from the content of Flower messages, and bundles of earlier requests."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, MessageType, RecordDict
 from flwr.app import Message as FlowerMessage
+from flwr.clientapp import ClientApp
 
 from fedkernel.ground import AnyArray, Precision, ProtocolError, shortened
 from fedkernel.protocol import ConfigValue, Message, MessageT, decode, encode, wire_of
@@ -85,8 +87,7 @@ def header_of(message: FlowerMessage) -> dict[str, Any]:
     return scalars
 
 
-VARYING = {"salt", "seconds"}
-"""Names of a reply's scalars that change when the reply is computed again."""
+VARYING = {"salt", "seconds"}  # names of a reply's scalars that change when the reply is computed again
 
 
 def answer_hash(content: RecordDict) -> str:
@@ -101,12 +102,54 @@ def answer_hash(content: RecordDict) -> str:
 
 
 def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
-    """Rebuild and validate a message of the given kind from its content.
-
-    `wire`: the precision in which the run sends arrays. Raises ProtocolError, in one sentence, on the first fault.
-    """
+    """Rebuild and validate a message of a class from its content; ProtocolError, one sentence, on the first fault."""
     try:
         arrays, scalars = records_of(content)
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from None
     return decode(kind, flower_internals.read_arrays(arrays), dict(scalars.items()), wire)
+
+
+REPEAT_ACTION = "again"
+"""Action in the Flower message type of a bundle of earlier requests."""
+
+KINDS, ANSWERS = "kinds", "answers"
+"""Names of the list of request types in a bundle, and of the list of hashes in its reply."""
+
+
+def bundle_requests(requests: Sequence[tuple[str, RecordDict]]) -> RecordDict:
+    """Bundle requests in one message content: each record is named by its request's number and own name."""
+    content = RecordDict({KINDS: ConfigRecord({KINDS: [kind for kind, _ in requests]})})
+    for number, (_, request) in enumerate(requests):
+        for name, record in request.items():
+            content[f"{number} {name}"] = record
+    return content
+
+
+def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
+    """Yield the type and content of each bundled request; ProtocolError if the content is no bundle."""
+    kinds = content.config_records.get(KINDS, ConfigRecord()).get(KINDS)
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        raise ProtocolError("the bundle of repeated requests has no list of request types")
+    requests: dict[str, RecordDict] = defaultdict(RecordDict)
+    for place, record in content.items():
+        if place != KINDS:
+            number, _, name = place.partition(" ")
+            requests[number][name] = record
+    if requests.keys() != set(map(str, range(len(kinds)))):
+        raise ProtocolError(f"the bundle announces {len(kinds)} requests, but holds {len(requests)} or other ones")
+    for order, kind in enumerate(kinds):
+        if kind == f"{MessageType.QUERY}.{REPEAT_ACTION}":
+            raise ProtocolError("a bundle of repeated requests cannot hold another bundle")
+        yield str(kind), requests[str(order)]
+
+
+def answer_bundle(app: ClientApp, message: FlowerMessage, context: Context) -> FlowerMessage:
+    """Answer a bundle's requests in order; return each `answer_hash` or the first error; ProtocolError if no bundle."""
+    answers = list[str]()
+    for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):
+        reply = app(flower_internals.with_type_and_content(message, kind, request), context)
+        if reply.has_error():
+            return FlowerMessage(reply.error, reply_to=message)
+        answers.append(answer_hash(reply.content))
+    return FlowerMessage(RecordDict({"config": ConfigRecord({ANSWERS: answers})}), reply_to=message)

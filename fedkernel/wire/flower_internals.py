@@ -15,56 +15,24 @@ from typing import Any, Literal, TypeGuard, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
-from flwr.common.serde import (
-    message_from_proto,
-    message_to_proto,
-    recorddict_from_proto,
-    recorddict_to_proto,
-)
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
+from flwr.supercore.run import Run as Run  # noqa: PLC0414 - for annotations elsewhere
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from fedkernel.ground import ProtocolError, header_of, one_line, read_header, shortened
 from fedkernel.wire.parse_limits import check_overhead
 
-__all__ = [
-    "HeldArray",
-    "Run",
-    "content_bytes",
-    "content_from_bytes",
-    "content_of",
-    "content_to_parts",
-    "empty_run",
-    "ensure_task_identity",
-    "from_bytes",
-    "mismatch",
-    "new_context",
-    "polls_slowly",
-    "read_array",
-    "read_arrays",
-    "reply_to",
-    "set_source",
-    "stamp",
-    "to_bytes",
-    "to_parts",
-    "with_type_and_content",
-]
-
-
 PartT = TypeVar("PartT", bound=Sized)
 RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 
-SCALARS = (str, int, float, bool, bytes)
-"""Types of scalars that a message may have."""
-
-MAX_CACHED_CHARACTERS = 100
-"""Most characters of a cached name or text, so that a sender cannot fill the cache."""
+SCALARS = (str, int, float, bool, bytes)  # types of scalars that a message may have
+MAX_CACHED_CHARACTERS = 100  # most characters of a cached name or text, so that a sender cannot fill the cache
 
 _NEW_ATTRIBUTES: dict[type, dict[str, Any]] = {
     **{kind: vars(kind()) for kind in (RecordDict, ArrayRecord, ConfigRecord)},
@@ -98,11 +66,7 @@ def empty_run() -> Run:
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
     """Return Flower's Context of one client, or of the server (node 0), for a whole run."""
     return Context(
-        run_id=1,
-        node_id=node_id,
-        node_config=dict(node_config),
-        state=RecordDict(),
-        run_config=dict(run_config),
+        run_id=1, node_id=node_id, node_config=dict(node_config), state=RecordDict(), run_config=dict(run_config)
     )
 
 
@@ -257,11 +221,10 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class HeldArray(Array):
-    """Flower Array backed by a NumPy array, serialised on demand only.
+    """Flower Array backed by a NumPy array, serialised on demand only; ValueError if it holds Python objects.
 
-    `values`: copied and made read-only, except an array over Python bytes, or a read-only one that owns its entries
-    (`fedkernel.ground.read_only`). `serialise_empty`: serialise an empty array, of shape (0,), instead. `order`: memory
-    order of the copy. Raises ValueError if the entries are Python objects.
+    `values`: copied in memory `order` and made read-only, except an array over Python bytes, or a read-only one that
+    owns its entries. `serialise_empty`: serialise an empty array, of shape (0,), instead.
     """
 
     values: NDArray[Any]
@@ -323,8 +286,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     """Return the NumPy array of a Flower Array, whose bytes are an .npy file.
 
     `copy`: return a writable copy, else a read-only view; an array over Python bytes is never copied. Raises
-    ProtocolError if the header is invalid, the entries are neither numbers nor text, or their number of bytes is not
-    the announced one, which is checked before anything of that size is allocated.
+    ProtocolError if the header is invalid, or announces other entries than numbers or text, or not their size in bytes.
     """
     if isinstance(array, HeldArray):
         return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values
@@ -349,10 +311,7 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
 
 
 def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
-    """Return a message's content of arrays, named by position and serialised on demand, and of scalars.
-
-    Raises TypeError for a value that is not a scalar, and ValueError for an integer of more than 64 bits.
-    """
+    """Return the content of arrays, serialised on demand, and scalars; an error for others or over 64 bits."""
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise TypeError(f"{name} = {value!r}, but must be one of {', '.join(kind.__name__ for kind in SCALARS)}")

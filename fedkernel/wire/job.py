@@ -189,11 +189,7 @@ def _from_json(kind: type[ModelT], text: str, what: str, refused: type[Exception
 
 
 class Study(pydantic.BaseModel):
-    """An experiment's runs, for the sites' approval before the first request.
-
-    `runs`: with all parameters, seeds, sites and plans. `versions`: of fedkernel at the coordinator, and of the
-    messages.
-    """
+    """An experiment's runs, for the sites' approval before the first request, and versions at the coordinator."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -258,16 +254,16 @@ class Job(pydantic.BaseModel):
     - `mark`: name of a file in `out`, for apps that may run elsewhere. Without that file, `out` is another machine's
       folder: results then come through the log (see `fedkernel.run.result_transport`), and simulated sites keep
       nothing.
-    - `models`: model files that runs project onto, by the run's id; not sent to sites, nor is `out`.
-    - `deadline`: most seconds of a round.
-    - `deadlines`: by phase, seconds in place of the `deadline`.
+    - `models`: model files that runs project onto, by the run's id.
+    - `deadline`: most seconds of a round. `deadlines`: by phase, seconds in place of the `deadline`.
     - `quorum`: number or fraction of clients that must remain, see `fedkernel.wire.quorum`.
     - `threads`: BLAS threads of each client and of the coordinator, set here since they decide the last bits.
     - `journals`: write each run's replies to its folder and resume a stopped run (`fedkernel.run.journal`); the caller
-      removes them once it has the result. Not sent to sites.
-    - `go_on`: continue with the next run after a failed one, which is reported (`fedkernel.run.failed_run`). Not sent
-      to sites.
-    - `whole`: write coresets too, if sites are simulated and `out` is read at once and removed. Not sent to sites.
+      removes them once it has the result.
+    - `go_on`: continue with the next run after a failed one, which is reported (`fedkernel.run.result_transport`).
+    - `whole`: write coresets too, if sites are simulated and `out` is read at once and removed.
+
+    Sites are not sent `out`, `models`, `journals`, `go_on` and `whole`.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

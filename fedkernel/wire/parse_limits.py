@@ -11,8 +11,7 @@ from fedkernel.ground import ProtocolError
 MAX_OVERHEAD_BYTES = 1 << 21
 """Most bytes of a message that are not array entries: enough for the names of 100,000 columns."""
 
-MOST_FIELDS = 10_000
-"""Most protobuf fields of a message that are read: enough for more than a thousand arrays."""
+MOST_FIELDS = 10_000  # most protobuf fields of a message that are read: enough for more than a thousand arrays
 
 SMALL = min(MAX_OVERHEAD_BYTES, 2 * MOST_FIELDS)
 """Largest size in bytes at which no message can exceed either limit: a field has at least two bytes."""

@@ -23,10 +23,7 @@ Hashes = npt.NDArray[np.uint8]
 
 
 def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
-    """Return the keyed hashes of row ids in a run, of shape (n, 16).
-
-    The salt follows from the run's id and seed, so that a repeated run sends the same bytes.
-    """
+    """Return the keyed hashes of row ids in a run, of shape (n, 16); a repeated run has the same."""
     salt = hashlib.sha256(f"fedkernel, ids of run {run}, seed {seed}".encode()).digest()
     hashes = b"".join(hmac.digest(key, salt + row_id.encode(), "sha256")[:HASH_BYTES] for row_id in ids)
     return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)

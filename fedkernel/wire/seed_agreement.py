@@ -25,10 +25,7 @@ def joint_seed(shares: Sequence[str]) -> int:
 
 
 def check_commitments(commitments: Any, sites: int, client: int, share: str) -> str:
-    """Check that every site has a commitment and this site's matches its share; return the digest of all.
-
-    `commitments`: in client order. `sites`: their number. `client`: this site's position. Raises RefusedError.
-    """
+    """Check all sites' commitments, in client order, and that this site's matches its share; return their digest."""
     if not _are_texts(commitments, sites) or commitments[client] != commitment(share):
         raise RefusedError(
             JOINT_SEED_RULE,

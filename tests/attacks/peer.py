@@ -29,7 +29,7 @@ class Peer:
         keys = [np.frombuffer(pair.public, np.uint8)[None] for pair in (identity, ephemeral)]
         target.ask(TakeKeys(peers=np.array([1]), identities=keys[0], ephemerals=keys[1]))
         shown = PublishedKeys(0, own.identity.tobytes(), own.ephemeral.tobytes())
-        self._key = letter_keys(target.run, 1, identity, ephemeral, shown).reading
+        self._key = letter_keys(target.run, 1, identity, ephemeral, shown)[1]
         self._run = target.run
 
     def read(self, reply: Any, kind: Any) -> Any:

@@ -8,9 +8,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
-from fedkernel.engines.grpc.frames import Envelope, Welcome
+from fedkernel.engines.grpc.frames import Envelope, ResumeState, Welcome
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.grpc.reply_queue import ResumeState
 from fedkernel.site import audit_log
 from fedkernel.wire import flower_internals
 

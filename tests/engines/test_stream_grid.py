@@ -21,7 +21,6 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2
 
 from fedkernel.engines.grpc import serving
-from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, TRANSPORT, Envelope, FrameDecoder
 from fedkernel.engines.grpc.node import Node
@@ -29,7 +28,7 @@ from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
-from fedkernel.engines.grpc.streams import RefusedError
+from fedkernel.engines.grpc.streams import RefusedError, check_caller
 from fedkernel.ground import EngineError, InputError, ProtocolError
 from fedkernel.protocol import WIRE_VERSION
 from fedkernel.run import Account, RunSettings, join

@@ -8,9 +8,9 @@ import time
 import pytest
 from counting import CountingClient, Died, Process, count, gathered, raw_stream, server, until
 
-from fedkernel.engines.grpc import activity_reports as grpc_signs
+from fedkernel.engines.grpc import frames, request_spool, serving
 from fedkernel.engines.grpc import node as grpc_node
-from fedkernel.engines.grpc import request_spool, serving
+from fedkernel.engines.grpc import reports as grpc_signs
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
@@ -46,7 +46,7 @@ def hasty(monkeypatch):
     shorter = {"grpc.keepalive_time_ms": 1_000, "grpc.http2.min_ping_interval_without_data_ms": 500}
     options = [(name, shorter.get(name, value)) for name, value in OPTIONS]
     assert options != OPTIONS
-    for module in (serving, grpc_node):
+    for module in (serving, frames):
         monkeypatch.setattr(module, "OPTIONS", options)
 
 

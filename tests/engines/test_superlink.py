@@ -28,8 +28,7 @@ from fedkernel.engines.local import run_job as run_local
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import EngineError, InputError
 from fedkernel.protocol import Member
-from fedkernel.run import Result, message_delivery, result_transport
-from fedkernel.run.failed_run import FailedRun
+from fedkernel.run import FailedRun, Result, message_delivery, result_transport
 from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
 from fedkernel.wire import Job, RunSpec, flower_internals, hash_ids
 from strategies import VFedAKPCA
@@ -259,12 +258,12 @@ def two_runs(tmp_path):
 def test_a_log_that_breaks_off_is_read_again_or_the_end_without_a_result_is_told(scripted, tmp_path):
     script, line = scripted
     one, two = (line(result_transport.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
-    failure = FailedRun("two", "ProtocolError", "a site is gone")
+    failure = {"kind": "ProtocolError", "text": "a site is gone"}
     script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
-    script["logs"] += [[line(result_transport.Parcel("two", error=failure.as_table)), one]]
+    script["logs"] += [[line(result_transport.Parcel("two", error=failure)), one]]
     script["statuses"] += [None, ("running", ""), ("finished:completed", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
-    assert list(superlink.run_job(two_runs(tmp_path))) == [failure, "one"]
+    assert list(superlink.run_job(two_runs(tmp_path))) == [FailedRun.from_table("two", failure), "one"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
     assert script == {"logs": [], "statuses": [], "commands": []}
     script, line = scripted

@@ -20,7 +20,7 @@ from experiments.commands.console import PrintLog, print_status
 from experiments.commands.logging_setup import server_log, site_log
 from experiments.commands.progress import ProgressReporter
 from experiments.commands.prometheus import Metrics, serving_metrics
-from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
+from fedkernel.engines.grpc.connections import report_failed_handshakes
 from fedkernel.ground import EngineError, InputError, format_duration
 from fedkernel.protocol import Member
 from fedkernel.run import events, log_event

@@ -16,7 +16,7 @@ import yaml
 import fedkernel
 import strategies
 from fedkernel import InputError
-from fedkernel.ground import check_packages, installation_check, installed_version
+from fedkernel.ground import check_packages, import_paths, installed_version
 
 ROOT = Path(__file__).parents[2]
 OURS = ("clients", "strategies", "experiments")
@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_l
     monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
     check_packages(*OURS)
     hide(tmp_path, "experiments")  # of a bundle without such a package nothing could be hidden
-    monkeypatch.setattr(installation_check, "PACKAGES_FOLDER", tmp_path / "bundle")
+    monkeypatch.setattr(import_paths, "PACKAGES_FOLDER", tmp_path / "bundle")
     check_packages("experiments")
 
 
@@ -104,8 +104,8 @@ def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bun
     def none_is_installed(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(installation_check, "version", none_is_installed)
-    monkeypatch.setattr(installation_check, "PACKAGES_FOLDER", tmp_path)
+    monkeypatch.setattr(import_paths, "version", none_is_installed)
+    monkeypatch.setattr(import_paths, "PACKAGES_FOLDER", tmp_path)
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected

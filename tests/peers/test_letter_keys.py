@@ -91,9 +91,9 @@ class InTheMiddle:
 
     def again(self, sealed):
         header = sealed.header
-        content = unseal(self.keys(header.receiver, header.sender).reading, "run", sealed.letter)
+        content = unseal(self.keys(header.receiver, header.sender)[1], "run", sealed.letter)
         self.read.append(letter_from_bytes(Estimate, content).values)
-        return seal(self.keys(header.sender, header.receiver).writing, "run", header, content)
+        return seal(self.keys(header.sender, header.receiver)[0], "run", header, content)
 
 
 def in_the_middle(clients):
@@ -146,7 +146,7 @@ def test_with_pins_true_identities_beside_ephemeral_keys_of_its_own_do_not_help_
     text = refused(coordinator.go_on, gossiping())
     assert f"round {FIRST_STEP}, client 0: the letter of client 1 is refused: {KEYS}" in text
     for (_, sender, receiver), letter in coordinator.letters.items():
-        assert KEYS in refused(unseal, middle.keys(receiver, sender).reading, "run", letter)
+        assert KEYS in refused(unseal, middle.keys(receiver, sender)[1], "run", letter)
 
 
 def test_pins_decide_which_peers_are_met():

@@ -28,7 +28,7 @@ from fedkernel.protocol import (
     forecast_share,
     share_text,
 )
-from fedkernel.protocol.disclosure_ratio import table_share
+from fedkernel.protocol.forecast import table_share
 from fedkernel.site import Site, approve, approved_guards
 from fedkernel.site.client_app import _own_entries
 from fedkernel.strategy import simulation

@@ -18,7 +18,7 @@ from experiments.config import Experiment
 from experiments.results import read_runs
 from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec
-from fedkernel.engines.bundle import write_app
+from fedkernel.engines.flwr_command import write_app
 from fedkernel.flower_apps import APPS
 from fedkernel.ground import InputError, ProtocolError, own_short_names
 from fedkernel.models import load_model, save_model

@@ -29,15 +29,14 @@ from named_sites import (
 from scipy import sparse
 
 from clients.dkpca import FindLocalEigenpairs
-from fedkernel import Linear
+from fedkernel import Linear, wire
 from fedkernel.data import Prepare, RawTable
 from fedkernel.ground import InputError, ProtocolError
 from fedkernel.preparing import TableToPrepare
 from fedkernel.run import common_rows, row_matching
 from fedkernel.run.row_matching import check_same_columns
-from fedkernel.site import client_app, find_rows
-from fedkernel.site.row_contents import row_contents
-from fedkernel.site.row_order import check_rows_apart, read_key, row_hashes
+from fedkernel.site import find_rows
+from fedkernel.site.row_order import check_rows_apart, read_key, row_contents, row_hashes
 from fedkernel.wire import HASH_BYTES, flower_internals, hash_ids, to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
@@ -176,7 +175,7 @@ def test_where_all_rows_are_asked_for_and_there_they_are_worked_on(tmp_path):
 
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(client_app, "hash_ids", lambda *args: hash_ids(*args)[:3])
+    monkeypatch.setattr(wire, "hash_ids", lambda *args: hash_ids(*args)[:3])
     with pytest.raises(ProtocolError, match=r"client 0 \(site 'north'\) sent 3 hashes of ids, but has 36 rows"):
         run_on(vertical(tmp_path), DKPCA(2))
 

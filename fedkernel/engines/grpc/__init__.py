@@ -11,6 +11,7 @@ from fedkernel.ground import lazily
 if TYPE_CHECKING:
     from fedkernel.engines.grpc.address import check_address, is_loopback
     from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
+    from fedkernel.engines.grpc.connections import report_failed_handshakes
     from fedkernel.engines.grpc.coordinator import LOOPBACK, hand_out, run_job, serve
     from fedkernel.engines.grpc.defaults import (
         AUTHORITY_DAYS,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         SERVER_PATIENCE,
         SITE_PATIENCE,
     )
-    from fedkernel.engines.grpc.handshake_failures import report_failed_handshakes
     from fedkernel.engines.grpc.node import Node
     from fedkernel.engines.grpc.renewal import expiry_warning, renew_expiring
     from fedkernel.engines.grpc.revocation import revoke

@@ -25,8 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS, DAYS
 from fedkernel.ground import InputError, read_secret, write_atomic
 
-SERVER = "server"
-"""Name of the server's certificate and folder."""
+SERVER = "server"  # name of the server's certificate and folder
 
 ISSUED = "ca.issued"
 
@@ -39,10 +38,7 @@ _ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.C
 
 @dataclass(frozen=True)
 class TLS:
-    """Certificate of a process, its key and its trusted authority, as PEM.
-
-    `name`: the certificate's common name. `folder`: folder of the files.
-    """
+    """Certificate of a process, its key and its trusted authority, as PEM, with the common name and the folder."""
 
     authority: bytes
     certificate: bytes
@@ -68,22 +64,13 @@ def check_days(days: float) -> float:
 
 
 def make_certificates(
-    folder: Path,
-    servers: Sequence[str] = (),
-    clients: Sequence[str] = (),
-    *,
-    days: float = DAYS,
-    renew: bool = False,
+    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
 ) -> list[Path]:
     """Write certificates for a server and sites, signed by the folder's authority (created if missing).
 
-    - `servers`: host names and addresses of the server; empty: no certificate for a server.
-    - `clients`: the sites' names.
-    - `days`: the certificates' lifetime, at most `AUTHORITY_DAYS`.
-    - `renew`: replace existing certificates, which are an error otherwise.
-
-    Returns the written folders. Raises InputError: a name that is invalid, repeated or has a certificate; a damaged
-    authority.
+    `servers`: host names and addresses of the server; empty: no certificate for a server. `clients`: the sites' names.
+    `renew`: replace existing certificates, which are an error otherwise. Returns the written folders. Raises
+    InputError: a name that is invalid, repeated or has a certificate; a damaged authority.
     """
     check_days(days)
     for name in clients:
@@ -114,10 +101,7 @@ def issue(
     *,
     write: bool = True,
 ) -> bytes:
-    """Create a key's certificate (PEM), signed by the folder's authority, and record its serial number.
-
-    `name`: the owner's. `hosts`: the server's; sites have none. `write`: also write it into the owner's folder.
-    """
+    """Create a certificate (PEM) of the authority, for a server's hosts or a site, and record its serial number."""
     authority, signer = own_authority(folder)
     certificate = _builder(name, authority.subject, key, days)
     certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -163,10 +147,7 @@ def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
 
 
 def read_tls(folder: Path, role: str) -> TLS:
-    """Read a process's certificates; InputError for faults that the other end would refuse without a reason.
-
-    These are missing or damaged files, and certificates that are expired or of a wrong authority, key or role.
-    """
+    """Read a process's certificates; InputError if missing, damaged, expired, or of a wrong authority, key or role."""
     parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
     try:
         authority, own = (x509.load_pem_x509_certificate(parts[name]) for name in ("ca.crt", "tls.crt"))

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from fedkernel.engines.app_execution import carry_out, import_paths
+from fedkernel.engines.app_execution import carry_out, import_paths, short_folder
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, REPAIR_SECONDS, SERVER_PATIENCE
+from fedkernel.engines.grpc.reports import Report, ignore_print_errors
 from fedkernel.engines.grpc.run_attempts import RunRetries, raise_for, sentence_of
-from fedkernel.engines.grpc.safe_reporting import Report, ignore_print_errors
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import EngineError
@@ -28,17 +27,10 @@ from fedkernel.wire import Job
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-SOCKET = "hub"
-"""Name of the Unix socket between the processes of `run_job`."""
-
-SOCKET_BYTES = 103
-"""Longest path of a Unix socket: 107 on Linux, fewer elsewhere."""
-
-LOCAL_PATIENCE = 5.0
-"""Seconds after which either end of `run_job` gives the other up."""
-
-STOP_SECONDS = 10.0
-"""Seconds that a process may take to end before it is killed."""
+SOCKET = "hub"  # name of the Unix socket between the processes of `run_job`
+SOCKET_BYTES = 103  # longest path of a Unix socket: 107 on Linux, fewer elsewhere
+LOCAL_PATIENCE = 5.0  # seconds after which either end of `run_job` gives the other up
+STOP_SECONDS = 10.0  # seconds that a process may take to end before it is killed
 
 
 def serve(
@@ -59,18 +51,10 @@ def serve(
 
     A failed run is yielded if the job goes on after failures; else it is reported, and raised after the last run. A
     site that cannot take part in the first run, because of its table or files, is dismissed with the reason and may
-    come back repaired, while the others wait.
+    come back repaired, while the others wait. The first run starts when all sites are connected.
 
-    - `job`: its runs name the sites.
-    - `sites`: their names, in the order of the clients' numbers; the first run starts when all are connected.
-    - `address`: ``host:port`` to listen at; `ready` is called with the port once sites can join.
-    - `tls`: None: plaintext, readable and changeable in transit.
-    - `patience`: seconds of absence after which a site's pending requests fail.
-    - `limit`: bytes of a message.
-    - `share_model`: send every run's model to all sites.
-    - `repair_seconds`: longest wait for a site that cannot take part.
-    - `set_aside`: consecutive failed runs caused by a site after which it is in no further run; 0: never.
-    - `report`: called with a sentence whenever a site comes, goes or is refused.
+    `address`, `tls`: see `listening`; `ready` is called with the port once sites can join. `share_model`: send every
+    run's model to all sites. `repair_seconds`, `set_aside`: see `RunRetries`; the others: see `StreamGrid`.
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, report=report, files=files)
@@ -107,10 +91,7 @@ def hand_out(
     limit: int = MAX_MESSAGE_BYTES,
     ready: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Send model files to all sites once they have joined, without running anything.
-
-    Parameters are those of `serve`; `job` only describes the files' runs to the sites.
-    """
+    """Send model files to all sites once they have joined; `job` only describes their runs."""
     grid = StreamGrid(sites, job=_for_sites(job), patience=patience, limit=limit, files=list(files))
     with listening(grid, address, tls) as port:
         ready(port)
@@ -127,7 +108,9 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
     """
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
     grid = StreamGrid(names, job=job.model_dump_json(), patience=LOCAL_PATIENCE)
-    with _private_folder() as folder:
+    most = SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}")
+    with TemporaryDirectory(prefix="fedkernel-", dir=short_folder(most)) as temporary:  # mode 0700
+        folder = Path(temporary)
         for name in names:
             (folder / name).mkdir()
         address, tls = f"unix:{quote(str(folder / SOCKET))}", None
@@ -142,16 +125,6 @@ def run_job(job: Job) -> Iterator[str | FailedRun]:
             grid.wait_for_all(check_processes)
             # no journal: its processes end with this one, and their memory with them
             yield from _run_over(grid, job.model_copy(update={"journals": False}))
-
-
-@contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Create a temporary folder for this user only, with a path short enough for a socket."""
-    place = None
-    if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}"):
-        place = "/tmp" if os.access("/tmp", os.W_OK) else None  # noqa: S108 - a folder of our own in it
-    with TemporaryDirectory(prefix="fedkernel-", dir=place) as temporary:  # mode 0700
-        yield Path(temporary)
 
 
 def _socket_fault(path: Path) -> str:

@@ -4,6 +4,7 @@ A message's first frame has its id and length. gRPC's flow control acts between 
 size of a frame is never reached.
 """
 
+import queue
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ import pydantic
 
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES
 
-VERSION = 2
-"""Version of this format; both ends must have the same."""
+VERSION = 2  # version of this format; both ends must have the same
 
 METHOD = "/fedkernel.Hub/Connect"
 NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
@@ -23,13 +23,11 @@ NAME, INSTANCE, TRANSPORT = "fedkernel-site", "fedkernel-instance", "fedkernel-t
 POSITION = "fedkernel-stands"
 """Metadata name for a node that remembers a run: the run's `RunSpec.key` and number of answered requests."""
 
-LAST_REQUEST = "fedkernel-taken"
-"""Metadata name for a node that reconnects: id of the last request that it received."""
+LAST_REQUEST = "fedkernel-taken"  # metadata name for a node that reconnects: id of the last request that it received
 
 CHUNK = 1 << 20
 
-MAX_NOTE_BYTES = 2 * CHUNK - 1024
-"""Most bytes of a note: gRPC's limit in `OPTIONS`, less its overhead."""
+MAX_NOTE_BYTES = 2 * CHUNK - 1024  # most bytes of a note: gRPC's limit in `OPTIONS`, less its overhead
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -52,8 +50,7 @@ _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")
 
 
-HEARTBEAT = b"\3"
-"""Heartbeat frame, which the other end sends back; allowed between the frames of a message."""
+HEARTBEAT = b"\3"  # heartbeat frame, which the other end sends back; allowed between the frames of a message
 
 
 @dataclass(frozen=True)
@@ -93,10 +90,7 @@ class Welcome(pydantic.BaseModel):
 
 
 class Note(pydantic.BaseModel):
-    """Server's control message: a welcome, the name of the next message's file, or the end of the work.
-
-    `end`: empty after success, else the failure.
-    """
+    """Server's control message: welcome, name of the next message's file, or end of work (empty: success)."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -135,8 +129,8 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
 class FrameDecoder:
     """Decoder of received frames; its memory grows with the bytes received, not with the announced length.
 
-    `limit`: most bytes of a message. `notes`: the other end is a server, which may send notes. `is_awaited`: decides by
-    a message's id whether it is stored; of others only the length is counted.
+    `limit`: most bytes of a message. `notes`: the other end may send notes. `is_awaited`: decides by a message's id
+    whether it is stored; of others only the length is counted.
     """
 
     def __init__(
@@ -188,3 +182,46 @@ class FrameDecoder:
             return None
         data, self._data = self._data, None
         return Envelope(self._id, (data,))
+
+
+@dataclass(frozen=True)
+class ResumeState:
+    """Resume state of a node: key of the run that it remembers, and number of answered requests."""
+
+    run: str = ""
+    answered: int = 0
+
+    @property
+    def text(self) -> str:
+        """Value of the call metadata `POSITION`; empty if no run is remembered."""
+        return f"{self.run} {self.answered}" if self.run else ""
+
+
+class ReplyQueue:
+    """Queue of a stream's replies, sent as frames and interleaved with heartbeat answers."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Envelope | bytes | None] = queue.SimpleQueue()
+        self._asked = False
+
+    def put(self, envelope: Envelope | None) -> None:
+        """Queue a reply; None ends the stream."""
+        self._queue.put(envelope)
+
+    def answer(self) -> None:
+        """Send a heartbeat back before the next frame."""
+        self._asked = True
+        self._queue.put(HEARTBEAT)  # wakes a `frames` that waits
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield frames until the queue is closed."""
+        while (item := self._queue.get()) is not None:
+            for frame in frames(item) if isinstance(item, Envelope) else ():
+                yield frame
+                yield from self._answers()
+            yield from self._answers()
+
+    def _answers(self) -> Iterator[bytes]:
+        if self._asked:
+            self._asked = False
+            yield HEARTBEAT

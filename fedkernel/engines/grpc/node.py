@@ -18,26 +18,12 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.app_execution import answer
-from fedkernel.engines.grpc.activity_reports import FIRST, ActivityReporter
+from fedkernel.engines.grpc import frames
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SITE_PATIENCE
-from fedkernel.engines.grpc.frames import (
-    INSTANCE,
-    LAST_REQUEST,
-    METHOD,
-    NAME,
-    OPTIONS,
-    POSITION,
-    TRANSPORT,
-    VERSION,
-    Envelope,
-    FrameDecoder,
-    FrameError,
-    Welcome,
-)
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, ReplyQueue, ResumeState, Welcome
 from fedkernel.engines.grpc.renewal import ExpiredError, RenewedCertificate
-from fedkernel.engines.grpc.reply_queue import ReplyQueue, ResumeState
-from fedkernel.engines.grpc.safe_reporting import ignore_print_errors
+from fedkernel.engines.grpc.reports import FIRST, ActivityReporter, ignore_print_errors
 from fedkernel.ground import EngineError, InputError, ProtocolError, format_duration, one_line, printable, quoted
 from fedkernel.site import set_write_context
 from fedkernel.wire import FAILED, Job, content_digest, flower_internals
@@ -58,34 +44,24 @@ _UNTRUSTED = {
     "WRONG_VERSION_NUMBER": "it does not use TLS; was it started with --insecure?",
     "Hostname Verification": "its certificate is for a different host",
 }
-MOST_REMEMBERED_IDS = 64
-"""Number of remembered request ids, for recognising repeated requests."""
-
-SMALL_REQUEST = 1 << 16
-"""Largest bytes of a request that is kept for comparison; of a larger one, the digest is kept."""
-
-OUTBOX_SECONDS = 10.0
-"""Longest wait for the outbox's writer at the process's end, in seconds."""
-
-CLOSINGS = 5
-"""Number of consecutive connections closed without a reason after which the site gives up."""
+MOST_REMEMBERED_IDS = 64  # number of remembered request ids, for recognising repeated requests
+SMALL_REQUEST = 1 << 16  # largest bytes of a request that is kept for comparison; of a larger one, the digest is kept
+OUTBOX_SECONDS = 10.0  # longest wait for the outbox's writer at the process's end, in seconds
+CLOSINGS = 5  # number of consecutive connections closed without a reason after which the site gives up
 
 
 @dataclass
 class Node:
     """Process of one site, which connects to a server and answers its requests.
 
-    - `name`: the site's.
-    - `config`: Flower's node configuration, such as the paths of the site's data.
+    - `name`: the site's. `config`: Flower's node configuration, such as the paths of the site's data.
     - `report`: called with a sentence on each event.
     - `store`: called with the name and the bytes of each file that the server sends.
     - `review`: called with each job before its first request is answered, so that an operator can approve its study;
       requests wait until it returns.
     - `limit`: most bytes of a message, even if the server allows more.
     - `instance`: random id of the process, by which the server recognises it when it reconnects.
-
-    `work`: the server's current job; None before the first. `ended`: whether the server has ended the work, with
-    success or failure, for good.
+    - `work`: the server's current job; None before the first. `ended`: whether the server has ended it for good.
     """
 
     app: ClientApp
@@ -186,17 +162,14 @@ class Node:
         return next((cause for sign, cause in _UNTRUSTED.items() if sign in details), None)
 
     def _answer_stream(self, address: str, tls: TLS | None) -> str | None:
-        """Connect to the server once, and answer its requests until the stream ends.
-
-        Returns the failure that ended the work, empty after success; None if the stream ended without such a note.
-        """
+        """Answer one stream's requests; return as `_connect_repeatedly`, or None if it ended without such a note."""
         outbox = ReplyQueue()
-        metadata = [(NAME, self.name), (INSTANCE, self.instance), (TRANSPORT, str(VERSION))]
-        metadata.append((POSITION, self._journal_position.text))
+        metadata = [(frames.NAME, self.name), (frames.INSTANCE, self.instance), (frames.TRANSPORT, str(frames.VERSION))]
+        metadata.append((frames.POSITION, self._journal_position.text))
         if self._received_ids:
-            metadata.append((LAST_REQUEST, self._received_ids[-1]))
+            metadata.append((frames.LAST_REQUEST, self._received_ids[-1]))
         with _channel(address, tls) as channel:
-            call = channel.stream_stream(METHOD)(outbox.frames(), metadata=metadata)
+            call = channel.stream_stream(frames.METHOD)(outbox.frames(), metadata=metadata)
             decoder, file = FrameDecoder(self._limit, notes=True), ""
             with self._lock:
                 self._outbox, self._call = outbox, call
@@ -238,7 +211,8 @@ class Node:
         if self._context is None or welcome.job != self._job:
             self._queue_job(welcome.job)
             self._job = welcome.job
-            if self._context is not None and self._journal_position.run in self._keys():
+            keys = set() if self.work is None else {run.key for run in self.work.runs}
+            if self._context is not None and self._journal_position.run in keys:
                 # a restarted server has fewer runs left; a run's key covers its sites
                 self._context.run_config["job"] = welcome.job
             else:
@@ -250,10 +224,6 @@ class Node:
                     self._context, self._journal_position = context, ResumeState()
         self._welcomed = True
         self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
-
-    def _keys(self) -> set[str]:
-        """Return the keys (`RunSpec.key`) of the job's runs."""
-        return set() if self.work is None else {run.key for run in self.work.runs}
 
     def _queue_job(self, text: str) -> None:
         """Report a job's summary, and queue the job for `review`."""
@@ -329,7 +299,9 @@ class Node:
             self.report(reason)
             reply = Envelope(request.id, flower_internals.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # not an error
-        self._last_request = (_kind_and_round(message), _content_of(request, message)) if is_answered else None
+        is_kept = request.size <= SMALL_REQUEST or not (is_answered and message.has_content())
+        content = request.parts[0] if is_kept else content_digest(message.content)
+        self._last_request = (_kind_and_round(message), content) if is_answered else None
         with self._lock:
             # else the server has begun another job meanwhile, with a new memory
             if context is self._context:
@@ -375,14 +347,8 @@ def _kind_and_round(message: Message) -> tuple[str, str]:
     return message.metadata.message_type, message.metadata.group_id
 
 
-def _content_of(request: Envelope, message: Message) -> bytes | bytearray | str:
-    """Return a request's content for later comparison: its bytes if small, else their digest."""
-    is_kept = request.size <= SMALL_REQUEST or not message.has_content()
-    return request.parts[0] if is_kept else content_digest(message.content)
-
-
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:
     if tls is None:
-        return grpc.insecure_channel(address, OPTIONS)
+        return grpc.insecure_channel(address, frames.OPTIONS)
     credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
-    return grpc.secure_channel(address, credentials, OPTIONS)
+    return grpc.secure_channel(address, credentials, frames.OPTIONS)

@@ -14,16 +14,8 @@ from pathlib import Path
 import grpc
 from cryptography import x509
 
-from fedkernel.engines.grpc.certificates import (
-    CLOCK_SKEW,
-    TLS,
-    check_days,
-    existing_authority,
-    hosts_of,
-    issue,
-    own_certificate,
-    read_tls,
-)
+from fedkernel.engines.grpc import certificates
+from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.engines.grpc.revocation import REVOCATION_LIST, revoked_serials
 from fedkernel.ground import InputError
@@ -44,24 +36,25 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     whose expiring certificates are revoked: they need a new key. Raises InputError: a folder without an authority; a
     certificate that is damaged or of a different authority.
     """
-    authority, _ = existing_authority(folder)
+    authority, _ = certificates.existing_authority(folder)
     if not 0 <= within <= AUTHORITY_DAYS:
         raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
     if days is not None:
-        check_days(days)
+        certificates.check_days(days)
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
     revoked, renewed, left = revoked_serials(folder / REVOCATION_LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
-        old = own_certificate(path, authority, "renews")
+        old = certificates.own_certificate(path, authority, "renews")
         if old.not_valid_after_utc > soon:
             continue
         name = path.parent.name
         if old.serial_number in revoked:
             left.append(name)
             continue
-        life = old.not_valid_after_utc - old.not_valid_before_utc - CLOCK_SKEW
+        life = old.not_valid_after_utc - old.not_valid_before_utc - certificates.CLOCK_SKEW
         lasting = life / datetime.timedelta(days=1) if days is None else days
-        issue(folder, name, old.public_key(), hosts_of(old), lasting)  # type: ignore[arg-type] # ours have such a key
+        hosts, key = certificates.hosts_of(old), old.public_key()
+        certificates.issue(folder, name, key, hosts, lasting)  # type: ignore[arg-type] # ours have such a key
         renewed.append(path)
     return renewed, left
 
@@ -81,12 +74,10 @@ def expiry_warning(tls: TLS) -> str:
 
 
 class RenewedCertificate:
-    """Current certificate of a process, read again whenever its files have changed.
+    """Current certificate of a process, read again whenever its files have changed; `report`: gets a sentence on it.
 
     Unusable files are read again until they are valid: copies in progress, files without read permission yet, or a
     certificate that is not valid yet by a late clock.
-
-    `report`: called with a sentence about each renewal or failure.
     """
 
     def __init__(self, tls: TLS, role: str, report: Callable[[str], object]) -> None:
@@ -111,7 +102,7 @@ class RenewedCertificate:
             if (state := self._state_now()) == self._state:
                 return None
             try:
-                tls = read_tls(self._tls.folder, self._role)
+                tls = certificates.read_tls(self._tls.folder, self._role)
                 if tls.name != self._tls.name:
                     raise InputError(f"the certificate in {tls.folder} is that of {tls.name!r}, not {self._tls.name!r}")
             except InputError as error:

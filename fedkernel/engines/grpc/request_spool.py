@@ -8,8 +8,7 @@ from typing import BinaryIO
 
 from fedkernel.engines.grpc.frames import Envelope
 
-SPOOL_BYTES = 1 << 33
-"""Most bytes of a run's requests; beyond them, a restarted process cannot repeat the run."""
+SPOOL_BYTES = 1 << 33  # most bytes of a run's requests; beyond them, a restarted process cannot repeat the run
 
 _RECORD = struct.Struct(">QQQI36s")
 

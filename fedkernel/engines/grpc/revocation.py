@@ -12,14 +12,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from fedkernel.engines.grpc.certificates import (
-    CLOCK_SKEW,
-    SERVER,
-    check_name,
-    existing_authority,
-    issued_serials,
-    own_certificate,
-)
+from fedkernel.engines.grpc import certificates
 from fedkernel.engines.grpc.defaults import AUTHORITY_DAYS
 from fedkernel.ground import InputError, write_atomic
 
@@ -32,33 +25,35 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     Returns the written lists. Raises InputError: a folder without an authority; a name without certificates of this
     authority, or with one of a different authority; a damaged list.
     """
-    authority, signer = existing_authority(folder)
+    authority, signer = certificates.existing_authority(folder)
     serials = revoked_serials(folder / REVOCATION_LIST, authority)
     for name in names:
-        path = folder / check_name(name) / "tls.crt"
-        serials |= (issued := issued_serials(folder, name))  # renewed ones stay valid, too
+        path = folder / certificates.check_name(name) / "tls.crt"
+        serials |= (issued := certificates.issued_serials(folder, name))  # renewed ones stay valid, too
         if issued and not path.exists():  # its folder was moved away
             continue
-        certificate = own_certificate(path, authority, "revokes")
+        certificate = certificates.own_certificate(path, authority, "revokes")
         serials |= {certificate.serial_number}
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
-    builder = builder.last_update(now - CLOCK_SKEW).next_update(now + datetime.timedelta(days=AUTHORITY_DAYS))
+    builder = builder.last_update(now - certificates.CLOCK_SKEW).next_update(
+        now + datetime.timedelta(days=AUTHORITY_DAYS)
+    )
     for serial in sorted(serials):
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
         builder = builder.add_revoked_certificate(entry.build())
     content = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    paths = [folder / REVOCATION_LIST, *([folder / SERVER / REVOCATION_LIST] if (folder / SERVER).is_dir() else [])]
+    paths = [
+        folder / REVOCATION_LIST,
+        *([folder / certificates.SERVER / REVOCATION_LIST] if (folder / certificates.SERVER).is_dir() else []),
+    ]
     for path in paths:
         write_atomic(path, lambda file: file.write(content))
     return paths
 
 
 def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
-    """Return the serial numbers of an authority's revoked certificates; empty without a list.
-
-    Raises InputError if the list is damaged, or not signed by the authority.
-    """
+    """Return an authority's revoked serial numbers, none without a list; InputError if it is damaged or another's."""
     try:
         revoked = x509.load_pem_x509_crl(path.read_bytes())
     except FileNotFoundError:
@@ -71,10 +66,7 @@ def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
 
 
 class RevocationCheck:
-    """Check of a connecting site's certificate against the revocation list.
-
-    `folder`: the server's certificates. Raises InputError if its list is damaged, or of a different authority.
-    """
+    """Check of certificates against the server folder's revocation list; InputError if that is not its authority's."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / REVOCATION_LIST

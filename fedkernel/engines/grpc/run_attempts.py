@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from fedkernel.engines.grpc.safe_reporting import Report
+from fedkernel.engines.grpc.reports import Report
 from fedkernel.engines.grpc.stream_grid import StreamGrid
 from fedkernel.ground import FedkernelError, ProtocolError, and_more, load_class
 from fedkernel.run import NOT_RUN, FailedRun
@@ -56,11 +56,7 @@ class RunRetries:
                 return
 
     def _may_be_repaired(self, error: FedkernelError) -> bool:
-        """Return whether some sites caused a failure before the first round, and may repair it.
-
-        False for sites that have completed a run, for an error that a site repeats after its return, and for an error
-        of all sites.
-        """
+        """Return whether some sites, new in the job, may repair a failure of the joining that they had not before."""
         names = self._grid.names_of(error.nodes)
         processes = {(name, self._grid.instances[name]) for name in names}
         as_before = any(self._unfit.get(name) == str(error) for name in names)
@@ -85,12 +81,8 @@ class RunRetries:
             return  # no site caused it
         self._failures_in_a_row = Counter({name: self._failures_in_a_row[name] + 1 for name in names})
         for name in names:
-            if (
-                self._failures_allowed
-                and self._failures_in_a_row[name] >= self._failures_allowed
-                and name not in self._set_aside
-            ):
-                count = self._failures_in_a_row[name]
+            count = self._failures_in_a_row[name]
+            if 0 < self._failures_allowed <= count and name not in self._set_aside:
                 runs = f"{count} runs in a row" if count > 1 else "a run"
                 self._set_aside[name] = f"site {name!r} is excluded, because {runs} failed by its fault: {error}"
                 self._report(f"{name} is excluded from further runs, because {runs} failed by its fault")

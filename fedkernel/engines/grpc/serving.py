@@ -13,8 +13,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fedkernel.engines.grpc.certificates import TLS
+from fedkernel.engines.grpc.connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.frames import METHOD, OPTIONS
-from fedkernel.engines.grpc.idle_connections import IDLE, IdleConnections
 from fedkernel.engines.grpc.renewal import server_credentials
 from fedkernel.engines.grpc.revocation import RevocationCheck
 from fedkernel.engines.grpc.stream_grid import StreamGrid
@@ -24,14 +24,9 @@ from fedkernel.ground import EngineError
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
 """gRPC option: longest time from a connection to its certificate, in ms."""
 
-CONCURRENT = ("grpc.max_concurrent_streams", 128)
-"""gRPC option: most streams of one connection, health checks included."""
-
-CHECK_SECONDS = 0.25
-"""Seconds between two checks of slots and idle connections."""
-
-STOP_SECONDS = 1.0
-"""Seconds that open calls have to end when the server stops."""
+CONCURRENT = ("grpc.max_concurrent_streams", 128)  # gRPC option: most streams of one connection, health checks included
+CHECK_SECONDS = 0.25  # seconds between two checks of slots and idle connections
+STOP_SECONDS = 1.0  # seconds that open calls have to end when the server stops
 
 
 @contextmanager
@@ -39,7 +34,8 @@ def listening(grid: StreamGrid, address: str, tls: TLS | None) -> Iterator[int]:
     """Serve a grid's nodes and gRPC's health checks at an address; yield the port.
 
     `address`: ``host:port``, with port 0 for any free one; or ``unix:`` and the path of a new socket, in a folder that
-    only this user may enter. `tls`: None: plaintext. Raises EngineError if the server cannot listen at the address.
+    only this user may enter. `tls`: None: plaintext, readable and changeable in transit. Raises EngineError if the
+    server cannot listen at the address.
     """
     if tls is not None:
         grid.is_revoked = RevocationCheck(tls.folder)

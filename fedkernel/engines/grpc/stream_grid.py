@@ -8,47 +8,24 @@ from typing import Any
 
 from flwr.app import Error, Message, MessageType
 
-from fedkernel.engines.grpc.admission import check_caller
+from fedkernel.engines.grpc import frames
+from fedkernel.engines.grpc.connections import MOST_IDLE
 from fedkernel.engines.grpc.defaults import MAX_MESSAGE_BYTES, SERVER_PATIENCE
-from fedkernel.engines.grpc.frames import (
-    HEARTBEAT,
-    INSTANCE,
-    LAST_REQUEST,
-    MAX_NOTE_BYTES,
-    NAME,
-    POSITION,
-    Envelope,
-    FileName,
-    FrameDecoder,
-    FrameError,
-    Note,
-    Welcome,
-)
-from fedkernel.engines.grpc.idle_connections import MOST_IDLE
+from fedkernel.engines.grpc.frames import Envelope, FrameDecoder, FrameError, Note, Welcome
+from fedkernel.engines.grpc.reports import Report, ReportRateLimit, ignore_print_errors
 from fedkernel.engines.grpc.request_spool import Spool
-from fedkernel.engines.grpc.safe_reporting import Report, ReportRateLimit, ignore_print_errors
-from fedkernel.engines.grpc.site_slots import SiteSlot
-from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
+from fedkernel.engines.grpc.streams import Caller, RefusedError, SiteSlot, Stream, check_caller
 from fedkernel.ground import EngineError, InputError, ProtocolError, printable
 from fedkernel.run import CHECK_SECONDS, EventName, MessageGrid, Serialise, log_event
 from fedkernel.wire import DISCONNECTED, ENGINE_CODES, INVALID_REPLY, flower_internals
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 3.0
-"""Seconds within which a process must answer a heartbeat when a second one claims its slot."""
-
-MOST_STREAMS = 8
-"""Most streams of a site, ended ones that gRPC still holds included."""
-
-END_SECONDS = 5.0
-"""Longest wait for streams to end once nothing is in flight, in seconds."""
-
-STALLED_SECONDS = 60.0
-"""Longest wait for a frame in flight at the end, in seconds: 1 MiB (`frames.CHUNK`) at 17 kB/s."""
-
-LONGEST_END_SECONDS = 3600.0
-"""Longest wait for streams to end while data move, in seconds."""
+ANSWER_SECONDS = 3.0  # seconds within which a process must answer a heartbeat when a second one claims its slot
+MOST_STREAMS = 8  # most streams of a site, ended ones that gRPC still holds included
+END_SECONDS = 5.0  # longest wait for streams to end once nothing is in flight, in seconds
+STALLED_SECONDS = 60.0  # longest wait for a frame in flight at the end, in seconds: 1 MiB (`frames.CHUNK`) at 17 kB/s
+LONGEST_END_SECONDS = 3600.0  # longest wait for streams to end while data move, in seconds
 
 
 class StreamGrid(MessageGrid):
@@ -56,20 +33,17 @@ class StreamGrid(MessageGrid):
 
     - `names`: the sites, in the order of the clients' numbers.
     - `job`: JSON of the job as sites may know it, for Flower's run configuration of every app.
-    - `patience`: seconds of absence after which a site's pending requests fail.
-    - `limit`: bytes of a message.
+    - `patience`: seconds of absence after which a site's pending requests fail. `limit`: bytes of a message.
     - `report`: called with a sentence whenever a site comes, goes or is refused; by default these are logged.
-    - `files`: names of all files that `send_file` may send.
-    - `clock`: returns seconds.
-
-    Two attributes are set by the carrier of the streams: `is_revoked` decides whether a certificate (PEM) is revoked;
-    `on_ready` is called, in any thread, when `ready` has streams to return.
+    - `files`: names of all files that `send_file` may send. `clock`: returns seconds.
+    - `is_revoked`, set by the carrier of the streams: decides whether a certificate (PEM) is revoked.
+    - `on_ready`, set by the carrier: called, in any thread, when `ready` has streams to return.
 
     The grid knows no transport, starts no thread and sleeps only where the engine waits. The carrier
     (`fedkernel.engines.grpc.serving`, or a test's simulated network) admits each stream (`admit`). Whenever `ready`
     returns a stream, it sends the frames of `next_frame`, one after the other. It passes on received frames
     (`receive_frame`), ends a stream that is `over`, reports ended ones (`leave`), and calls `replace_silent` a few
-    times a second. With `clock` and `_wait` replaced, a single thread controls everything, reproducibly.
+    times a second.
 
     A site that reconnects with requests pending is sent these again if its process is the same, since the reply may
     have been lost. A restarted process is sent all of the run's requests, which restores its memory.
@@ -83,7 +57,7 @@ class StreamGrid(MessageGrid):
         patience: float = SERVER_PATIENCE,
         limit: int = MAX_MESSAGE_BYTES,
         report: Report | None = None,
-        files: Sequence[FileName] = (),
+        files: Sequence[frames.FileName] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -104,10 +78,10 @@ class StreamGrid(MessageGrid):
         self._refusals: dict[str, ReportRateLimit] = {}  # by certificates' names
         self._closings = ReportRateLimit(clock)
         self._faults: list[str] = []  # to be reported once the lock is free
-        if (size := len(self._welcome(0).frame)) > MAX_NOTE_BYTES:
+        if (size := len(self._welcome(0).frame)) > frames.MAX_NOTE_BYTES:
             raise InputError(
                 f"the study (runs, plans, signatures) takes {size:,} bytes when sent to sites; allowed: "
-                f"{MAX_NOTE_BYTES:,}. Put fewer runs in one study"
+                f"{frames.MAX_NOTE_BYTES:,}. Put fewer runs in one study"
             )
 
     # Flower's Grid.
@@ -115,7 +89,7 @@ class StreamGrid(MessageGrid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids (clients' numbers plus 1) of nodes connected now or within the patience."""
         with self._arrived:
-            return [slot.node for slot in self._nodes if self._is_present(slot)]
+            return [slot.node for slot in self._nodes if slot.instance and not self._is_gone(slot)]
 
     def absent(self) -> list[int]:
         """Return the ids of all disconnected nodes."""
@@ -177,10 +151,8 @@ class StreamGrid(MessageGrid):
                 del slot.waiting[message_id]
 
     def prepare_resume(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Mark sites that missed journaled requests as `behind`; return an empty text, since every run can resume.
-
-        A site may have answered one request more, whose reply was not recorded: it sends that answer again.
-        """
+        """Mark sites that missed journaled requests as `behind`; return an empty text, since every run can resume."""
+        # a site may have answered one request more, whose reply was not recorded: it sends that answer again
         self.behind = frozenset(
             slot.node
             for slot in self._nodes
@@ -200,10 +172,6 @@ class StreamGrid(MessageGrid):
                 self._spool_request(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
         self._report_faults()
 
-    def _is_present(self, slot: SiteSlot) -> bool:
-        """Return whether a site is connected, or has been within the patience."""
-        return bool(slot.instance) and not self._is_gone(slot)
-
     def _is_gone(self, slot: SiteSlot) -> bool:
         return slot.stream is None and self._clock() - slot.since > self._patience
 
@@ -217,11 +185,8 @@ class StreamGrid(MessageGrid):
     # Called by the carrier of the streams, in any thread.
 
     def admit(self, caller: Caller) -> Stream:
-        """Give a new stream its site's slot, or let it wait for the holder's answer to a heartbeat; or RefusedError.
-
-        The carrier must end every returned stream with `leave`.
-        """
-        name = caller.metadata.get(NAME, "")
+        """Give a new stream its site's slot, or let it wait for the holder's answer to a heartbeat; or RefusedError."""
+        name = caller.metadata.get(frames.NAME, "")
         try:
             if self._over:
                 raise RefusedError("UNAVAILABLE", "the server is ending")
@@ -245,14 +210,14 @@ class StreamGrid(MessageGrid):
         self._report("refused", text, self._closings, cause="idle")
 
     def _assign_slot(self, slot: SiteSlot, caller: Caller) -> tuple[Stream, str]:
-        instance = caller.metadata[INSTANCE]
+        instance = caller.metadata[frames.INSTANCE]
         if slot.open >= MOST_STREAMS:
             raise RefusedError("RESOURCE_EXHAUSTED", f"site {slot.name!r} has {MOST_STREAMS} streams, the most allowed")
         holder, waiter = slot.stream, slot.next
         if holder is not None and holder.instance != instance and waiter is not None and waiter.instance != instance:
             raise RefusedError("UNAVAILABLE", f"a second process is waiting for the slot of site {slot.name!r}")
         metadata, decoder = caller.metadata, FrameDecoder(self._limit, is_awaited=slot.waiting.__contains__)
-        journal_position, last_request = metadata.get(POSITION, ""), metadata.get(LAST_REQUEST, "")
+        journal_position, last_request = metadata.get(frames.POSITION, ""), metadata.get(frames.LAST_REQUEST, "")
         stream = Stream(slot.name, instance, caller.peer, journal_position, last_request, decoder, self._clock())
         text = ""
         if holder is None or holder.instance == instance:
@@ -332,7 +297,7 @@ class StreamGrid(MessageGrid):
             return
         if isinstance(item, Envelope):
             self._resolve(slot, item.id, item)
-        elif item == HEARTBEAT:
+        elif item == frames.HEARTBEAT:
             with self._arrived:
                 stream.note_beat()
                 if slot.next is None:
@@ -456,10 +421,7 @@ class StreamGrid(MessageGrid):
         return [self._nodes[node - 1].name for node in nodes]
 
     def wait_for_all(self, check: Callable[[], object] = lambda: None, seconds: float = math.inf) -> bool:
-        """Wait until every site is connected, at most some seconds, and return whether all are.
-
-        `check`: called repeatedly; may raise to end the wait.
-        """
+        """Wait until every site is connected, at most some seconds, and return whether all are; `check` may raise."""
         give_up = time.monotonic() + seconds
         with self._arrived:
             while self.missing and time.monotonic() < give_up:

@@ -1,19 +1,20 @@
 """State of a site's stream at the coordinator, independent of the transport."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from fedkernel.engines.grpc.frames import HEARTBEAT, Envelope, FrameDecoder, frames
+from flwr.app import Message
+
+from fedkernel.engines.grpc.frames import HEARTBEAT, INSTANCE, TRANSPORT, VERSION, Envelope, FrameDecoder, frames
+from fedkernel.engines.grpc.request_spool import Spool
+from fedkernel.ground import InputError, printable
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Process that opens a stream to the coordinator.
-
-    `metadata`: as sent. `peer`: its address, for texts. `names`: common names in its certificate, empty without one.
-    `certificates`: PEM.
-    """
+    """Process that opens a stream: metadata as sent, address for texts, names in its certificates (PEM), if any."""
 
     metadata: Mapping[str, str]
     peer: str
@@ -33,15 +34,12 @@ class RefusedError(Exception):
 class Stream:
     """Stream of a site, with its queue of messages to send; only the `StreamGrid` calls its methods.
 
-    Messages to be sent stay whole in `queue`, where the grid holds them anyway, until the carrier asks for a frame.
-
     - `site`, `instance`, `peer`: name of the site, id of its process, address.
     - `journal_position`, `last_request`: the run that the process remembers, and the last request that it received.
-    - `heard`: arrival of the last frame.
-    - `over`: nothing more is sent, and frames that arrive are ignored.
-    - `refusal`: status for the caller at the end.
-    - `moved`: time at which the carrier last took a frame or finished sending one.
+    - `heard`, `moved`: when the last frame arrived, and when the carrier last took one or finished sending it.
+    - `over`: nothing more is sent, and frames that arrive are ignored. `refusal`: status for the caller at the end.
     - `finished`: the last item, after a file, is sent; the other end closes the stream once it has read all.
+    - `queue`: messages to be sent, whole until the carrier asks for a frame.
     """
 
     site: str
@@ -120,3 +118,76 @@ class Stream:
                 self._frames, self._is_file = frames(envelope), not envelope.id
                 self._had_file |= self._is_file
         return None
+
+
+def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
+    """Raise RefusedError unless a process may have the slot it names: one of `names`, no certificate `is_revoked`."""
+    if (spoken := caller.metadata.get(TRANSPORT)) != str(VERSION):
+        text = f"it has transport version {printable(spoken or '')}, the server {VERSION}"
+        raise RefusedError("FAILED_PRECONDITION", text)
+    if caller.names and list(caller.names) != [name]:
+        raise RefusedError("PERMISSION_DENIED", f"its certificate names {printable(', '.join(caller.names))!r}")
+    for certificate in caller.certificates:
+        try:
+            revoked = is_revoked(certificate)
+        except InputError as error:  # fail closed
+            raise RefusedError("UNAVAILABLE", f"the list of revoked certificates cannot be read: {error}") from None
+        if revoked:
+            raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
+    if name not in names or not caller.metadata.get(INSTANCE):
+        raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {printable(name)!r}")
+
+
+@dataclass
+class SiteSlot:
+    """Slot of a site at the coordinator: its process, its stream, and the requests to send again.
+
+    - `stream`, `next`: the holder's stream, and that of a second process, which takes over if the holder does not
+      answer the heartbeat sent at the time `asked_at`.
+    - `open`: number of streams that have not ended, though they may be over.
+    - `instance`, `since`: the last process that had the slot, and the time when it left.
+    - `last`: position in the spool of the run's last request. `complete`: the spool has all of the run's requests.
+    - `behind`: the site's process was restarted and has not answered a pending request yet.
+    - `journal_position`: the run that the process remembered when it connected, with its number of answered requests.
+    - `waiting`: unanswered requests by id.
+    """
+
+    name: str
+    node: int
+    stream: Stream | None = None
+    next: Stream | None = None
+    asked_at: float = 0.0
+    open: int = 0
+    instance: str = ""
+    journal_position: str = ""
+    since: float = 0.0
+    last: int | None = None
+    complete: bool = True
+    behind: bool = False
+    waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
+
+    def begin_run(self) -> None:
+        """Discard the spooled requests and the state of an earlier run."""
+        self.last, self.complete, self.behind, self.journal_position = None, True, False, ""
+
+    def forget_run(self) -> None:
+        """Discard a run's state and all its requests, unsent and unanswered ones included."""
+        self.begin_run()
+        self.waiting.clear()
+        if self.stream is not None:
+            self.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
+
+    def asked_again(self, spool: Spool, last_request: str) -> Iterator[Envelope | Callable[[], Envelope]]:
+        """Yield the unanswered requests, or the whole run's if `behind`, for a process that received `last_request`."""
+        waiting = {message_id: envelope for message_id, (_, envelope) in self.waiting.items()}
+        if not self.behind:
+            yield from waiting.values()
+            return
+        places = {spool.id_at(place): place for place in spool.places(self.last)}
+        is_new = last_request not in places
+        for message_id, place in places.items():
+            if message_id in waiting:
+                yield waiting[message_id]
+            elif is_new:
+                yield partial(spool.at, place)
+            is_new |= message_id == last_request
