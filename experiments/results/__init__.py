@@ -19,15 +19,7 @@ if TYPE_CHECKING:
         write_row_picture,
         write_shapes,
     )
-    from experiments.results.rows import (
-        Failure,
-        Run,
-        append_run,
-        read_failures,
-        read_runs,
-        summary_of,
-        write_failures,
-    )
+    from experiments.results.rows import Failure, Run, append_run, read_failures, read_runs, summary_of, write_failures
     from experiments.results.run_findings import findings, recommendations
     from experiments.results.summaries import (
         LEADING,
