@@ -9,9 +9,7 @@ Departures from the paper:
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
 * If the directions do not settle, the multipliers are left out from then on, which the model records.
 * Theorem 2, that the augmented Lagrangian decreases, is false as stated, also uncentred and far above assumption 2's
-  bound: the Lagrangian is recorded, not relied on. Its proof fails where lemma 3 has ||a||^2 - ||b||^2 <= ||a - b||^2,
-  where lemma 4 bounds the change of the multipliers by that of their sum, and where equation 15 takes the larger end of
-  (rho |O_j| - l) l for the least curvature, which is that of (rho |O_j| - 2 l) l. docs/theorems.md says what holds.
+  bound (docs/theorems.md): the Lagrangian is recorded, not relied on.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
 * The coordinator, which Flower has, forwards sealed letters. It sees the figures in replies: each node's bound on rho,
   its start's cosines with its neighbours', its part of the augmented Lagrangian and the angle it turned by.
@@ -50,16 +48,10 @@ from strategies.component_count import NO_AUTO_AMONG_PEERS, refuse_auto
 log = logging.getLogger(__name__)
 
 UNSETTLED_ITERATIONS, UNSETTLED_ANGLE = 3, 0.02
-"""Iterations in a row, and radians, for leaving the multipliers out.
-
-They are left out after so many iterations whose turns do not shrink and exceed the angle.
-"""
+"""Multipliers are left out after so many iterations whose turns do not shrink and exceed so many radians."""
 
 LARGE_ANGLE = 0.2
-"""Turn in radians at which multipliers are left out of the last `UNSETTLED_ITERATIONS` iterations, too.
-
-They may have led the directions away; without multipliers the directions return.
-"""
+"""Turn in radians at which the last `UNSETTLED_ITERATIONS` iterations, too, are without multipliers."""
 
 
 @value_object()
@@ -69,49 +61,29 @@ class ADMMKPCA(ADMMKPCABase):
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
     sends them z's projections on their rows, and moves its direction towards all estimates that it receives.
 
-    Parameters
-    ----------
-    n_components : int
-        k; one after the other, by deflation.
-    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
-        Normalised, so that k(x, x) = 1.
-    graph : str or table
-        See `fedkernel.peers.graph`.
-    neighbors : int, optional
-        Number of neighbours of every node of a ring; by default 4, or as many as there are.
-    rho : float, optional
-        The penalty; by default assumption 2's bound, the largest over the nodes.
-    schedule : {"constant", "paper"}
-        "paper": 100 for a node's own estimate; for its neighbours' 10, 50 and 100, a third of the iterations each.
-    iterations : int
-        Largest number for each component.
-    tol : float
-        A component ends once no direction turns by more than so many radians.
-    exchange : {"rows", "features"}
-        Data that neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
-    n_features : int
-        Number of these features.
-    frequencies : {"independent", "orthogonal", "structured"}
-        Of an RBF kernel's features, as for `FKKMeans`.
-    noise : float
-        Standard deviation of normal noise on the exchanged data. Each node draws it from its operating system, so that
-        nobody else can, and two runs of one seed differ.
-    center : bool
-        Centre every kernel block by its own means.
-    share_rows : bool
-        Nodes may send their rows to their neighbours.
-    record : bool
-        Nodes keep their direction of every iteration of the first component.
+    - `n_components`: k; one after the other, by deflation.
+    - `kernel`: normalised, so that k(x, x) = 1.
+    - `graph`: a kind or a table, see `fedkernel.peers.graph`.
+    - `neighbors`: number of neighbours of every node of a ring; by default 4, or as many as there are.
+    - `rho`: the penalty; by default assumption 2's bound, the largest over the nodes.
+    - `schedule`: "paper": 100 for a node's own estimate; 10, 50 and 100 for its neighbours', a third of the time each.
+    - `iterations`: largest number for each component.
+    - `tol`: angle in radians; a component ends once no direction turns by more.
+    - `exchange`: data that neighbours hold of each other: rows, for which `share_rows` must be true, or `n_features`
+      random features of them, for an RBF kernel by `frequencies` (see `FKKMeans`).
+    - `noise`: standard deviation of normal noise on the exchanged data, which each node draws from its operating
+      system: nobody else can, and two runs of one seed differ.
+    - `center`: centre every kernel block by its own means.
+    - `share_rows`: nodes may send their rows to their neighbours.
+    - `record`: nodes keep their direction of every iteration of the first component.
 
-    Notes
-    -----
     Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
     iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
     iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once. With
     an RBF or Laplacian kernel each node sends it 1 float, for the finding on the width. Memory: a cell's rows squared.
 
-    The history has the figures component and t, and of the iteration before lagrangian (the nodes' sum, which need not
-    fall: see the module) and turned (the largest angle).
+    The history has component and t, and of the iteration before lagrangian (the nodes' sum) and turned (the largest
+    angle).
     """
 
     n_components: Annotated[int, Field(ge=1), refuse_auto(NO_AUTO_AMONG_PEERS)] = 1

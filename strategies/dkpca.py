@@ -60,44 +60,31 @@ class DKPCA(DKPCABase):
     The coordinator rebuilds an approximate kernel matrix from them, as a sum (linear), a sum and then the kernel's map
     (polynomial, sigmoid) or an elementwise product (RBF, Laplacian), and takes its leading eigenvectors.
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, the number before the
-        largest fall, by the ratio of neighbours, of the centred rebuilt matrix's eigenvalues, whatever the clients left
-        out of their spectra; and one more if the mean has a direction of its own and the result is not centred. Clients
-        send nothing more. It takes another (N, N) array if the matrix is formed. The result's ``findings`` give the
-        reason.
-    kernel : Kernel
-        Its gamma must be a number (no client knows the number of all columns).
-    local_components : int, "adaptive" or None
-        D_m, eigenpairs each client uploads, at most the rank of its part; "adaptive": all with an eigenvalue above
-        ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1, or the most.
-    epsilon : float, optional
-        Threshold for "adaptive"; by default 0.04, or 0.0005 for RBF and Laplacian kernels.
-    center : bool
-        Centre the rebuilt kernel matrix in feature space. This happens at the coordinator, after the clients'
-        truncation: with a non-linear kernel, one client alone then need not agree exactly with central kernel PCA.
-    upload : {"kernel", "inner products"}
-        Matrices that the clients decompose. "kernel": their parts of the kernel matrix, as in the letter. "inner
-        products", for RBF kernels: their centred columns' inner products, from which the coordinator computes the
-        distances and the kernel matrix. With D_m = d_m that is exact, for this width and, by `KernelPCA.with_kernel`,
-        any other. **It reveals as much as a linear kernel**: with D_m >= d_m, a reader with d_m + 1 rows of a client
-        can compute all others exactly, and no guard of widths applies.
-    certificate : bool
-        Each client sends the largest eigenvalue that it leaves out, one float more. From these the coordinator, without
-        data, bounds the error: the model's ``certificate_``, see `error_bound`. For linear, RBF and Laplacian kernels
-        with ``upload="kernel"``.
+    - `n_components`: D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, the
+      number before the largest fall, by the ratio of neighbours, of the centred rebuilt matrix's eigenvalues, whatever
+      the clients left out; and one more if the mean has a direction of its own and the result is not centred. It takes
+      no more floats, but another (N, N) array if the matrix is formed. The result's ``findings`` give the reason.
+    - `kernel`: its gamma must be a number (no client knows the number of all columns).
+    - `local_components`: D_m, eigenpairs each client uploads, at most the rank of its part; "adaptive": all with an
+      eigenvalue above ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1.
+    - `epsilon`: threshold for "adaptive"; by default 0.04, or 0.0005 for RBF and Laplacian kernels.
+    - `center`: centre the rebuilt kernel matrix in feature space, after the clients' truncation: with a non-linear
+      kernel, one client alone then need not agree exactly with central kernel PCA.
+    - `upload`: matrices that the clients decompose. "kernel": their parts of the kernel matrix, as in the letter.
+      "inner products", for RBF kernels: their centred columns' inner products. With D_m = d_m the result is exact, for
+      this width and, by `KernelPCA.with_kernel`, any other. **It reveals as much as a linear kernel**: with D_m >= d_m,
+      a reader with d_m + 1 rows of a client can compute all others exactly, and no guard of widths applies.
+    - `certificate`: each client sends the largest eigenvalue that it leaves out, one float more, which bounds the
+      error: the model's ``certificate_``, see `error_bound`. For linear, RBF and Laplacian kernels with
+      ``upload="kernel"``.
 
-    Notes
-    -----
     Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
     needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
     a linear kernel as long as sum_m D_m < N, and else an (N, N) array (0.8 GB at N = 10000), two if LAPACK solves.
 
-    New rows are projected by one round more, by the exact kernel between them and the training rows; if the model is
-    centred, with the means of the kernel matrix the coordinator rebuilt. With a linear kernel N k floats go down to
-    each client and n_new k up; with others each sends its part of that kernel, n_new N floats.
+    New rows are projected by one round more, by the exact kernel between them and the training rows, centred with the
+    rebuilt matrix's means. With a linear kernel N k floats go down to each client and n_new k up; with others each
+    sends its part of that kernel, n_new N floats.
     """
 
     n_components: NumberOfComponents

@@ -7,13 +7,12 @@ Departures from the paper:
 
 * The distributed Lanczos algorithm orthogonalises against all earlier vectors, twice, and ends by a test of residuals
   that an eigenvalue just above the threshold does not escape; the paper gives no end.
-* ``solver="gram"``, the default: by theorem 4 the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs one
-  round per iteration instead of some thirty, and about as many floats.
-* Clients multiply with [A_t, B_t] and the coordinator applies the weights of W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t].
-* Iterations end once the estimate of the kernel matrix reaches ``accuracy``, by its own moves; the paper makes T of
-  them, chosen by hand.
-* s is 2 k by default, which makes clusters agree better with classes than the paper's k dimensions; the penalty is the
-  (s + 2)-th eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
+* ``solver="gram"``, the default, uploads W_t[m]^T W_t[m], which by theorem 4 the coordinator learns anyway: one round
+  per iteration instead of some thirty, and about as many floats.
+* Clients multiply with [A_t, B_t] and the coordinator applies the weights of W_t.
+* Iterations end by ``accuracy``; the paper makes T of them, chosen by hand.
+* s is 2 k by default, for better agreement of clusters and classes than the paper's k; the penalty is the (s + 2)-th
+  eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
 * Without CEM the vectors A_t^T u, for labelling new rows, follow from the uploads already made.
 """
 
@@ -57,83 +56,54 @@ class FKKMeans(FKKMeansBase):
     = W_t v / sqrt(l), the columns of B_{t+1} are sqrt(l - eta lambda) u, and at last the rows' coordinates are H =
     sqrt(l + (1 - eta) lambda) u for the s largest l. The rows' features and coordinates stay with the clients.
 
-    Parameters
-    ----------
-    n_clusters : int or "auto"
-        k; "auto": of 2 to ``max_clusters``, the fewest clusters whose mean silhouette on the coreset is within one
-        standard error of the largest; clients send nothing more. The default ``max_clusters`` is 10, and no more than
-        the root of the fewest rows of a client. The result's ``findings`` give the reason.
-    n_components : int, optional
-        s, dimensions of the embedding; by default 2 k, of ``max_clusters`` if k is chosen, or as many from k on as
-        ``n_features`` and the rows allow; the paper's is k. By theorem 3 the error of k-means falls as k / s. With a
-        given penalty, no more are found than there are eigenvalues above it.
-    n_features : int, optional
-        D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the paper's, or 2.5
-        s if that is more; see ``iterations``.
-    iterations : int, optional
-        T, the most; by default 20. If neither it nor ``n_features`` is given, and the smallest table is too small for
-        both defaults, D and T are those with which at most half as many numbers leave a site as its table has entries
-        (`fedkernel.protocol.TABLE_SHARE`): of a small table features are drawn once. The result's ``findings`` say if
-        features are few. If either is given, there is no such limit.
-    kernel : RBF or Laplacian
-        By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums over the
-        clients' rows (d + 1 floats up and d down, each).
-    penalty : float, optional
-        lambda; by default the (s + 2)-th eigenvalue of the first iteration, which for s = k is the paper's.
-    solver : {"gram", "lanczos"}
-        Search for the eigenpairs: from the matrix itself, or by the paper's distributed Lanczos algorithm, which
-        uploads fewer floats if D is more than about 4 s, but takes some 3 s rounds for one of gram's.
-    cem : bool
-        The paper's communication efficient mechanism. False: Lanczos on R_t = W_t W_t^T, of size N, for either solver.
-    coreset_size : int, optional
-        C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
-        its rows at most.
-    features : {"pairs", "cosine"}
-        Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
-    frequencies : {"independent", "orthogonal", "structured"}
-        Of an RBF kernel's features: the paper's; orthogonal ones, which approximate the kernel better at the same
-        number; or structured ones, which are as good and for hundreds of columns faster
-        (`fedkernel.numerics.RandomFeatures`, docs/features.md).
-    tol : float
-        Lanczos ends at these residuals, relative to the largest eigenvalue.
-    accuracy : float
-        Iterations end once ||K_t - K_s||_F^2 is about this share of ||K_t||_F^2, K_t = H H^T being the estimate of the
-        best kernel matrix of rank s, or at T; 0 means T. The coordinator estimates the error of K_t from the moves of
-        the iterations (see Notes): no float is sent for it.
-    eigengap : bool
-        Take n_components, which must be more than k, as the most: s, at least k, is the number before the largest fall
-        of the first iteration's eigenvalues, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
-    dtype : {"float64", "float32"}
-        Precision of random features at the clients; sums over the rows, and all that is sent, are float64. With
-        float32, sites take two thirds of the time, and coordinates are off by some 1e-7 of the largest. But features
-        are functions of x / width, of which float32 keeps seven digits: if entries are 10^4 times as large as the
-        kernel's width, such as seconds since 1970, no two digits are right. So it is not the default.
+    - `n_clusters`: k; "auto": of 2 to ``max_clusters``, the fewest clusters whose mean silhouette on the coreset is
+      within one standard error of the largest, at no more floats; the result's ``findings`` give the reason.
+      ``max_clusters`` is by default 10, and no more than the root of the fewest rows of a client.
+    - `n_components`: s, dimensions of the embedding; by default 2 k, of ``max_clusters`` if k is chosen, or as many
+      from k on as ``n_features`` and the rows allow. By theorem 3 the error of k-means falls as k / s. With a given
+      penalty, no more are found than there are eigenvalues above it.
+    - `n_features`: D, random features per iteration; at least s + 2 unless ``penalty`` is given. By default 50, the
+      paper's, or 2.5 s if that is more; see ``iterations``.
+    - `iterations`: T, the most; by default 20. If neither it nor ``n_features`` is given, and the smallest table is too
+      small for both defaults, D and T are those with which at most half as many numbers leave a site as its table has
+      entries (`fedkernel.protocol.TABLE_SHARE`). The result's ``findings`` say if features are few.
+    - `kernel`: by default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums
+      over the clients' rows (d + 1 floats up and d down, each).
+    - `penalty`: lambda; by default the (s + 2)-th eigenvalue of the first iteration.
+    - `solver`: the eigenpairs from the matrix itself, or by the paper's distributed Lanczos algorithm, which uploads
+      fewer floats if D is more than about 4 s, in some 3 s rounds for one of gram's.
+    - `cem`: the paper's communication efficient mechanism; False: Lanczos on R_t = W_t W_t^T, of size N.
+    - `coreset_size`: C, points that the clients sample for the distributed k-means; by default 1000, and of each client
+      a quarter of its rows at most.
+    - `features`: pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
+    - `frequencies`: of an RBF kernel's features: the paper's independent ones; orthogonal ones, which are better at the
+      same number; or structured ones, as good and for hundreds of columns faster (docs/features.md).
+    - `tol`: residuals, relative to the largest eigenvalue, at which Lanczos ends.
+    - `accuracy`: iterations end once the squared error of K_t = H H^T, the estimate of the best kernel matrix of rank
+      s, is about this share of ||K_t||_F^2, or at T; 0: at T. The error is estimated from uploads already made.
+    - `eigengap`: take n_components, which must be more than k, as the most: s, at least k, is the number before the
+      largest fall of the first iteration's eigenvalues, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
+    - `dtype`: precision of random features at the clients; sums over the rows, and all that is sent, are float64.
+      float32 takes two thirds of the sites' time, with coordinates off by some 1e-7 of the largest, but no two digits
+      are right if entries are 10^4 times as large as the kernel's width, such as seconds since 1970.
 
-    Notes
-    -----
     Costs, with M clients, p = D + r_t, r_t the columns of B_t (about 1.5 s), Q Lanczos iterations (about 35 at p = 60):
 
     - gram: 1 round per iteration; up M p (p + 1) / 2, down the map, M p r_{t+1}.
     - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
-    A step with a block of b vectors would take fewer rounds and more floats: on digits and MNIST 0.65 of the rounds and
-    1.3 times the floats with b = 2, 0.45 and 1.8 times with b = 4. Up to D = 200 gram has about as few floats as b = 2
-    then, in one round per iteration. A start from the last iteration's eigenvectors saves a step in twenty at most.
-    With 5 D features in each of T / 5 iterations gram takes less than half of the rounds, and three times the floats.
-
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM N (3 Q
-    + r_t). Features are computed from their seed, some thousand rows at a time. A client keeps them until the next
-    iteration if they take 64 MiB at most (`clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and
-    without CEM twice per product. With float32 it keeps its rows in that, too, within the same limit.
+    + r_t). A client computes features from their seed in blocks of rows, and keeps them until the next iteration if
+    they take 64 MiB at most (`clients.fk_kmeans.MOST_CACHED_BYTES`), else it computes them twice, and without CEM twice
+    per product.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
-    error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
-    follow from the eigenvectors v alone, as Z_j's eigenvalues are known and B_j^T W_j v = l v there. On digits, wine
-    and breast cancer, runs ended with 0.1 to 3.4 times the squared error that was asked for, after 0.15 to 1 times 1 /
-    (D accuracy) iterations, 20 by default, or after 2 (``python benchmarks/accuracy.py``); independent frequencies take
-    that many.
+    error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`), moves that
+    follow from the eigenvectors v alone. On digits, wine and breast cancer, runs ended with 0.1 to 3.4 times the
+    squared error that was asked for, after 0.15 to 1 times 1 / (D accuracy) iterations or after 2
+    (``python benchmarks/accuracy.py``).
 
     The history's figures are t, rank (r_t) and lanczos_step.
     """
@@ -181,10 +151,8 @@ class FKKMeans(FKKMeansBase):
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the plan of at most T iterations, the coordinates and the k-means.
 
-        The data decide an iteration's columns and its search's products: runs take about the numbers of `forecast`. The
-        upper bounds here are larger, and grow with t: after the first iteration B_t has s + 1 columns if the penalty
-        follows from it, and then each time D more; a search takes as many products as there are columns, and without
-        CEM one more.
+        Numbers of columns and products are upper bounds, which grow with t: after the first iteration B_t has s + 1
+        columns if the penalty follows from it, then each time D more; a search takes as many products as columns.
         """
         D, T, most = self._most_features_per_draw, self._most_iterations, self._most_columns()
         features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))

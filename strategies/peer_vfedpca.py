@@ -37,46 +37,30 @@ from strategies.vfedpca_base import pooled_kernel_mean
 class PeerVFedPCA(PeerVFedPCABase):
     """PCA without a server: clients sum products along a tree, or merge vectors with their neighbours' T times.
 
-    Parameters
-    ----------
-    graph : str or table
-        See `fedkernel.peers.graph`.
-    kernel : Kernel, optional
-        Kernel of each client's columns, for VFedAKPCA; by default VFedPCA.
-    n_components, local_iterations, update, warm_start, weight_scaling, center
-        As for `VFedPCA`.
-    merge : {"exact", "eigenvalue", "average"}
-        "exact": block Lanczos on the sum of all clients' matrices, whose products with a block of vectors are summed
-        along a spanning tree. On any connected graph all clients end with the pooled PCA's subspace (with a kernel:
-        that of the sum of their kernels), with the same bits; local iterations, updates, warm starts and weights have
-        no meaning. "eigenvalue", "average": algorithm 5 with the merges of `VFedPCA`: each client merges its
-        neighbours' vectors with its own. On a graph that is not full clients end with different vectors, farther from
-        the pooled PCA's than on a full one, however large T is.
-    rounds : int, optional
-        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). If they end before the
-        search converges, the result has a finding.
-    relay : bool
-        With the paper's merges, neighbours forward also the vectors of others, until every client has those of all, as
-        in section 3.9: the result is the full graph's, bit by bit. Keys are agreed on with neighbours only. Each of
-        these can read the vectors that it forwards, which are those that it merges itself.
-    tol : float
-        For "exact": the search stops at this estimated sine of the largest angle to the true subspace.
+    - `graph`: a kind or a table, see `fedkernel.peers.graph`.
+    - `kernel`: of each client's columns, for VFedAKPCA; by default VFedPCA.
+    - `n_components`, `local_iterations`, `rounds`, `update`, `warm_start`, `weight_scaling`, `center`, `tol`: as for
+      `VFedPCA`; with "exact" local iterations, updates, warm starts and weights have no meaning.
+    - `merge`: "exact": block Lanczos on the sum of all clients' matrices, whose products with a block of vectors are
+      summed along a spanning tree. On any connected graph all clients end with the same bits, those of the pooled PCA's
+      subspace (with a kernel: of the sum of their kernels). "eigenvalue", "average": algorithm 5 with the merges of
+      `VFedPCA`: each client merges its neighbours' vectors with its own. On a graph that is not full clients end with
+      different vectors, farther from the pooled PCA's than on a full one, however large T is.
+    - `relay`: with the paper's merges, neighbours forward also the vectors of others, until every client has those of
+      all, as in section 3.9: the result is the full graph's, bit by bit. Keys are agreed on with neighbours only, who
+      can read the vectors that they forward, and merge themselves.
 
-    Notes
-    -----
     "exact", with M clients and P products: 2 (M - 1) N k floats in each. Sums go up the shallowest tree to its root, at
-    the graph's centre. The root takes the search's step and sends the next block down, in the end the result: a
-    decision that depends on rounding is made once. With a tree of depth h 2 rounds for the keys, then 2 h P + 1 (one
-    client: P). Memory: a client O(N (d_m + k)), the root O(N (d_m + k P)). A leaf's parent sees the leaf's own
-    products, other parents those of a subtree's sum; all see the blocks, and only the root the pooled products. The
-    coordinator sees no letter, but sets each client's place in the tree; it learns the number of products and whether
-    the search converged.
+    the graph's centre, which takes the search's step and sends the next block down, in the end the result. With a tree
+    of depth h 2 rounds for the keys, then 2 h P + 1 (one client: P). Memory: a client O(N (d_m + k)), the root O(N (d_m
+    + k P)). A leaf's parent sees the leaf's own products, other parents those of a subtree's sum; all see the blocks,
+    and only the root the pooled products. The coordinator sees no letter, but sets each client's place in the tree; it
+    learns the number of products and whether the search converged.
 
     The paper's merges: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T
     rounds. The coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)). With `relay`
-    each of the T rounds becomes as many as there are edges between the clients farthest apart, and the vectors of each
-    of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more if two
-    ways are equally long. Memory: a client O(N (d_m + k T + k M)).
+    each of the T rounds becomes as many as there are edges between the clients farthest apart, and a merge takes M (M -
+    1) (k (N + 1) + 1) floats, more if two ways are equally long; a client O(N (d_m + k T + k M)).
 
     With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float, for the finding on the width.
     """

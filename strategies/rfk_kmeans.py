@@ -23,17 +23,12 @@ from strategies.kmeans_base import KMeansStrategy
 class RFKKMeans(KMeansStrategy):
     """Distributed k-means of random features, which every client computes of its rows from a common seed.
 
-    Parameters
-    ----------
-    n_clusters : int or "auto"
-        k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
-    n_features : int
-        D, also the dimensions of the clustered points.
-    kernel, coreset_size, features, frequencies, max_clusters
-        As for `FKKMeans`.
+    - `n_clusters`: k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
+    - `n_features`: D, also the dimensions of the clustered points.
+    - `kernel`, `coreset_size`, `features`, `frequencies`, `max_clusters`: As for `FKKMeans`.
 
-    Notes ----- Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the
-    k-means, whose floats are those of D dimensions. Memory: a client needs n_m D floats.
+    Costs: those of the width (`fedkernel.kernel_width.width_rounds`), 1 round for the features, 3 for the k-means,
+    whose floats are those of D dimensions. Memory: a client needs n_m D floats.
     """
 
     n_clusters: NumberOfClusters

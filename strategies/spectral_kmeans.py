@@ -39,18 +39,12 @@ Components = Annotated[
 class SpectralKMeans(ClusteringStrategy):
     """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
-    Parameters
-    ----------
-    n_clusters : int or "auto"
-        The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
-    components : DisKPCA or UniformKPCA
-        Strategy of the components; in a configuration a table, in which `n_samples` or `solver` selects UniformKPCA.
-    coreset_size : int, optional
-        C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
-        its rows at most.
+    - `n_clusters`: The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
+    - `components`: Strategy of the components; in a configuration a table, in which `n_samples` or `solver` selects
+      UniformKPCA.
+    - `coreset_size`: C, points that the clients sample for the distributed k-means; by default 1000, and of each client
+      a quarter of its rows at most.
 
-    Notes
-    -----
     Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans`. Clients keep their rows'
     coordinates, n_m k floats.
     """

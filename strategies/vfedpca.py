@@ -12,9 +12,8 @@ Departures from the paper:
 * More than one component: local orthogonal iteration, a merge of subspaces
   (`clients.eigenvector_merging.merge_eigenpairs`), and in equation 14 the projector on all of ``X^T u``, which for one
   component is the paper's factor.
-* Equation 14 is applied to the original table in each round by default; the paper's (``update="inplace"``) is applied
-  to the last round's table, and moves nothing after the first.
-* Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
+* Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels, and by
+  default to the original one in each round (``update``).
 """
 
 import math
@@ -67,53 +66,41 @@ def _centre_columns(columns: FloatArray) -> FloatArray:
 class VFedPCA(VFedPCABase):
     """PCA of vertically partitioned data: products with the clients' matrices, or T merges of their leading vectors.
 
-    Parameters
-    ----------
-    n_components : int or "auto"
-        k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, the number before the
-        largest fall of the eigenvalues of the centred pooled matrix, as for `DKPCA`; the result's ``findings`` give the
-        reason. The products are with as many vectors as the most; only the chosen ones go to the clients. With
-        ``center`` other than "columns" there are two searches: on the centred matrix, then on the matrix itself. "auto"
-        is not for the paper's merges, which know no eigenvalues of the pooled matrix, only the clients' own.
-    merge : {"exact", "eigenvalue", "average"}
-        "exact": clients multiply their matrix with a block of vectors and the coordinator adds the products up: block
-        Lanczos on the pooled matrix, which converges to the pooled PCA's subspace. The paper's: "eigenvalue", weights
-        proportional to the clients' eigenvalues (equation 13), and "average", equal weights (VFedAvgPCA) and none for
-        clients without variance.
-    local_iterations : int
-        l, power iterations of a client per round; with "exact" in the first round only, to find a start for the search.
-    rounds : int, optional
-        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). If they end before the
-        search converges, the result's ``findings`` say so.
-    update : {"original", "inplace"}
-        For the paper's merges. "original": equation 14 on the original table in every round. With "eigenvalue" and k >
-        1 its fixed point is the pooled PCA of tables that are divided by the root of their number of columns.
-        "inplace": equation 14 as printed, after which the local matrix has rank k and nothing moves any more.
-    warm_start : bool
-        For the paper's merges: start the local iterations at the merged vectors, not at random ones (algorithm 3).
-    weight_scaling : bool
-        For the paper's merges: raise the weights of the half of clients with the largest eigenvalues and lower the
-        others (equation 15).
-    center : {"columns", "rows", "none"}
-        Means subtracted from a client's table: of each column (PCA), or of each row over the client's columns.
-    tol : float
-        For "exact": the search stops at this estimated sine of the largest angle to the true subspace.
+    - `n_components`: k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, the number
+      before the largest fall of the eigenvalues of the centred pooled matrix, as for `DKPCA`; the result's ``findings``
+      give the reason. Products are with as many vectors as the most. With ``center`` other than "columns" there are two
+      searches: on the centred matrix, then on the matrix itself.
+    - `merge`: "exact": clients multiply their matrix with a block of vectors and the coordinator adds the products up,
+      block Lanczos on the pooled matrix. The paper's: "eigenvalue", weights proportional to the clients' eigenvalues
+      (equation 13), and "average", equal weights (VFedAvgPCA) and none for clients without variance.
+    - `local_iterations`: l, power iterations of a client per round; with "exact" in the first round only, for a start.
+    - `rounds`: T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). If they end before
+      the search converges, the result's ``findings`` say so.
+    - `center`: means subtracted from a client's table: of each column (PCA), or of each row over the client's columns.
+    - `tol`: for "exact": the search stops at this estimated sine of the largest angle to the true subspace.
 
-    Notes
-    -----
+    For the paper's merges alone:
+
+    - `update`: "original": equation 14 on the original table in every round. With "eigenvalue" and k > 1 its fixed
+      point is the pooled PCA of tables that are divided by the root of their number of columns. "inplace": equation 14
+      as printed, after which the local matrix has rank k and nothing moves any more.
+    - `warm_start`: start the local iterations at the merged vectors, not at random ones (algorithm 3).
+    - `weight_scaling`: raise the weights of the half of clients with the largest eigenvalues, lower the others
+      (equation 15).
+
     Costs, with M clients, for the paper's merges: T + 1 rounds (the last sends the result); up T M k (N + 1) floats,
     down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a client O(N
     (d_m + k)), beside a table above 64 MiB O(N k), the coordinator O(M N k), exact O(R N k).
 
-    With "exact" the model's eigenvalues are those of the pooled ``X X^T``. With the paper's merges they are the part of
-    the sum of ``X_m X_m^T / d_m`` along each vector that the clients' last eigenpairs show, since nothing else is sent.
+    With "exact" the model's eigenvalues are those of the pooled ``X X^T``, else the part of the sum of ``X_m X_m^T /
+    d_m`` along each vector that the clients' last eigenpairs show.
 
     New rows are projected by one round more, up M k (n_new + 1) floats, down M k N. Their coordinate along a vector u
     is ``sum_m K_m(new, training) u sqrt(lambda) / rho``, K_m being the clients' matrices, centred as in training, and
     ``rho = u^T (sum_m K_m) u``. With "exact" rho is lambda: this is the pooled PCA's coordinate, and training rows have
-    those of `embedding`. The vectors of the paper's merges are no eigenvectors of that sum, and their lambda is of
-    another scale. The formula uses it all the same, so that rows compare with `embedding`: the part of the training
-    rows' projected coordinates along u is the embedding's, and the rest measures how far u is from an eigenvector.
+    those of `embedding`. The vectors of the paper's merges are no eigenvectors of that sum: the
+    part of the training rows' projected coordinates along u is the embedding's, and the rest measures how far u is from
+    an eigenvector.
     """
 
     n_components: NumberOfComponents = 1
@@ -268,18 +255,13 @@ class VFedPCA(VFedPCABase):
 class VFedAKPCA(VFedPCA):
     """VFedPCA on each client's own kernel matrix; the projected features are ``U^T X_m`` (equation 10).
 
-    Parameters are those of `VFedPCA` and
+    Parameters are those of `VFedPCA`, and `kernel`, of each client's columns. A width by rule, by default the mean
+    distance, is that of all columns: columns that vary more count for more, and the sum of the clients' kernels is
+    about the kernel of all columns if these are many. ``width="columns"`` is 1 / d_m, of each client's own.
 
-    kernel : Kernel
-        Kernel of each client's columns. A width by rule, by default the mean distance, is that of all columns: columns
-        that vary more count for more, and the sum of the clients' kernels is about the kernel of all columns if these
-        are many. ``width="columns"`` is 1 / d_m, of each client's own.
-
-    Notes
-    -----
     ``center="columns"`` centres in feature space, ``"rows"`` the table. With ``merge="exact"`` the result is exact for
-    the sum of the clients' kernels, a kernel of its own. It is not exact for the kernel of the pooled columns, whose
-    matrix is no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
+    the sum of the clients' kernels, not for the kernel of the pooled columns: DKPCA is the method for that. New rows'
+    coordinates are by that sum, too.
 
     Costs beside those of `VFedPCA`: the width's (`fedkernel.kernel_width.width_rounds`), and with RBF, Laplacian and
     sigmoid kernels 1 float up from each client in the last round, for the result's finding on the width.
