@@ -19,11 +19,7 @@ from fedkernel.strategy import KernelStrategy
 
 
 def agreed_signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[list[FloatArray]]:
-    """Return each node's signs for the starts in its cell, which agree along the graph; one round.
-
-    They agree along the tree of the most similar starts: a start nearly orthogonal to the others, whose sign is
-    arbitrary, does not stand between others that are alike.
-    """
+    """Return each node's signs for the starts in its cell, agreeing along the tree of the most similar; one round."""
     replies = yield from mail.to_all(CompareStarts())
     for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
         if len(reply.cosines) != len(others):
@@ -52,8 +48,7 @@ class ADMMKPCABase(KernelStrategy[PeerComponents]):
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
         """Measure the share of the nodes' own rows that their components keep: one round, 2 floats each.
 
-        The rows are those of the method: normalised, centred in feature space if the method centres, with their noise;
-        eigenvalues that the method cuts off count for nothing.
+        The rows are normalised, centred in feature space if the method centres, and have their noise.
         """
         variances = yield from to_sum(MeasureKept())
         return kept_variance(variances.captured, variances.total, run.rows)
@@ -65,8 +60,7 @@ class ADMMKPCABase(KernelStrategy[PeerComponents]):
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
         """Return a node's components as a model, for projecting new rows there.
 
-        `rows` (n, d): the node's own. `alpha` (n, k): its output of the run, ``result.outputs[j]["alpha"]`` of a
-        simulated node. `seed`: the run's.
+        `rows` (n, d): its own. `alpha` (n, k): output, ``result.outputs[j]["alpha"]`` if simulated. `seed`: of the run.
         """
         X = check_matrix(rows, "rows")
         if alpha.ndim != 2 or len(alpha) != len(X):

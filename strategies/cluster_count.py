@@ -38,17 +38,14 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
 
     It is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
-    and Regression Trees, 1984). A silhouette needs at least two clusters, so it cannot find that there is none at all,
-    but is then small. The choice reports a silhouette below `WEAK_SILHOUETTE`, and a number that is the limit. ``rng``
-    returns the generator that k-means starts with: the same for every number of clusters.
+    and Regression Trees, 1984). The choice reports a silhouette below `WEAK_SILHOUETTE`, and a number that is the
+    limit. ``rng`` returns the generator that k-means starts with: the same for every number of clusters.
     """
     divisions = [
         score(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
-    silhouettes = {
-        len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette
-    }
+    silhouettes = {len(division.centers): division.silhouette for division in divisions[::-1] if division.silhouette}
     largest = max(silhouettes.values(), default=Silhouette(-1.0, 0.0))
     enough = largest.mean - largest.error
     sufficient = [division for division in divisions if division.silhouette and division.silhouette.mean >= enough]
@@ -71,6 +68,6 @@ def choose_central_clusters(model: KernelKMeans, n_clusters: int | Literal["auto
     if n_clusters != "auto":
         return model
     rows = training_coordinates(model)
-    everyone = WeightedPoints(rows, np.ones(len(rows)))
-    division = best_division(everyone, len(model.centers_), lambda: np.random.default_rng(0))
+    points = WeightedPoints(rows, np.ones(len(rows)))
+    division = best_division(points, len(model.centers_), lambda: np.random.default_rng(0))
     return dataclasses.replace(model, centers_=division.centers, choice_=division.choice)

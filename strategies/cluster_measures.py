@@ -15,21 +15,15 @@ COINCIDENT_NMI = 0.5
 """Normalised mutual information of clusters and sites above which a result warns that they coincide."""
 
 MOST_AT_ONE_SITE, LARGE_SHARE_RATIO, LEAST_CLUSTER_ROWS = 0.9, 1.5, 20
-"""Thresholds for a warning about a cluster at one site.
-
-They are the share of the cluster there, its ratio to the site's share of all rows, and the cluster's known rows.
-"""
+"""Thresholds for a warning: share of a cluster at a site, its ratio to the site's share of all rows, known rows."""
 
 
 def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     """Measure clusters on all rows; a sub-protocol, of two rounds, after `distributed_kmeans`.
 
-    Up: M (s + 3) floats, which are summed, and M (k + 1); down none.
-
-    Returns ``kmeans_objective`` and ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the
-    ``silhouette`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the sizes that
-    the clients send. Figures without a meaning are left out, such as a silhouette, or the sites, of one cluster. Only
-    the silhouette is estimated from the coreset, whose points lie nearer to centres found from them than all rows do.
+    Up: M (s + 3) floats, which are summed, and M (k + 1); down none. Returns ``kmeans_objective`` and
+    ``calinski_harabasz`` about the model's own centres, exact sums over all rows; the ``silhouette`` of the coreset;
+    ``site_nmi`` and ``smallest_cluster`` by the sizes that the clients send. Figures without a meaning are left out.
     """
     sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
     replies = yield from to_all(CountClusters())
@@ -58,20 +52,15 @@ def measuring_plan(kernel: AnyKernel) -> Plan:
 
 
 def coincidence_warnings(members: Sequence[Member], sizes: FloatArray) -> list[str]:
-    """Return warnings about clusters that coincide with sites.
-
-    They name clusters of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all
-    rows; and all clusters if the normalised mutual information of clusters and sites is 0.5 or more.
-    """
+    """Return warnings about clusters that coincide with sites, by the thresholds of this module."""
     warnings = []
     rows = np.array([member.rows for member in members], dtype=np.float64)
     shares = sizes / np.maximum(sizes.sum(axis=0), 1.0)
     for cluster, share in enumerate(shares.T):
         site = int(share.argmax())
         own = rows[site] / rows.sum()
-        if sizes[:, cluster].sum() >= LEAST_CLUSTER_ROWS and share[site] >= max(
-            MOST_AT_ONE_SITE, LARGE_SHARE_RATIO * own
-        ):
+        limit = max(MOST_AT_ONE_SITE, LARGE_SHARE_RATIO * own)
+        if sizes[:, cluster].sum() >= LEAST_CLUSTER_ROWS and share[site] >= limit:
             warnings.append(
                 f"{share[site]:.0%} of cluster {cluster} is at {members[site].label}, which has {own:.0%} of all rows"
                 ": clusters coincide with sites (columns in other units, or measured in other ways?)"

@@ -69,14 +69,11 @@ def choose_components(
 ) -> Components:
     """Return a model's leading components, with their number by the eigengap (`fedkernel.numerics.value_ratios`).
 
-    A spectrum that is not centred falls the most after the direction of the mean, which says nothing of the rows'
-    differences: the gap is that of the centred one. The model has one component more than are before that gap if the
-    mean's own direction, orthogonal to theirs, stands out as they do. Their number is that of the eigenvalues above the
-    middle of the gap: taking the mean off is of rank 1, so that at most one more is.
-
-    The model has one component more than the most, if there are so many, and is of a matrix with so many `rows`;
-    ``centred`` are as many of its eigenvalues once it is centred, None: it is. By ``omitted``, the sum that clients
-    left out, eigenvalues may be larger.
+    The model has one component more than the most, if there are so many, of a matrix with so many `rows`; ``centred``
+    are as many of its eigenvalues once it is centred, None: it is. By ``omitted``, the sum that clients left out,
+    eigenvalues may be larger. The gap is the centred spectrum's, since another falls the most after the direction of
+    the mean. One component more is returned if that direction stands out as those before the gap do: if more
+    eigenvalues are above the middle of the gap, by one at most, since taking the mean off is of rank 1.
     """
     values = model.eigenvalues_ if centred is None else centred
     ratios = value_ratios(values, most, rows, omitted)

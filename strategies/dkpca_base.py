@@ -20,13 +20,12 @@ from strategies.new_rows_base import NewRowsStrategy
 def error_bound(values: FloatArray, D: int, rows: int, omitted: float) -> float:
     """Return a bound on ||sin Theta||_F that needs no data, for linear, RBF and Laplacian kernels.
 
-    It is ``sqrt(min(D, N - D)) R / (lambda_D(K^) - lambda_{D + 1}(K^))``, where R is the sum of the clients'
-    lambda_{D_m + 1}(K_m), and never above ``sqrt(min(D, N - D))``, which holds for any two subspaces. K - K^ is
-    positive semidefinite, and R no less than its norm: of a sum, plainly; of elementwise products with diagonals of 1
-    at most, by Schur's theorem, one factor after the other. So lambda_D(K) >= lambda_D(K^), and with V, of K, and the
-    complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
-    Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
-    ``values``: the D + 1 leading eigenvalues of K^, or all if fewer. ``omitted``: R without rounding.
+    It is ``sqrt(min(D, N - D)) R / (lambda_D(K^) - lambda_{D + 1}(K^))``, R (`omitted`) being the sum of the clients'
+    lambda_{D_m + 1}(K_m), and never above ``sqrt(min(D, N - D))``. K - K^ is positive semidefinite, and its norm at
+    most R: of a sum, plainly; of elementwise products with diagonals of 1 at most, by Schur's theorem. So lambda_D(K)
+    >= lambda_D(K^), and with V, of K, and the complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^
+    Lambda^`` gives the bound, without the factor 2 of Davis and Kahan's. Centring changes none of this. Rounding,
+    ``10 N eps lambda_1(K^)``, is added to R. ``values``: the D + 1 leading eigenvalues of K^, or all if fewer.
     """
     if rows == D:
         return 0.0
@@ -115,8 +114,8 @@ class DKPCABase(ChoosesComponents, NewRowsStrategy):
         """Return the certificate, if there is one, and the share of the kernel matrix's variance that is kept.
 
         With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
-        kernels without a request: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
-        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
+        kernels a lower bound without a request: sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 -
+        mean(K^)).
         """
         figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
         if self.kernel.vertical == "sum":
@@ -157,9 +156,9 @@ class DKPCABase(ChoosesComponents, NewRowsStrategy):
     def theorem_1(self, shards: Sequence[FloatArray]) -> float | None:
         """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.
 
-        The bound is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, with N in place
-        of N - D for product kernels; it needs all data and is for experiments. None if the theorem does not apply
-        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite if the gap is zero.
+        It is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, N for N - D with
+        product kernels, from all data. None if the theorem does not apply (polynomial and sigmoid
+        kernels, inner products of an RBF kernel's rows); infinite if the gap is zero.
         """
         if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
             return None

@@ -61,9 +61,8 @@ class FKKMeansBase(KMeansStrategy):
     @property
     def _most_features_per_draw(self) -> int:
         """Largest number of features of an iteration: a small table has a single, larger draw."""
-        return (
-            self._features_per_draw if self._has_set_sizes else max(self._features_per_draw, 6 * (self.dimensions + 1))
-        )
+        usual = self._features_per_draw
+        return usual if self._has_set_sizes else max(usual, 6 * (self.dimensions + 1))
 
     @property
     def _most_iterations(self) -> int:
@@ -87,8 +86,8 @@ class FKKMeansBase(KMeansStrategy):
     def _fitted_to_tables(self, cohort: Sequence[Member]) -> tuple[Self, list[Member], float]:
         """Return the strategy with D and T, members with sample sizes, and a site's float budget for the iterations.
 
-        The budget of a site is half as many numbers as the smallest table has entries. The width, the centres and the
-        measurement are taken off first; the coreset has at most a quarter of the rest, and the products what remains.
+        Of half as many numbers as the smallest table has entries, width, centres and measurement are taken off first;
+        the coreset has at most a quarter of the rest.
         """
         if self._has_set_sizes:
             return self, list(cohort), math.inf
@@ -97,9 +96,8 @@ class FKKMeansBase(KMeansStrategy):
         members, budgets = list(cohort), []
         for place, member in enumerate(cohort):
             most = allowed_numbers(member.entries) - (member.left or columns + 2) - other_floats
-            sampled = min(
-                member.rows, self.coreset_size or CORESET_SIZE
-            )  # whatever sites allow, so that D does not depend on it
+            # whatever sites allow, so that D does not depend on it
+            sampled = min(member.rows, self.coreset_size or CORESET_SIZE)
             if self.coreset_size is None:
                 sampled = max(1, min(int(CORESET_SHARE * member.rows), most // 4 // (s + 1)))
                 allowed = sampled if member.sampled is None else min(sampled, member.sampled)
@@ -112,8 +110,7 @@ class FKKMeansBase(KMeansStrategy):
     def _most_features(self, numbers: int) -> tuple[int, int]:
         """Return D and T: the usual numbers, or the largest D sqrt(T) within a budget of floats.
 
-        The largest D T, features in all, would be many small draws, each with bad eigenpairs: digits, breast cancer and
-        satellite at 3 and 8 sites had equal or better clusters by D sqrt(T), in fewer rounds.
+        The largest D T would be many small draws, each with bad eigenpairs.
         """
         r, usual = self._typical_costs[0], self._features_per_draw
         if self._floats_per_iteration(usual) + (MOST_ITERATIONS - 1) * self._floats_per_iteration(usual + r) <= numbers:
@@ -130,11 +127,10 @@ class FKKMeansBase(KMeansStrategy):
         return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Estimate the run's costs for 1 / (D accuracy) iterations.
+        """Estimate the run's costs for 1 / (D accuracy) iterations, with r_t = 1.5 (s + 1) and Q = 2 r_t + 5.
 
-        The estimate has r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1
-        to 2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30 for s = 5 and 27 to 42 for s = 10; without a penalty given,
-        and more on rows without clusters, where no few eigenvectors make up the kernel matrix: up to all T iterations.
+        Runs on digits, wine and breast cancer have taken r_t of 1 to 2 (s + 1), and Q of 15 to 23 for s = 3 and 27 to
+        42 for s = 10; rows without clusters take more, up to all T iterations.
         """
         own, members, _ = self._fitted_to_tables(cohort)
         M, n, D, T = len(members), [member.rows for member in members], own._features_per_draw, own._most_iterations
@@ -166,9 +162,7 @@ class FKKMeansBase(KMeansStrategy):
         return most
 
     def _is_accurate(self, moves: Sequence[float], restored: FloatArray) -> bool:
-        if not self.accuracy or not moves:
-            return False
-        return bool(mean_error(moves) <= self.accuracy * float(restored @ restored))
+        return bool(self.accuracy and moves and mean_error(moves) <= self.accuracy * float(restored @ restored))
 
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans

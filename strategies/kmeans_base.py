@@ -40,22 +40,18 @@ CORESET_SIZE, CORESET_SHARE = 1000, 0.25
 def distributed_kmeans(
     run: Run, n_clusters: int, coreset_size: int | None, *, choose: bool = False
 ) -> Protocol[Clustering]:
-    """Cluster the rows that the clients have embedded; a sub-protocol of three rounds.
+    """Cluster the rows that the clients have embedded; a sub-protocol of three rounds. The labels stay at the clients.
 
-    Three rounds. Up: M floats, then (C + M k)(s + 1); a client with no more rows than samples sends just these. Down k
-    s to each client. Memory: the coordinator the coreset, a client its embedded rows.
-
-    If a client's limit (`Member.sampled`) is too low, others sample the rest. The default of C is 1000, and no more
-    than a quarter of any client's rows, the default of sites' guards. With `choose`, there are from 2 to k clusters, by
-    `best_division`, without more requests. The labels stay at the clients.
+    Up: M floats, then (C + M k)(s + 1); a client with no more rows than samples sends just these. Down k s to each
+    client. Memory: the coordinator the coreset, a client its embedded rows. If a client's limit (`Member.sampled`) is
+    too low, others sample the rest. With `choose`, there are from 2 to k clusters, by `best_division`.
     """
     # Round 1: every client clusters its own rows and replies the cost
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
     size, most = coreset_limits(run.members, coreset_size)
     counts = allot_samples(np.array([reply.cost for reply in solved]), size, most)
-    requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
-    coresets = yield from to_each(requests)
+    coresets = yield from to_each({client: SampleCoreset(samples=int(n)) for client, n in enumerate(counts)})
     # Round 3: the clients label their rows by the centres of the weighted union
     weights = np.concatenate([reply.weights for reply in coresets])
     coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
@@ -120,10 +116,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return self.n_clusters
 
     def most_clusters_of(self, cohort: Sequence[Member]) -> int:
-        """Return the largest number of clusters for these clients, by default at most the root of their fewest rows.
-
-        Each client finds as many centres of its own; of a handful of rows these would be rows, not clusters.
-        """
+        """Return the largest number of clusters for these clients, by default at most the root of their fewest rows."""
         if self.n_clusters == "auto" and self.max_clusters is None:
             return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
         return self.most_clusters
@@ -169,13 +162,12 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         return measure_clusters(run, model)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Measure the clusters' `stability`: one round, k^2 + 1 floats from each client, which are summed."""
+        """Measure the clusters' stability: one round, k^2 + 1 floats from each client, which are summed."""
         return compare_clusters(run, earlier, self.most_clusters)
 
     def comparison_plan(self, earlier: str) -> Plan:
         """Return the plan of `comparison`: one request for the rows that clusters of both runs share."""
-        request = CompareClusters(run=earlier, n_clusters=self.most_clusters)
-        return (once(CompareClusters, **dict(request)),)
+        return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=self.most_clusters))),)
 
 
 class KMeansStrategy(ClusteringStrategy):
@@ -235,15 +227,10 @@ class KMeansStrategy(ClusteringStrategy):
         deadline: float = 3600.0,
         prepare: Prepare | None = None,
     ) -> list[npt.NDArray[np.int64]]:
-        """Label new rows at the simulated sites that hold them; the rows stay there.
+        """Label new rows at the simulated sites that hold them; in one place ``model.predict(X)`` labels them.
 
-        With the model and the rows in one place no protocol is needed: ``model.predict(X)``.
-
-        - `model`: from `fit`.
-        - `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d).
-        - `prepare`: as for `fit`, if tables are raw; no new row may be dropped.
-
-        Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
+        `shards`, `new_shards`: of each client, (n_m, d) and (n_new_m, d). `prepare`: as for `fit`, if tables are raw;
+        no new row may be dropped. Returns the sites' outputs ``new_labels``, each of shape (n_new_m,).
         """
         settings = RunSettings(clients=len(shards), deadline=deadline, prepare=prepare)
         _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)

@@ -50,11 +50,9 @@ class NewRowsStrategy(KernelStrategy[KernelPCA]):
     ) -> FloatArray:
         """Project new rows, whose columns are split between the simulated sites like those of the training rows.
 
-        - `model`: from `fit` on the same shards.
-        - `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m).
-        - `prepare`: as for `fit`, if tables are raw; more empty cells than it allows are refused, no row is dropped.
-
-        Returns (n_new, k) in the space of the model's `embedding`; each method documents the kernel and the scale.
+        `shards`, `new_shards`: of each client, (N, d_m) and (n_new, d_m). `prepare`: as for `fit`, if tables are raw;
+        more empty cells than it allows are refused, no row is dropped. Returns (n_new, k) in the space of the model's
+        `embedding`; each method documents the kernel and the scale.
         """
         settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
         return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]

@@ -78,11 +78,7 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
         return max(1, int(distances(graph).max())) if self.relay else 1
 
     def _crossings(self, graph: Neighbours) -> int:
-        """Count the crossings of edges by clients' vectors in one merge with relays.
-
-        Each client forwards to a neighbour the vectors of a distance in the round after they came, unless that
-        neighbour, nearer to their origin, has written them.
-        """
+        """Count the crossings of edges by clients' vectors in one merge with relays, none back to where they came."""
         edges, hops = distances(graph), self._hops(graph)
         return sum(
             int(np.count_nonzero((edges[node] < hops) & (edges[other] >= edges[node])))
@@ -101,9 +97,8 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
         """Measure the share of all columns' variance that the clients' common vectors keep.
 
-        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. If clients end
-        with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
-        would add up to more than any one set of vectors keeps.
+        One round: k + 1 floats from each client, which are summed, none down. If clients end with different vectors
+        nothing is measured: their shares would add up to more than any one set of vectors keeps.
         """
         if not self._agrees:
             why = f"merge = {self.merge!r} on a graph that is not full leaves clients with different vectors"
@@ -125,11 +120,9 @@ class PeerVFedPCABase(LocalMatrixStrategy[PeerComponents]):
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return errors and distances of the vectors that the clients find alone."""
-        return (
-            {}
-            if reference is None
-            else mean_over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
-        )
+        if reference is None:
+            return {}
+        return mean_over_clients([compare_vectors(own.eigenvectors_, reference) for own in models])
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the clients' mean distance from the reference's vectors after each merge of the paper's method."""

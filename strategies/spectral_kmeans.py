@@ -39,11 +39,9 @@ Components = Annotated[
 class SpectralKMeans(ClusteringStrategy):
     """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
-    - `n_clusters`: The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
-    - `components`: Strategy of the components; in a configuration a table, in which `n_samples` or `solver` selects
-      UniformKPCA.
-    - `coreset_size`: C, points that the clients sample for the distributed k-means; by default 1000, and of each client
-      a quarter of its rows at most.
+    - `n_clusters`, `max_clusters`, `coreset_size`: as for `FKKMeans`.
+    - `components`: strategy of the components, DisKPCA or UniformKPCA; in a configuration a table, in which `n_samples`
+      or `solver` selects UniformKPCA.
 
     Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans`. Clients keep their rows'
     coordinates, n_m k floats.
@@ -80,8 +78,8 @@ class SpectralKMeans(ClusteringStrategy):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs of the components, and of clustering their coordinates."""
-        clustered = self.clusters_forecast(cohort, self.components.most_components)
-        return self._embedding.forecast(cohort) + clustered
+        dimensions = self.components.most_components
+        return self._embedding.forecast(cohort) + self.clusters_forecast(cohort, dimensions)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the components' plan, and the k-means plan."""
@@ -106,10 +104,8 @@ class SpectralKMeans(ClusteringStrategy):
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
         X = check_rows(stack_rows(list(shards)), "the table of all rows")
-        kernel = self.components.kernel.settled(X.shape[1])
-        return choose_central_clusters(
-            kernel_kmeans(X, kernel, self.most_clusters, self.components.most_components), self.n_clusters
-        )
+        kernel, s = self.components.kernel.settled(X.shape[1]), self.components.most_components
+        return choose_central_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
 
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None

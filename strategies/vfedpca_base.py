@@ -35,8 +35,7 @@ M = TypeVar("M")
 def pooled_kernel_mean(replies: Sequence[Finished]) -> float | None:
     """Estimate the kernel's mean over rows on all columns from the clients' means on their own columns.
 
-    The values of a product kernel are products of the clients', and so, about, is their mean. But the method adds
-    kernel matrices up: they are too narrow only if each client's is.
+    A product kernel's mean is about the product of theirs; but a sum of kernels is too narrow only if each of them is.
     """
     means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
     return (largest if (largest := max(means)) < NARROW_MEAN else math.prod(means)) if means else None
@@ -81,11 +80,7 @@ class LocalMatrixStrategy(KernelStrategy[M], Generic[M]):
         return len(cohort) if is_bounded(self.kernel) else 0
 
     def _local_memory(self, cohort: Sequence[Member]) -> int:
-        """Return an upper bound of a client's memory in bytes for local iterations.
-
-        Tables above `MOST_CACHED_BYTES` bytes are centred a block of rows at a time. A tall table's Gram matrix is
-        decomposed.
-        """
+        """Return an upper bound of a client's memory in bytes for local iterations."""
         N, widest, k = cohort[0].rows, max(member.columns for member in cohort), self.most_components
         table = FLOAT * N * widest
         centred = table if table <= MOST_CACHED_BYTES else FLOAT * CENTRED_ROWS * widest
@@ -116,9 +111,9 @@ class VFedPCABase(ChoosesComponents, LocalMatrixStrategy[KernelPCA], NewRowsStra
     """Base of `VFedPCA` with quality measures of the eigenvectors, which the coordinator has."""
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Measure the share of the clients' total variance that the components keep: one round.
+        """Measure the share of the clients' total variance that the components keep.
 
-        Up: k + 1 floats from each client; down N k to each. A kernel's variance is that of the summed kernel matrices.
+        One round: k + 1 floats up, N k down. A kernel's variance is that of the summed kernel matrices.
         """
         variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
