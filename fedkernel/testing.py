@@ -53,10 +53,7 @@ from fedkernel.wire import shares_rows
 log = logging.getLogger(__name__)
 
 SAME, OTHER = 1e-16, 1e-8
-"""Errors below which two results are equal, and above which they differ; errors between are undecided.
-
-Errors are sums of squared sines, or squared relative differences.
-"""
+"""Errors, squared sines or relative differences, below which results are equal, and above which they differ."""
 
 CENTRAL = 1e-8  # largest distance of a metric from its best value that counts as zero
 ABOUT = 1.6  # largest factor by which a forecast of kind "about" may be wrong
@@ -148,11 +145,9 @@ class Pair:
 
     def fit_serialised(self) -> Result[Any]:
         """Run the strategy on its tables with serialised messages, as between machines."""
-        client = self.strategy.client
+        client, share_rows = self.strategy.client, shares_rows(self.strategy.hyperparameters)
         tables = check_tables(self.tables, "shards", client.table)
-        sites = simulated_sites(
-            client, tables, y=self.y, share_rows=shares_rows(self.strategy.hyperparameters), serialised=True
-        )
+        sites = simulated_sites(client, tables, y=self.y, share_rows=share_rows, serialised=True)
         with sites as (grid, outputs):
             result = self.strategy.run(grid, RunSettings(clients=len(tables)))
         result.outputs = outputs
@@ -191,9 +186,8 @@ class Pair:
             return [of_model]
         holders = np.argsort(range(len(self.tables)) if order is None else order)
         if not all(name in result.outputs[client] for client in holders):
-            self.fail(
-                "components", f"neither the model nor every site's outputs have {name!r}, as tags.components says"
-            )
+            text = f"neither the model nor every site's outputs have {name!r}, as tags.components says"
+            self.fail("components", text)
         parts = [result.outputs[int(client)][name] for client in holders]
         return parts if self.axis == 1 else [np.vstack(parts)]
 
@@ -253,17 +247,13 @@ def same_seed_same_bits(pair: Pair) -> None:
 
 
 def a_generator_serves_one_draw(pair: Pair) -> None:
-    """Check that a client draws the random numbers of a purpose only once in a run.
-
-    Two uses would have the same numbers. Purposes in `Tags.repeated` may serve one type of request in every round.
-    """
+    """Check that a client draws the random numbers of a purpose once in a run, or in one request (`Tags.repeated`)."""
     for (client, purpose), requests in pair.recording.purposes.items():
-        pair.require(
-            len(requests) == 1 or (purpose in pair.tags.repeated and len(set(requests)) == 1),
-            "a_generator_serves_one_draw",
-            f"client {client} takes the same random numbers, rng({purpose!r}), in {len(requests)} requests "
-            f"({', '.join(sorted(set(requests)))}); use different purposes, or list this one in tags.repeated",
-        )
+        holds = len(requests) == 1 or (purpose in pair.tags.repeated and len(set(requests)) == 1)
+        text = f"client {client} takes the same random numbers, rng({purpose!r}), in {len(requests)} requests"
+        mend = "use different purposes, or list this one in tags.repeated"
+        names = ", ".join(sorted(set(requests)))
+        pair.require(holds, "a_generator_serves_one_draw", f"{text} ({names}); {mend}")
 
 
 def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
@@ -272,12 +262,9 @@ def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
     seeded = {request.__name__: request.seeded for request in answers}
     for (client, purpose), requests in pair.recording.purposes.items():
         for request in set(requests):
-            pair.require(
-                seeded.get(request, True),
-                "a_request_says_that_its_answer_is_drawn",
-                f"client {client} takes random numbers, rng({purpose!r}), to answer {request}, which must declare it: "
-                "seeded: ClassVar = True",
-            )
+            text = f"client {client} takes random numbers, rng({purpose!r}), to answer {request}, which must declare it"
+            holds = seeded.get(request, True)
+            pair.require(holds, "a_request_says_that_its_answer_is_drawn", f"{text}: seeded: ClassVar = True")
 
 
 def another_order_of_the_clients(pair: Pair) -> None:
@@ -295,11 +282,7 @@ def another_order_of_the_clients(pair: Pair) -> None:
 
 
 def rows_in_another_order(pair: Pair) -> None:
-    """Check that permuting the rows permutes the result.
-
-    With a horizontal partition and `Tags.pooled`, rows also move between clients; otherwise only within each, since
-    moving them is another problem.
-    """
+    """Check that permuting the rows permutes the result; with `Tags.pooled` rows also move between clients."""
     check, rng = "rows_in_another_order", np.random.default_rng(1)
     whole = pair.whole
     permutation = rng.permutation(len(whole))
@@ -338,11 +321,8 @@ def everything_is_finite(pair: Pair) -> None:
     """Check that the model and the sites' outputs hold numbers, all finite."""
     result = pair.recording.result
     named = {f"model.{name}": array for name, array in _arrays(result.model).items()}
-    named |= {
-        f"outputs[{client}].{name}": array
-        for client, arrays in result.outputs.items()
-        for name, array in arrays.items()
-    }
+    for client, arrays in result.outputs.items():
+        named |= {f"outputs[{client}].{name}": array for name, array in arrays.items()}
     pair.require(bool(named), "everything_is_finite", "neither the model nor a site's outputs hold an array")
     for name, array in named.items():
         a_model = "a protocol must return an array, or an object with arrays as attributes, such as a dataclass"
@@ -399,10 +379,7 @@ def a_run_takes_what_was_forecast(pair: Pair) -> None:
 
 
 def requests_are_those_of_the_plan(pair: Pair) -> None:
-    """Check that `plan` contains all requests of fitting, and `evaluation_plan` those of evaluation.
-
-    Both must also be unchanged after a round trip through JSON.
-    """
+    """Check that `plan` and `evaluation_plan` contain all requests, and survive a round trip through JSON."""
     check, strategy = "requests_are_those_of_the_plan", pair.strategy
     plan = strategy.plan_of_run(len(pair.tables), 0, evaluate=True)
     if plan is None:
@@ -443,10 +420,7 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
 
 
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:
-    """Check that messages survive encoding, and that a bare client answers with the same bits.
-
-    This lets a restarted site replay a run, but for clients that write letters with random keys (`Tags.peers`).
-    """
+    """Check that messages survive encoding and, without `Tags.peers`, that a bare client answers with the same bits."""
     check = "messages_are_the_same_through_the_wire"
     for exchanges in pair.recording.exchanges.values():
         for message in (message for exchange in exchanges for message in (exchange.request, exchange.reply)):
@@ -481,20 +455,16 @@ def what_is_saved_is_loaded(pair: Pair) -> None:
             raise NotApplicable(str(error)) from None
         loaded = Result.load(folder)
     same = type(loaded.model) is type(result.model) and _bits(_arrays(loaded.model)) == _bits(_arrays(result.model))
-    same = same and repr(loaded.model) == repr(result.model)
-    same = same and all(
-        getattr(loaded.model, name, None) == getattr(result.model, name, None) for name in RESULT_FIELDS
-    )
+    models = loaded.model, result.model
+    same = same and len({repr(model) for model in models}) == 1
+    same = same and all(getattr(models[0], name, None) == getattr(models[1], name, None) for name in RESULT_FIELDS)
     pair.require(same, check, "the loaded model differs from the saved one")
     same_account = loaded.ledger == result.ledger and loaded.history == result.history
     pair.require(same_account, check, "the loaded ledger or history differs from the saved one")
 
 
 def bad_input_is_one_sentence(pair: Pair) -> None:
-    """Check that invalid tables and settings raise an `InputError` of one line.
-
-    A client that reads its table block by block finds NaN late, with a `ProtocolError`.
-    """
+    """Check that invalid tables and settings raise an `InputError` of one line; late NaN also a `ProtocolError`."""
     holed = [pair.tables[0].copy(), *pair.tables[1:]]
     holed[0][0, 0] = np.nan
     uneven = [np.delete(pair.tables[0], 0, axis=1 - pair.axis), *pair.tables[1:]]

@@ -66,7 +66,6 @@ def coincidence_warnings(members: Sequence[Member], sizes: FloatArray) -> list[s
                 ": clusters coincide with sites (columns in other units, or measured in other ways?)"
             )
     if (agreement := site_agreement(sizes)) >= COINCIDENT_NMI:
-        warnings.append(
-            f"clusters coincide with sites: their normalised mutual information is {agreement:.2f}, of 1 at most"
-        )
+        measure = f"their normalised mutual information is {agreement:.2f}, of 1 at most"
+        warnings.append(f"clusters coincide with sites: {measure}")
     return warnings

@@ -109,14 +109,11 @@ class DKPCA(DKPCABase):
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
         self.kernel.require_vertical()
         if self.upload != "kernel" and not isinstance(self.kernel, RBF):
-            name = type(self.kernel).__name__
-            raise InputError(
-                f'upload = "{self.upload}" needs an RBF kernel, a function of distances, but the kernel is {name}'
-            )
+            needs = f'upload = "{self.upload}" needs an RBF kernel, a function of distances'
+            raise InputError(f"{needs}, but the kernel is {type(self.kernel).__name__}")
         if self.certificate and (self.upload != "kernel" or not isinstance(self.kernel, Linear | RBF | Laplacian)):
-            raise InputError(
-                'certificate = True is known for linear, RBF and Laplacian kernels with upload = "kernel" only'
-            )
+            known = 'linear, RBF and Laplacian kernels with upload = "kernel" only'
+            raise InputError(f"certificate = True is known for {known}")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows for the components."""

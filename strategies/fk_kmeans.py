@@ -135,15 +135,9 @@ class FKKMeans(FKKMeansBase):
             most = f"n_clusters = {self.most_clusters}, since eigengap = true chooses a number between them"
             raise InputError(f"n_components = {self.dimensions}, but must be more than {most}")
         if self.penalty is None and self._features_per_draw < self._penalty_number:
-            why = (
-                f"n_components + 2 = {self._penalty_number}"
-                if self.n_components
-                else f"n_clusters + 2 = {self._penalty_number}"
-            )
-            raise InputError(
-                f"n_features = {self.n_features}, but must be at least {why}, since the penalty is the eigenvalue of "
-                "that number; or give penalty"
-            )
+            least = f"{'n_components' if self.n_components else 'n_clusters'} + 2 = {self._penalty_number}"
+            why = "since the penalty is the eigenvalue of that number; or give penalty"
+            raise InputError(f"n_features = {self.n_features}, but must be at least {least}, {why}")
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
         return RandomFeatures(kernel, self._features_per_draw, self.features, seed, self.frequencies)  # type: ignore[arg-type]

@@ -127,10 +127,10 @@ class FKKMeansBase(KMeansStrategy):
         return max(affordable, key=lambda size: size[0] ** 2 * size[1], default=(least, 1))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Estimate the run's costs for 1 / (D accuracy) iterations, with r_t = 1.5 (s + 1) and Q = 2 r_t + 5.
+        """Estimate the run's costs for 1 / (D accuracy) iterations.
 
-        Runs on digits, wine and breast cancer have taken r_t of 1 to 2 (s + 1), and Q of 15 to 23 for s = 3 and 27 to
-        42 for s = 10; rows without clusters take more, up to all T iterations.
+        The estimate has r_t = 1.5 (s + 1) and Q = 2 r_t + 5. Runs on digits, wine and breast cancer have taken r_t of 1
+        to 2 (s + 1), and Q of 15 to 23 for s = 3 and 27 to 42 for s = 10; rows without clusters take up to all T.
         """
         own, members, _ = self._fitted_to_tables(cohort)
         M, n, D, T = len(members), [member.rows for member in members], own._features_per_draw, own._most_iterations

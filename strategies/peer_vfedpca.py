@@ -152,9 +152,8 @@ class PeerVFedPCA(PeerVFedPCABase):
             if (state := replies[0].state) != "searching":
                 break
         if state == "searching":
-            raise ProtocolError(
-                f"client {levels[0][0]} has not ended the search after {self.most_rounds} products, the largest number"
-            )
+            root, most = levels[0][0], f"{self.most_rounds} products, the largest number"
+            raise ProtocolError(f"client {root} has not ended the search after {most}")
         for level in levels[1:]:
             yield from of_level(level, TakeBlock, last=True)
         findings = (self._unconverged(self.tol),) if state == "unconverged" else ()

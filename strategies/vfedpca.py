@@ -127,19 +127,15 @@ class VFedPCA(VFedPCABase):
     def __post_init__(self) -> None:
         self.check_components()
         if self.n_components == "auto" and self.merge != "exact":
-            raise InputError(
-                f'n_components = "auto" is not for merge = "{self.merge}", which knows no eigenvalues of the pooled '
-                'matrix; give a number, or merge = "exact"'
-            )
+            why = 'knows no eigenvalues of the pooled matrix; give a number, or merge = "exact"'
+            raise InputError(f'n_components = "auto" is not for merge = "{self.merge}", which {why}')
         for name in ("update", "warm_start", "weight_scaling"):
             if self.merge == "exact" and (value := getattr(self, name)) != getattr(VFedPCA, name):
                 allowed = 'merge = "eigenvalue" or "average"'
                 raise InputError(f'{name} = {value!r} has no meaning with merge = "exact"; allowed: {allowed}')
         if self.n_components == "auto" and self.rounds == 1:
-            raise InputError(
-                f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {self.most_components} '
-                "vectors does not determine the next eigenvalue"
-            )
+            why = f"one product of {self.most_components} vectors does not determine the next eigenvalue"
+            raise InputError(f'rounds = 1, but must be at least 2 with n_components = "auto": {why}')
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows for the components."""

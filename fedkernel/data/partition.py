@@ -112,8 +112,7 @@ class Partition:
 
     - `indices` (d_m,) or (n_m,): each client's columns (vertical) or rows (horizontal).
     - `shards` (N, d_m) or (n_m, d): copies, contiguous in memory; CSR (csr_array) if the table is sparse.
-    - `labels` (n_m,): labels of each client's rows; None without labels or for a vertical partition, where all clients
-      have the same rows.
+    - `labels` (n_m,): labels of each client's rows; None without labels or for a vertical partition.
     - `all_labels` (N,): labels of all rows, client by client for a horizontal partition.
     """
 
@@ -214,10 +213,7 @@ def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> Ind
 
 
 def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
-    """Return sizes with sum n in proportion to `weights`, at least `least`, by largest remainders.
-
-    Clients whose share falls below `least` get just that; the others divide the rest in proportion.
-    """
+    """Return sizes with sum n in proportion to `weights`, at least `least`, by largest remainders."""
     free = np.ones(len(weights), dtype=bool)
     while True:  # ends: the first client, whose weight is the largest, never falls below
         shares = (n - least * np.sum(~free)) * weights / weights[free].sum()
@@ -268,8 +264,7 @@ def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[Inde
 def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
     """Divide the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
 
-    A client with fewer than `least` rows then takes random ones from the largest; redrawing until all have enough, as
-    is usual, need not end for small alpha.
+    A client with fewer than `least` rows then takes random ones from the largest.
     """
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):

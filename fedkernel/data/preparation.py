@@ -193,11 +193,7 @@ class Preparation:
         prepare, names, flagged = Prepare(**table["prepare"]), tuple(table["names"]), tuple(table["flagged"])
         shape = (len(prepare.numeric_names(names)),)
         fits = all(array.shape == shape and np.isfinite(array).all() for array in (fill, center, scale))
-        if (
-            not fits
-            or not (scale > 0).all()
-            or not set(flagged) <= set(prepare.numeric_names(names))
-            or not set(prepare.categories) <= set(names)
-        ):
+        known = set(flagged) <= set(prepare.numeric_names(names)) and set(prepare.categories) <= set(names)
+        if not (fits and known and (scale > 0).all()):
             raise ValueError("preparation")
         return cls(prepare, names, fill, center, scale, flagged)

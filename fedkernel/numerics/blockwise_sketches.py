@@ -15,8 +15,7 @@ class RowSketch:
       adds every row with a sign to one of q sums.
     - q larger, or None: the exact product B^T B, since each sum would hold about a single row.
 
-    `rows`: n. `rng`: of a sketch's signs and sums; the numbers depend on the blocks' sizes, too. The signs keep the
-    mean of F F^T right and protect nothing: they follow from the seed.
+    `rows`: n. `rng`: of a sketch's signs and sums, which depend on the blocks' sizes, too, and protect nothing.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:

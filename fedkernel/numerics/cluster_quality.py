@@ -25,9 +25,8 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
 
     a is the weighted mean distance to the others of the point's cluster (`labels` (c,)), b that to the points of the
     nearest other cluster; a cluster of one point counts 0. The rows that a point represents are not among its
-    neighbours: those of a coreset's centre are not at one place, and to count them there would favour as many clusters
-    as local centres. So the result is the silhouette of all rows if these are the coreset, else an estimate. Takes c^2
-    distances, by blocks of rows. None for fewer than two clusters of positive weight or more than 20,000 points.
+    neighbours, since those of a coreset's centre are not at one place. Takes c^2 distances, by blocks of rows. None for
+    fewer than two clusters of positive weight or more than 20,000 points.
     Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
     """
     points, weights, clusters = _weighted_points(coreset, labels)
@@ -128,12 +127,11 @@ def adjusted_rand_within(table: FloatArray, missing: float, slack: float) -> Agr
 
     `table` (k_a, k_b): T, the least number of rows in each pair of clusters. `missing`: R, the rows missing in it.
     `slack`: most missing rows of a cell. The estimate is the index of a likely table: each nonzero cell lacks half of
-    the slack, the mean loss by rounding, and the other missing rows are spread over the remaining room; the rounded
-    table itself lacks the few rows that changed clusters, so its index is too large, by 0.1 and more at small sites.
-    The error is a bound for any cells of the R missing rows. In D above, a row in cell (i, j) adds T_i + T_j - 2 T_ij
-    in pairs with known rows; the sum over R rows, at most `slack` in a cell, is extremal if cells are filled in order.
-    Pairs of missing rows add from 0 to R (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E,
-    linear in both, is extremal at their bounds.
+    the slack, the mean loss by rounding, and the other missing rows are spread over the remaining room. The error is a
+    bound for any cells of the R missing rows. In D above, a row in cell (i, j) adds T_i + T_j - 2 T_ij in pairs with
+    known rows; the sum over R rows, at most `slack` in a cell, is extremal if cells are filled in order. Pairs of
+    missing rows add from 0 to R (R - 1) / 2. The pairs together in one clustering are bounded likewise, and E, linear
+    in both, is extremal at their bounds.
     """
     if missing <= 0 or table.size == 1:
         return Agreement(adjusted_rand(table), 0.0)

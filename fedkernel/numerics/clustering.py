@@ -85,8 +85,7 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
     replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of its
-    drawn points, so that costs are estimated without bias. Weighted k-means takes no negative weight, so a centre's is
-    raised to 0 and its drawn points are scaled down: the weights near a centre always sum to the number of its points.
+    drawn points, or 0, and then these are scaled down: the weights near a centre sum to the number of its points.
     Returns `samples` of the points (n, s) and then the k centres; or, with as many samples as points or more, all
     points, each of weight 1.
     """
@@ -107,10 +106,7 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
 
 
 def _count_distinct(points: FloatArray, enough: int) -> int:
-    """Count distinct points up to `enough`, each time adding the farthest from those counted.
-
-    scikit-learn warns if there are fewer than clusters; a filter of warnings would reach other threads' clients.
-    """
+    """Count distinct points up to `enough`, since scikit-learn warns if there are fewer than clusters."""
     distances = np.square(points - points[0]).sum(axis=1)
     floor = max(_EQUAL_DISTANCE**2 * float(distances.max()), _ROUNDING**2 * float(np.square(points).sum(axis=1).max()))
     count = 1

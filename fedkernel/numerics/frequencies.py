@@ -24,11 +24,7 @@ _ROWS = 8  # least number of rows that are transformed together: `cached_blocks`
 
 
 def possible_frequencies(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
-    """Return the requested kind of frequencies, or the nearest one suitable for this size.
-
-    Structured ones must be at least 256 p / columns, p being the next power of two: below that a matrix product is no
-    slower than NumPy's Hadamard transforms.
-    """
+    """Return the requested kind of frequencies, or the nearest one suitable for this size; see `RandomFeatures`."""
     enough = columns * count >= LEAST_STRUCTURED * padded_length(columns)
     if frequencies == "structured" and enough and LEAST_STRUCTURED <= columns <= MOST_STRUCTURED:
         return "structured"
@@ -68,9 +64,8 @@ class StructuredFrequencies:
     times lengths. Rows get p - d zeros; their products take 3 p log2 p additions, not p d products.
 
     The lengths are those of normal vectors of p entries, not all sqrt(p) as in the source, with which the mean of
-    cos(w^T z) is too small by up to 0.54 / p. The remaining error is due to directions that are not uniform. The mean
-    of (w^T z)^4, for z of length r, is then r^4 (3 - 8 / p^2) at worst, for z with one entry: of cos(w^T z) this takes
-    about r^4 exp(-r^2 / 2) / (3 p^2), which is largest at r = 2: 0.72 / p^2.
+    cos(w^T z) is too small by up to 0.54 / p. The remaining error is due to directions that are not uniform: 0.72 / p^2
+    at worst, for z with one entry, of length 2.
 
     `signs` (blocks, 3, p): diagonals of D3, D2 and D1. `factors` (count,): lengths, without the Hadamard matrices' own.
     """
@@ -121,9 +116,8 @@ def hadamard(Z: FloatArray, signs: FloatArray) -> None:
     """Replace each row z of a contiguous array (n, p) by H D z, in place.
 
     H is the Hadamard matrix in Sylvester's order, D a diagonal of signs. H = H_a (x) H_c, p = a c, by two products with
-    small matrices: ten times the operations of additions alone, but NumPy takes three times as long for additions that
-    pass over the array at every step. Each row is multiplied separately, for BLAS may sum more rows in a different
-    order.
+    small matrices, faster than additions that pass over the array at every step. Each row is multiplied separately, for
+    BLAS may sum more rows in a different order.
     """
     n, p = Z.shape
     outer, inner = _factors(p, Z.dtype)

@@ -87,10 +87,10 @@ class Kernel(abc.ABC):
     def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> RowFunction:
         """Return a function of blocks X (n, d) that computes k(x, y) with all rows of Y (m, d): (n, m).
 
-        For many blocks and some hundred rows Y, dense or CSR: work that depends on Y only is done once. The function
-        takes dense and CSR blocks of any numeric type, which it neither checks nor makes dense, and returns a new
-        array. float64 values are those of `gram` up to rounding; float32 values have about five digits of the largest,
-        if the rows are not far from each other in terms of the kernel's width and, for sparse rows, of the origin.
+        Work that depends on Y only is done once. The function takes dense and CSR blocks of any numeric type, which it
+        does not check, and returns a new array. float64 values are those of `gram` up to rounding; float32 values have
+        about five digits of the largest, if the rows are not far from each other in terms of the kernel's width and,
+        for sparse rows, of the origin.
         """
         Y = _checked_rows(Y, "Y")
         return self._against(Y, pairwise.float_type(dtype), self._gamma_for(Y))
@@ -98,8 +98,7 @@ class Kernel(abc.ABC):
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute the contribution of some columns to the Gram matrix, for `combine`: shape (n, m).
 
-        That is the inner products (Linear, Polynomial, Sigmoid), or the Gram matrix on these columns (RBF, Laplacian),
-        which needs `gamma`.
+        That is their inner products, or the Gram matrix on them (RBF, Laplacian), which needs `gamma`.
         """
         if self.vertical in ("product", "none"):
             self.require_vertical()
@@ -129,11 +128,7 @@ class Kernel(abc.ABC):
         return self._map(total, self._gamma_for(total))  # a number, as require_vertical has checked
 
     def require_vertical(self) -> None:
-        """Raise InputError unless the kernel works for vertical data: clients with different columns of the same rows.
-
-        It does not if `gamma` depends on the number of columns, which no client knows, or if it needs more than a sum
-        or product of the parts.
-        """
+        """Raise InputError unless the kernel works for vertical data: different columns of the same rows at clients."""
         name = type(self).__name__
         if self.rule is not None:
             return  # settled to a number before any computation
@@ -204,8 +199,7 @@ class Linear(Kernel):
 class KernelWithWidth(Kernel):
     """Base class of kernels with a width: a number, or a rule settled on all sites' data before a run.
 
-    - `width`: in place of a number, the rule, by default `default_rule`; see `fedkernel.numerics.widths`.
-    - `factor`: multiplier of the rule's width sigma: gamma is divided by its square.
+    `width`: the rule, by default `default_rule`. `factor`: multiplier of its sigma: gamma is divided by its square.
     """
 
     default_rule: ClassVar[WidthRule] = "mean"
@@ -243,7 +237,12 @@ class KernelWithWidth(Kernel):
 
 @value_object()
 class RBF(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||^2); `sigma` gives gamma = 1 / (2 sigma^2), which alone is kept."""
+    """k(x, y) = exp(-gamma ||x - y||^2), with one width at most: `gamma`, `sigma`, or `width` with its `factor`.
+
+    `gamma`: above 0. `sigma`: above 0, gamma = 1 / (2 sigma^2), which alone is kept. `width`: the rule, "mean" (by
+    default), "median", "scale", "dimension" or "columns", settled on the data of all sites before the run
+    (`fedkernel.numerics.widths`). `factor`: above 0, by default 1; it multiplies the rule's width.
+    """
 
     vertical: ClassVar[Vertical] = "product"
 
@@ -315,7 +314,10 @@ class RBF(KernelWithWidth):
 
 @value_object()
 class Laplacian(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||_1); rules but "mean" use Euclidean distances, shorter by up to sqrt(d)."""
+    """k(x, y) = exp(-gamma ||x - y||_1), with `gamma`, or `width` and `factor` as for `RBF`.
+
+    Rules but "mean" use Euclidean distances, shorter by up to sqrt(d).
+    """
 
     vertical: ClassVar[Vertical] = "product"
 

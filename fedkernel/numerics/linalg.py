@@ -45,16 +45,13 @@ class Eigenpairs(NamedTuple):
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
-    Block Lanczos for n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration for k < n, else divide and
-    conquer). The thresholds are from docs/solvers.md. A block of random vectors meets every eigenvalue with fewer
-    copies than it has vectors. If that many eigenvalues are equal up to rounding, a second run, from another random
-    start, searches the complement for anything larger than the smallest eigenvalue found. If that succeeds, or the
-    first run did not converge in n / 2 products, LAPACK decides: a vain attempt costs about as much. LAPACK's bisection
-    can lose copies, too, or leave them rough: pairs that do not solve the problem to rounding are computed by divide
-    and conquer, all n. For LAPACK a `LinearOperator` is formed from its products with the unit vectors.
-
-    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos 4 k + 12 b vectors,
-    b in a block.
+    Block Lanczos for n >= 1000 and k <= n / 20 (docs/solvers.md), else LAPACK (bisection and inverse iteration for k <
+    n, else divide and conquer). A block of random vectors meets every eigenvalue with fewer copies than it has vectors.
+    If that many are equal up to rounding, a second run, from another random start, searches the complement for anything
+    larger than the smallest eigenvalue found. If that succeeds, or the first run did not converge in n / 2 products,
+    LAPACK decides; pairs that its bisection leaves rough are computed by divide and conquer, all n. For LAPACK a
+    `LinearOperator` is formed from its products with the unit vectors. Memory besides the k vectors: LAPACK one further
+    (n, n) array, by divide and conquer three; Lanczos 4 k + 12 b vectors, b in a block.
 
     `A` (n, n): taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. `k`:
     between 1 and n. Signs are as by `fix_signs`; the same call gives the same bits. Raises InputError if `A` is not
@@ -118,8 +115,7 @@ def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs
     """Compute the leading D eigenpairs, D >= 1 the smallest with lambda_{D+1} <= ratio * lambda_1.
 
     DKPCA's eq. 4 (the adaptive number of components), 0 <= ratio < 1. Doubles the number of pairs within the range of
-    Lanczos, then LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as
-    zero.
+    Lanczos, then LAPACK computes them all, in two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
     """
     n = _checked_size(A, 1)
     return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
@@ -160,11 +156,7 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
 
 
 def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Compute A^T B of tall arrays, (n, p) and (n, q), by blocks of rows.
-
-    Blocks stay in cache: with n = 20000, p = 80 and q = 5 on one BLAS thread that takes a sixth of the time of ``A.T @
-    B``.
-    """
+    """Compute A^T B of tall arrays, (n, p) and (n, q), by blocks of rows that stay in cache."""
     total = np.zeros((A.shape[1], B.shape[1]))
     blocks = (slice(first, first + _TALL) for first in range(0, len(A), _TALL))
     most = None if A.size * B.shape[1] > _ALONE else 1
@@ -232,8 +224,8 @@ def _lapack(A: FloatArray, k: int) -> Eigenpairs:
         return Eigenpairs(np.zeros(k), np.eye(n, k))
     # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
     work = A.T if A.flags.c_contiguous else A
-    # In a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not, and finds
-    # all n in less than half of the time. evx: vectors orthogonal to 1e-14, where evr reaches 1e-12.
+    # In a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not.
+    # evx: vectors orthogonal to 1e-14, where evr reaches 1e-12.
     settled = False
     if k < n:
         values, vectors = scipy.linalg.eigh(work, subset_by_index=(n - k, n - 1), driver="evx", check_finite=False)
@@ -294,10 +286,9 @@ def _overlooks_larger(
     """Return whether an operator may have an eigenvalue l above a threshold in V's complement; True if unsettled.
 
     Lanczos from a row `start`, every vector orthogonalised twice against V and all before. The largest Ritz value theta
-    never exceeds l, and its vector's part along l's eigenvector, beside that along those near theta, is at least that
-    in the start, w, since the Lanczos polynomial grows above theta: a residual r < |w| (l - theta) cannot be. So once r
-    <= 1e-6 (threshold - theta), an l has been overlooked only if |w| < 1e-6; once r is at rounding level, an l that is
-    1e-12 of the size above only if |w| < 2e-3.
+    never exceeds l, and a residual r < |w| (l - theta) cannot be, w being the start's part along l's eigenvector. So
+    once r <= 1e-6 (threshold - theta), an l has been overlooked only if |w| < 1e-6; once r is at rounding level, an l
+    that is 1e-12 of the size above only if |w| < 2e-3.
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []

@@ -151,8 +151,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
     """Compute the angles (n, m) in radians between unit rows U and V from cosines C = U V^T.
 
     For nearly parallel rows a cosine holds only half of the angle's digits. There the angle comes from the difference
-    of the rows instead, exact to some units in the last place of C's numbers, and 0 for equal rows. That costs as much
-    as n m d numbers if all rows are nearly parallel, and nothing if none are.
+    of the rows instead, exact to some units in the last place of C's numbers, and 0 for equal rows.
     """
     radians: FloatArray = np.arccos(C)
     step = max(1, _CACHE // (8 * U.shape[1]))
@@ -183,10 +182,8 @@ def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> Fl
     """Build the symmetric matrix (n, n) whose upper triangle a function computes by blocks.
 
     Besides the matrix memory holds at most one block of 256 rows, or with several idle cores a quarter of the matrix.
-
-    - `upper`: takes some rows, and the columns from the first of these rows on; returns these entries.
-
-    Raises InputError if a block has another shape.
+    `upper` takes some rows, and the columns from the first of these rows on, and returns these entries. Raises
+    InputError if a block has another shape.
     """
     K = np.empty((n, n))
 

@@ -24,9 +24,7 @@ Apply = Callable[[FloatArray], FloatArray]
 class LowRank(NamedTuple):
     """Symmetric (n, n) matrix ``A = B C B^T`` with orthonormal columns B, (n, m), perhaps not formed.
 
-    - `core` (m, m): C, symmetric.
-    - `coordinates`: returns B^T V of vectors V, (n, k).
-    - `vectors`: returns B S of coordinates S, (m, k).
+    `core` (m, m): C. `coordinates`: returns B^T V of V (n, k). `vectors`: returns B S of S (m, k).
     """
 
     core: FloatArray

@@ -42,13 +42,12 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen:
     above it. While the basis has only k columns, only the residual can end the search.
 
     As in every Krylov method, a start block that lacks the leading vectors, or with fewer columns than a repeated
-    eigenvalue has copies, can hide eigenpairs; so can, for `tol` above 1e-3 or so, a near-repeated eigenvalue of which
-    a single vector shows one Ritz value. Start at random, with at least k columns, better k + 1, if that matters.
+    eigenvalue has copies, can hide eigenpairs; so can a near-repeated eigenvalue, for `tol` above 1e-3 or so. Start at
+    random, with at least k columns, better k + 1, if that matters.
 
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
     the search ends, unless it has fewer than k columns: then it goes on in the complement. Keeps the basis and its
-    products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised against the whole basis,
-    twice: 8 n b^2 steps flops.
+    products: 2 n b steps floats, and at most 32 n more, and takes 8 n b^2 steps flops.
 
     - `start` (n, b): not zero. b = 1 is the Lanczos method; b = k finds eigenvalues with up to k copies.
     - `k`, `max_steps`: between 1 and n, and at least k / b.
@@ -68,12 +67,8 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
 
     The search ends when every Ritz pair above the threshold has a residual of at most `tol` times the size of A, as far
     as seen, and the first Ritz pair not above it has one of at most a hundredth of its distance from the threshold, or
-    as small as the others'. Without that test eigenvalues just above the threshold, which appear last, are sometimes
-    missed: with a residual up to the whole distance 50 times in 4000 searches for a few eigenvalues of a dense bulk
-    below one fifty times as large; with a tenth 4 times, with a hundredth never.
-
-    Parameters are those of `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding. Returns
-    all such pairs, perhaps none.
+    as small as the others', without which eigenvalues just above the threshold are sometimes missed. Parameters are
+    those of `block_krylov`; b = 1 finds repeated eigenvalues once, or more often by rounding. Returns all such pairs.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -101,8 +96,7 @@ class _Leading:
     """Convergence rule for the k leading pairs.
 
     A rule gives the least number of basis columns, the number of wanted Ritz values, and whether these pairs have
-    converged, by the values and the residuals' norms, with one pair more, if there is one. Smaller residuals never
-    revoke convergence.
+    converged, by the values and residuals with one pair more. Smaller residuals never revoke convergence.
     """
 
     k: int
@@ -175,10 +169,7 @@ class _BeforeGap:
 
 
 class _GrowingColumns:
-    """Growing matrix of n rows, such as a Krylov basis, whose columns are appended by blocks.
-
-    A single array would be copied on growth; one array per block would make every product a loop.
-    """
+    """Growing matrix of n rows whose columns are appended by blocks, in arrays of some columns that are not copied."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -278,10 +269,7 @@ def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
-    """Return lower bounds on the residuals, up to rounding: their part outside the basis.
-
-    Of the products only the last block's, ``AQ``, leave the basis, into the next block, ``Q``.
-    """
+    """Return lower bounds on the residuals: their part outside the basis, from the last products AQ into block Q."""
     outside = (Q.T @ AQ / (scale or 1.0)) @ S[len(S) - AQ.shape[1] :]  # at most 1, so that squares are in range
     least = np.sqrt((outside * outside).sum(axis=0)) - _ROUNDING * EPS * len(Q) ** 0.5
     return np.asarray(np.maximum(least, 0.0) * scale)
@@ -290,9 +278,8 @@ def _residuals_outside_basis(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale
 def _independent(X: FloatArray, basis: _GrowingColumns, scale: float) -> FloatArray:
     """Orthonormalise the columns of X against the basis and each other; drop those at rounding level.
 
-    A product has an error of about 4 EPS sqrt(n) `scale`. A basis column that was short before normalisation has many
-    times as much, which the products along it inherit: 85 EPS of `scale` was seen when the columns of wine were used
-    up, and ten times as much with products off by 4 EPS more. No bound is known.
+    A product has an error of about 4 EPS sqrt(n) `scale`, and many times as much along a basis column that was short
+    before normalisation: 850 EPS of `scale` was seen. No bound is known.
     """
     for floor in (_ROUNDING * EPS * np.sqrt(len(X)) * scale, 0.5):
         if basis.count:

@@ -98,9 +98,7 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
     The width of the federated kernel k-means paper (2021): sum_ij ||x_i - x_j||^2 = 2 N S, where the scatter S is the
-    sum of squared distances to the mean (d,). S adds up over clients, once they know the mean of all, without the
-    cancellation of sums and sums of squares for rows far from the origin. Raises InputError if the rows are the same up
-    to rounding.
+    sum of squared distances to the mean (d,). Raises InputError if the rows are the same up to rounding.
     """
     # The mean is rounded: constant columns of size a leave squares of about eps a.
     if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
@@ -135,11 +133,10 @@ def dimension_sigma(d: int) -> float:
 
 
 def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
-    """Compute gamma = 1 / (d Var(X)) = N / S.
+    """Compute gamma = 1 / (d Var(X)) = N / S, scikit-learn's ``gamma="scale"``.
 
     S: the sum of all entries' squared distances to their mean. `mean_squares`: d times the squared mean of all entries,
-    for the rounding level of S. Raises InputError if all entries are equal. Source: scikit-learn's SVC,
-    ``gamma="scale"``.
+    for the rounding level of S. Raises InputError if all entries are equal.
     """
     if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
         raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
@@ -211,10 +208,7 @@ NARROW_MEAN, WIDE_MEAN = 0.01, 0.99
 
 
 def is_bounded(kernel: Kernel | None) -> bool:
-    """Return whether a kernel's values are bounded, so that its width can fit no data.
-
-    Values of linear, polynomial and arc-cosine kernels grow with the rows, and lose nothing for rows in one direction.
-    """
+    """Return whether a kernel's values are bounded, so that its width can fit no data."""
     return isinstance(kernel, RBF | Laplacian | Sigmoid)
 
 

@@ -50,12 +50,8 @@ class QuartileBins(State):
 class PrepareClient(KernelClient):
     """Client that answers for a raw table and then prepares it; only sums leave, and replies that its policy allows.
 
-    - `X`: the raw rows that the run works on.
-    - `prepare`: the run's options of preparation, as the site knows them.
-    - `min_rows`: fewest rows with which the site answers; with guards, also fewest values of a column.
-    - `**more`: further parameters of `KernelClient`.
-
-    `preparation`: the preparation, once it is known.
+    `prepare`: the run's options, as the site knows them. `min_rows`: fewest rows with which the site answers; with
+    guards, also fewest values of a column. `**more`: of `KernelClient`. `preparation`: once it is known.
     """
 
     answers = (CountCells, SumSquares, CompareColumns, CountBelow, FindExtremes, TakePreparation, PrepareOwn)

@@ -15,20 +15,7 @@ from fedkernel.preparing.client import PrepareClient
 from fedkernel.preparing.raw_table import TableToPrepare
 from fedkernel.preparing.scaling import QUARTILES, Moments, Scaling, check_filled
 from fedkernel.preparing.site_differences import Finding, findings
-from fedkernel.protocol import (
-    FLOAT,
-    Forecast,
-    ForecastMeaning,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    ask,
-    once,
-    repeated,
-    to_all,
-    to_sum,
-)
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, ask, once, repeated, to_all, to_sum
 
 MOST_ROUNDS = 9  # most histograms for a quantile, each of one bin of the previous
 RANK_TOLERANCE = 0.005  # largest error of a quantile, as a share of the values
@@ -142,12 +129,11 @@ def quantiles(
 ) -> Protocol[FloatArray]:
     """Find quantiles of columns by histograms, summed over the sites, each of one bin of the previous.
 
-    A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
-    (Cantelli's inequality), whatever the distribution: these are the first histogram's ends. Refining ends once a bin
-    has at most `RANK_TOLERANCE` of the values, or is as narrow as `RESOLUTION`, after at most `MOST_ROUNDS` rounds.
-    Many equal values stay in one bin to the end, and are taken as the number of fewest digits in it. `names`: the p
-    columns. `levels`: of each column the quantiles q. `moments`: with filled cells. `filled`, `fill` (p,): the number
-    of these, and their value; the sites count the others. Returns ndarray of shape (p, q).
+    The first histogram's ends are Cantelli's bounds on a quantile, sqrt((1 - q) / q) standard deviations below the mean
+    and sqrt(q / (1 - q)) above. Refining ends once a bin has at most `RANK_TOLERANCE` of the values, or is as narrow as
+    `RESOLUTION`, after at most `MOST_ROUNDS` rounds. Many equal values stay in one bin to the end, and are taken as the
+    number of fewest digits in it. `names`: the p columns. `levels`: the quantiles q. `moments`: with filled cells.
+    `filled`, `fill` (p,): the number of these, and their value. Returns ndarray of shape (p, q).
     """
     q, rows = np.asarray(levels), moments.counts[:, None]
     deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]
@@ -228,8 +214,7 @@ def forecast(prepare: Prepare, partition: Division, cohort: Sequence[Member]) ->
             open_ended = open_ended or used
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
-    meaning: ForecastMeaning = "at most" if open_ended else "exact"
-    return Forecast(rounds, clients * up, clients * down, memory, meaning), members
+    return Forecast(rounds, clients * up, clients * down, memory, "at most" if open_ended else "exact"), members
 
 
 def prepare_centrally(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Division) -> list[FloatArray]:

@@ -89,11 +89,10 @@ def tables_to_prepare(
 ) -> list[TableToPrepare]:
     """Convert clients' tables to raw tables; with a horizontal partition, arrays get the first frame's names.
 
-    - `shards`: NaN or None for a missing cell. With a vertical partition, frames' rows get the first one's order.
-    - `new_shards`: rows that came after training, of each client.
-    - `id_`: name of the column, or index, with the row ids in all shards; it is not a column of the tables.
-
-    Raises InputError for a table of an unknown type, and like `fedkernel.data.aligned_arrays` and `TableToPrepare`.
+    `shards`: NaN or None for a missing cell. With a vertical partition, frames' rows get the first one's order.
+    `new_shards`: rows that came after training, of each client. `id_`: name of the column, or index, with the row ids
+    in all shards; it is not a column of the tables. Raises InputError for a table of an unknown type, and like
+    `fedkernel.data.aligned_arrays` and `TableToPrepare`.
     """
     if not len(shards):
         raise InputError("shards is empty, but at least one client is needed")

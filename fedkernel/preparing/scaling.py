@@ -26,9 +26,8 @@ class Moments(NamedTuple):
         within = share * (self.variances + (self.means - means) ** 2) + (1 - share) * (fill - means) ** 2
         # columns without an empty cell keep every bit
         whole = self.counts == rows
-        return Moments(
-            np.full_like(self.counts, rows), np.where(whole, self.means, means), np.where(whole, self.variances, within)
-        )
+        means, variances = np.where(whole, self.means, means), np.where(whole, self.variances, within)
+        return Moments(np.full_like(self.counts, rows), means, variances)
 
     @property
     def constant(self) -> npt.NDArray[np.bool_]:

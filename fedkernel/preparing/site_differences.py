@@ -28,11 +28,7 @@ LARGEST_RATIO = 1e9  # largest reported ratio, since ratios have no limit if the
 UNIT_FACTOR = 3.0  # least ratio of mean and standard deviation that suggests a different unit; feet and metres have 3.3
 
 ALIKE_FACTOR = 3.0  # largest factor between these ratios for a different unit: chance makes 2 and more at 20 rows
-LEAST_GAIN_SHARE = 2 / 3
-"""Least share of a column's largest gain with which a site is reported.
-
-Of three sites, one in a unit 18 times smaller, the other two have less than half of the largest gain.
-"""
+LEAST_GAIN_SHARE = 2 / 3  # least share of a column's largest gain with which a site is reported
 
 
 def differences(own: FloatArray, ask: CompareColumns) -> Differences:

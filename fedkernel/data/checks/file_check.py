@@ -162,10 +162,7 @@ def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]
 
 
 def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterator[Finding]:
-    """Find numeric ids that a spreadsheet shortened by dropping leading zeros; zeros in front of some ids are proof.
-
-    Running numbers are short, too, and excluded: ids must reach far beyond the number of rows, most of full length.
-    """
+    """Find ids that lost leading zeros; running numbers are excluded, which do not reach far beyond the rows."""
     digits = [position for position, id_ in enumerate(ids) if id_.isdecimal()]
     if not digits or len(digits) < len(list(filter(None, ids))):
         return
