@@ -96,9 +96,9 @@ def aligned_arrays(
 
     Horizontal: columns take the order of the first frame's. Vertical: rows take the order of the first frame's ids or
     index, if frames have one of their own. `what`: name of `shards` in error texts. `trained`: the clients' training
-    tables if `shards` are new rows: columns take their order. `id_`: the column, or index of that name, with row ids;
-    it is dropped. Raises InputError: one table in place of a list; frames that differ in columns or rows, or an index
-    on only some tables; for vertical tables, a column of several frames that looks like ids in different orders.
+    tables if `shards` are new rows: columns take their order. `id_`: column, or index, with row ids; it is dropped.
+    Raises InputError: one table in place of a list; frames that differ in columns or rows, or an index on only some
+    tables; for vertical tables, a column of several frames that looks like ids in different orders.
     """
     if getattr(shards, "ndim", 0) == 2:
         split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"

@@ -11,9 +11,6 @@
 | horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
 | horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
 
-`exponent` is that of the rank. Sizes from a density p(x) ~ x^-a (Clauset's power laws) go as rank^(-1 / (a - 1)): the
-disKPCA paper's a = 2 is an exponent of 1 here.
-
 `shuffle` takes random columns (rows) in place of consecutive ones. Within a client the original order is kept, except
 for `columns`.
 """
@@ -62,7 +59,7 @@ class PartitionSpec:
     - `seed`: of all random choices; None: given by the caller of `split`.
     - `shuffle`: permute the columns (rows) at random before they are cut.
     - `sizes`, `columns`: columns (rows) per client; per client, the columns' positions (from 0) or names.
-    - `exponent`: of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
+    - `exponent`: of the rank, 1 / (a - 1) for a density x^-a of sizes; None: 1, for the disKPCA paper's a = 2.
     - `alpha`: small: few labels per client, large: like iid. None: 0.5.
     - `minimum`: least number of columns (rows) of a client with "random", "power" and "dirichlet"; None: 1.
     """

@@ -23,8 +23,8 @@ def block_lanczos(
     """Find the k algebraically largest eigenpairs, or return None without convergence.
 
     The start is random, as are replacements for vectors lost to an invariant subspace. Every block is orthogonalised
-    against all earlier vectors, at least twice; the projected matrix is formed from all products, not assumed banded.
-    Of an eigenvalue with more than ``width`` copies only that many are found, or more by rounding: see `hides_copies`.
+    against all earlier vectors, at least twice. Of an eigenvalue with more than ``width`` copies only that many are
+    found, or more by rounding: see `hides_copies`.
 
     `multiply`: returns the matrix, of norm about 1, times the rows of a block of shape (width, n), as rows. `n`: at
     least 2 k + 8 width. `products`: most products with a single vector. Returns `values` (k,), in non-increasing order,

@@ -11,12 +11,10 @@ from fedkernel.numerics.linalg import above_rounding
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:
     """Return ||Z' - Z||_F^2 for two consecutive estimates Z = B B^T and Z' = U diag(after) U^T.
 
-    - `before` (r,), `after` (r',): the eigenvalues of Z, whose B (N, r) has orthogonal columns of these squared
-      lengths, and of Z'.
-    - `values` (r',): eigenvalues l of W^T W for some W = [A, b B]; of its eigenvectors v, U has the columns W v /
-      sqrt(l).
-    - `coefficients` (r, r'): the entries of the v for the columns b B, divided by b. Since b B^T W v = l v there, B^T U
-      is sqrt(l) times these, and with it Z^T Z' is known.
+    `before` (r,), `after` (r',): the eigenvalues of Z, whose B (N, r) has orthogonal columns of these squared lengths,
+    and of Z'. `values` (r',): eigenvalues l of W^T W for some W = [A, b B]; of its eigenvectors v, U has the columns W
+    v / sqrt(l). `coefficients` (r, r'): the entries of the v for the columns b B, divided by b. Since b B^T W v = l v
+    there, B^T U is sqrt(l) times these, and with it Z^T Z' is known.
     """
     common = float(np.sum(np.square(coefficients) * (values * after)))
     return max(float(before @ before + after @ after) - 2 * common, 0.0)
@@ -26,9 +24,8 @@ def mean_error(moves: Sequence[float]) -> float:
     """Estimate the squared error of the mean of t independent estimates from its past moves.
 
     The mean Z_{t+1} of t estimates xi moves by (xi_t - Z_t) / t, whose square is sigma^2 / (t (t - 1)) on average, and
-    its own error has the square sigma^2 / t, where sigma^2 is the variance of xi.
-
-    - `moves`: ||Z_{t+1} - Z_t||_F^2 for t = 2, 3, ...; at least one.
+    its own error has the square sigma^2 / t, where sigma^2 is the variance of xi. `moves`: ||Z_{t+1} - Z_t||_F^2 for t
+    = 2, 3, ...; at least one.
     """
     return float(np.mean([t * (t - 1) * move for t, move in enumerate(moves, start=2)])) / (len(moves) + 1)
 
@@ -36,8 +33,8 @@ def mean_error(moves: Sequence[float]) -> float:
 def eigengap(values: FloatArray, least: int, most: int) -> int:
     """Return the number s of components with the largest eigenvalue ratio l_s / l_{s+1}.
 
-    - `values`: in non-increasing order. Missing values, up to `most` + 1, and those at rounding level count as 0.
-    - `least`, `most`: range of s; of equal ratios the first counts.
+    `values`: in non-increasing order. Missing ones, up to `most` + 1, and those at rounding level count as 0. `least`,
+    `most`: range of s; of equal ratios the first counts.
     """
     padded = np.zeros(most + 1)
     padded[: values.size] = values[: most + 1]

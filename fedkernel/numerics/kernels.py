@@ -7,8 +7,6 @@ protocol begins (`fedkernel.numerics.widths`).
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 forms the Gram matrix on all columns from the clients' parts.
-
-`against` computes many blocks of rows against the same few hundred rows, prepared once, also in float32.
 """
 
 import abc

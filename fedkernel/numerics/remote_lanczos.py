@@ -80,9 +80,7 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
 
     Their number is that of `components_by_gap` among `most`, between 1 and n. The search ends as that of `block_krylov`
     for this number of pairs, but not before the number is certain: with every eigenvalue between its Ritz value and
-    that plus its residual, no other ratio may be as large. Later pairs have only the accuracy needed for that. Ratios
-    equal up to rounding require pairs of that accuracy.
-
+    that plus its residual, no other ratio may be as large. Later pairs have only the accuracy needed for that.
     `max_steps` is more than `most` / b; a search ended by it may have another number than A. Returns `most` + 1 pairs,
     which determine the number, or n.
     """

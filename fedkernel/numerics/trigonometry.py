@@ -42,8 +42,7 @@ def cosines_and_sines(angles: FloatArray, factor: float = 1.0) -> FloatArray:
 def _tangents(angles: FloatArray) -> None:
     """Replace angles x by t = tan(x / 2), in place.
 
-    cos x = 2 / (1 + t^2) - 1 and sin x = 2 t / (1 + t^2), to 4e-16. NumPy's cosine of float64 takes 14 ns a number, its
-    tangent 1 ns with AVX-512 and as long as the cosine without.
+    cos x = 2 / (1 + t^2) - 1 and sin x = 2 t / (1 + t^2), to 4e-16, with AVX-512 14 times as fast as NumPy's cosine.
     """
     angles *= 0.5
     np.tan(angles, out=angles)

@@ -1,4 +1,4 @@
-"""Rules that set the width of kernels without a number, computed on rows in one place.
+"""Rules that set the width of kernels without a number, for rows in one place (`fedkernel.kernel_width`: at sites).
 
 | rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
@@ -13,8 +13,6 @@ polynomial and sigmoid ones `scale`. `columns` suits standardised columns only: 
 the identity. ``factor`` multiplies the width sigma, so that a gamma is divided by its square: disKPCA's experiments
 take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times the Euclidean distances of `median` and
 `dimension`; and the gamma of `scale`, from squared distances, suits standardised columns only.
-
-Here the rows are in one place; `fedkernel.kernel_width` computes the widths for rows at sites.
 """
 
 import math

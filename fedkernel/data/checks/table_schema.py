@@ -12,10 +12,9 @@ It is written by hand, or derived from a site's data and then edited::
     sex = { type = "text", levels = ["f", "m"] }
     seen = { type = "date" }
 
-A range is a limit: a number outside is a fault. A measured range (``measured = true``, as `fedkernel check
---schema FILE --ranges` writes of one site's rows) is none: numbers outside by at most its own width are only noted.
-Deleting that word makes a limit of it.
-Sites compare their files with the schema (`fedkernel check --against`) and rehearse runs with rows made from it.
+A range is a limit: a number outside is a fault. Outside a measured range (``measured = true``, as `fedkernel check
+--schema FILE --ranges` writes of one site's rows) numbers are only noted, up to its own width away. Sites compare their
+files with the schema (`fedkernel check --against`) and rehearse runs with rows made from it.
 """
 
 import importlib
