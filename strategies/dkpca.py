@@ -165,8 +165,7 @@ class DKPCA(DKPCABase):
     def _left_out(self, uploads: Sequence[LocalSpectrum | LocalProducts], members: Sequence[Member]) -> float:
         """Return the sum of the largest eigenvalues that clients have not sent, or an upper bound.
 
-        The norm of the rebuilt matrix's error is no larger, as for `error_bound`. For a kernel that maps inner
-        products, it is their share of all clients' largest eigenvalues, and taken as the matrix's share.
+        For a kernel that maps inner products it is their share of all clients' largest, taken as the matrix's share.
         """
         total, threshold = 0.0, self._upload_request()[1].get("epsilon", 1.0)
         if len(uploads) < len(members):  # clients were lost; the replies do not name them

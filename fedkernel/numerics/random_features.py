@@ -122,10 +122,7 @@ class RandomFeatures:
         return frequencies.astype(dtype, copy=False)
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
-        """Return the read-only frequencies w, of shape (columns, count), and offsets b, of shape (count,).
-
-        Small ones are cached, since a process that simulates several sites draws the same ones for each.
-        """
+        """Return the read-only frequencies w (columns, count) and offsets b (count,); small ones are cached."""
         is_small = columns * self._n_frequencies <= MOST_CACHED_ENTRIES
         return _cached_draw(self, columns, draw) if is_small else self._draw_anew(columns, draw)
 
