@@ -94,7 +94,7 @@ class StructuredFrequencies:
         return type(self)(self.signs.astype(dtype, copy=False), self.factors.astype(dtype, copy=False))
 
     def angles(self, X: Rows) -> FloatArray:
-        """Compute w^T x, (n, count), of rows X (n, d), dense or CSR; a row's bits do not depend on the other rows."""
+        """Compute w^T x, (n, count), of rows X (n, d), dense or CSR. A row's bits do not depend on the others."""
         (n, d), p, count = X.shape, self.signs.shape[2], len(self.factors)
         angles = np.empty((n, count), self.factors.dtype)
         for rows in cached_blocks(n, 4 * p, angles.dtype):

@@ -105,7 +105,7 @@ def products_with(Y: Rows, dtype: npt.DTypeLike) -> RowFunction:
 
 
 def multiplication_by(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
-    """Return a function that writes X W (n, m) into an array, for W (d, m) kept in stripes that stay in cache."""
+    """Return a function that writes X W (n, m) into an array. W (d, m) is kept in stripes that stay in cache."""
     d, m = W.shape
     width = max(32, _SHARED_CACHE // (d * W.itemsize))
     stripes = [(slice(first, first + width), W[:, first : first + width].copy()) for first in range(0, m, width)]

@@ -1,4 +1,4 @@
-"""Rules that set the width of kernels without a number, for rows in one place (`fedkernel.kernel_width`: at sites).
+"""Rules that set the width of kernels without a number, for rows in one place; `fedkernel.kernel_width`: at sites.
 
 | rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
