@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from fedkernel.numerics import lanczos_width
+from fedkernel import numerics
 
 TABLE_SHARE: Final = 0.5
 """Default of a site's limit on the disclosure ratio; strategies that choose their own sizes keep to it."""
@@ -105,7 +105,7 @@ def largest_forecast(forecasts: Sequence[Forecast]) -> Forecast:
 
 def leading_bytes(size: int, pairs: int) -> int:
     """Return an upper bound on the memory, in bytes, of finding leading eigenpairs, the matrix included."""
-    if width := lanczos_width(size, pairs):  # its basis, the products with that and a restart's arrays of both
+    if width := numerics.lanczos_width(size, pairs):  # its basis, the products with that and a restart's arrays of both
         return FLOAT * size * (size + 6 * pairs + 18 * width)
     # LAPACK has a copy of the matrix; its divide and conquer, if all pairs are wanted, four
     return FLOAT * size * (2 * (size + pairs) if pairs < size else 5 * size)
