@@ -70,7 +70,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'
         kinds = {name: load_class(name, numerics.Kernel, "kernels", "kernel") for name in short_names("kernels")}
-        wide = {name for name, kind in kinds.items() if numerics.KERNELS.get(name) and "width" in vars(kind)}
+        wide = {name for name, kind in kinds.items() if numerics.KERNELS.get(name) and hasattr(kind, "width")}
         return [(name, _first_line(kind) + (widths if name in wide else "")) for name, kind in kinds.items()]
     pairs = {name: load_class(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in short_names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]

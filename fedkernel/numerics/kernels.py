@@ -235,11 +235,11 @@ class KernelWithWidth(Kernel):
 
 @value_object()
 class RBF(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||^2), with one width at most: `gamma`, `sigma`, or `width` with its `factor`.
+    """k(x, y) = exp(-gamma ||x - y||^2).
 
-    `gamma`: above 0. `sigma`: above 0, gamma = 1 / (2 sigma^2), which alone is kept. `width`: the rule, "mean" (by
-    default), "median", "scale", "dimension" or "columns", settled on the data of all sites before the run
-    (`fedkernel.numerics.widths`). `factor`: above 0, by default 1; it multiplies the rule's width.
+    One width at most is given. `gamma`: above 0. `sigma`: above 0, gamma = 1 / (2 sigma^2), which alone is kept.
+    `width`: the rule, "mean" (by default), "median", "scale", "dimension" or "columns", settled on the data of all
+    sites before the run (`fedkernel.numerics.widths`). `factor`: above 0, by default 1; it multiplies the rule's width.
     """
 
     vertical: ClassVar[Vertical] = "product"
@@ -312,9 +312,9 @@ class RBF(KernelWithWidth):
 
 @value_object()
 class Laplacian(KernelWithWidth):
-    """k(x, y) = exp(-gamma ||x - y||_1), with `gamma`, or `width` and `factor` as for `RBF`.
+    """k(x, y) = exp(-gamma ||x - y||_1).
 
-    Rules but "mean" use Euclidean distances, shorter by up to sqrt(d).
+    `gamma`, `width` and `factor` are as for `RBF`. Rules but "mean" use Euclidean distances, shorter by up to sqrt(d).
     """
 
     vertical: ClassVar[Vertical] = "product"
