@@ -89,11 +89,11 @@ if TYPE_CHECKING:
         write_rows,
     )
     from fedkernel.ground.threads import blas_threads, limit_steps, openmp_threads
+    from fedkernel.ground.toml import parse_toml
     from fedkernel.ground.validation import (
         accept_former_names,
         check_at_most,
         explain,
-        parse_toml,
         read_table,
         unknown_name,
         value_object,

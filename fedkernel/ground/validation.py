@@ -1,13 +1,11 @@
-"""Parsing of JSON and TOML tables, validated value objects, and error texts for invalid values."""
+"""Parsing of JSON tables, validated value objects, and error texts for invalid values."""
 
 import dataclasses
 import difflib
 import functools
 import inspect
-import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
 import numpy as np
@@ -57,30 +55,6 @@ def read_table(text: str) -> dict[str, Any]:
             raise InputError(f"a {kind} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
         pending += [entry for entry in inner if isinstance(entry, dict | list)]
     return table
-
-
-MOST_LEVELS = 50  # maximum depth of nested tables and lists in a TOML file
-
-
-def parse_toml(text: str, path: str | Path) -> dict[str, Any]:
-    """Parse a TOML text; InputError, with the file's path, if malformed or nested too deeply."""
-    try:
-        table = tomllib.loads(text)
-    except RecursionError:
-        raise _too_deep(path) from None
-    except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise InputError(f"{path} is not valid TOML: {error}") from None
-    level: list[Any] = [table]
-    for _ in range(MOST_LEVELS):
-        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
-        level = [value for value in level if isinstance(value, dict | list)]
-    if level:
-        raise _too_deep(path)
-    return table
-
-
-def _too_deep(path: str | Path) -> InputError:
-    return InputError(f"{path} has tables or lists nested too deeply; allowed: {MOST_LEVELS} levels")
 
 
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
