@@ -7,71 +7,31 @@ embedded rows, t (t + 1) / 2 floats, which give the block's sum of leverage scor
 asks for; and the sum of distances. It draws a block by these sums, and then a row of it, computing its weights again.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
-from fedkernel.ground import (
-    FloatArray,
-    Positions,
-    Precision,
-    ProtocolError,
-    Rows,
-    ShareableError,
-    all_finite,
-    row_blocks,
-    stack_rows,
-    sum_in_order,
+from clients.landmark_base import (
+    DrawnPositions,
+    LandmarkClient,
+    LandmarkRequest,
+    MeasureCaptured,
+    MultiplyKernel,
+    Products,
+    Sketch,
+    SketchKernel,
+    SketchRequest,
+    TakeComponents,
+    TakeLandmarks,
+    sketch_fields,
+    sketch_product,
 )
-from fedkernel.numerics import (
-    Kernel,
-    RowSketch,
-    SubspaceEmbedding,
-    draw_distinct,
-    pack_symmetric,
-    unpack_symmetric,
-    whitening,
-)
-from fedkernel.protocol import (
-    Answers,
-    CarriesRows,
-    Count,
-    KernelClient,
-    PackedSemidefinite,
-    Receipt,
-    Reply,
-    ReplyT,
-    Request,
-    Shape,
-    State,
-    Summed,
-    Within,
-    check_share,
-)
-
-
-class Products(Summed):
-    """Upper triangle of products summed over the site's rows, row after row: c (c + 1) / 2 floats.
-
-    Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum. If a table has
-    fewer entries than the triangle, a search finds all rows. If the number of components is chosen, the sums of these
-    values are sent too, c floats more.
-    """
-
-    upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
-    sums: Annotated[FloatArray | None, Shape("Y")] = None
-
-    @property
-    def product(self) -> FloatArray:
-        """Square matrix of the products, of shape (c, c)."""
-        return unpack_symmetric(self.upper)
+from fedkernel.ground import FloatArray, Positions, Precision, ProtocolError, Rows, ShareableError, row_blocks
+from fedkernel.numerics import Kernel, RowSketch, SubspaceEmbedding, draw_distinct, pack_symmetric, whitening
+from fedkernel.protocol import Answers, CarriesRows, Count, Reply, ReplyT, Request, Shape, State, Within
 
 
 class MultiplyPoints(Request[Products]):
@@ -79,53 +39,6 @@ class MultiplyPoints(Request[Products]):
 
     embedding: SubspaceEmbedding
     precision: Precision
-
-
-class Sketch(Reply):
-    """Columns that represent the site's rows: c q floats, or c (c + 1) / 2 of few rows.
-
-    Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
-    has q sums, each over n_m / q rows in the mean, at least two, but some over a single one. The coordinator knows the
-    rows of each sum, and their signs, so that sketches under a few seeds give every row's functions, and of a linear
-    kernel the rows. A site with fewer than 2 q rows sends products over all of them. If the number of components is
-    chosen, the sums of the kernel values over all rows are sent too, c floats more.
-    """
-
-    factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
-    upper: Annotated[FloatArray | None, Shape("packed_m"), PackedSemidefinite()] = None
-    sums: Annotated[FloatArray | None, Shape("c")] = None
-
-    def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return the size of every named dimension; c also follows from the length of a triangle."""
-        sizes = super().dimensions(known)
-        if self.factor is None and self.upper is not None:
-            c = (math.isqrt(8 * self.upper.size + 1) - 1) // 2
-            if sizes.setdefault("c", c) != c:
-                raise ValueError(f"upper is a triangle with c = {c}, but c = {sizes['c']}")
-        return sizes
-
-    @property
-    def product(self) -> FloatArray:
-        """Product F F^T of the sketch F, of shape (c, c)."""
-        if self.upper is not None:
-            return unpack_symmetric(self.upper)
-        return np.empty((0, 0)) if self.factor is None else np.asarray(self.factor @ self.factor.T)
-
-
-class SketchRequest(Request[Sketch]):
-    """Base of requests for a sketch or, from a site with few rows, for products."""
-
-    sketched: ClassVar = "columns"
-    seeded: ClassVar = True
-    columns: Count
-
-    def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply holds either a sketch or products, with at most the requested columns."""
-        super().check_reply(reply)
-        if (reply.upper is None) == (reply.factor is None):
-            raise ValueError("the reply must have exactly one of factor and upper")
-        if reply.factor is not None and reply.factor.shape[1] > self.columns:
-            raise ValueError(f"factor has {reply.factor.shape[1]} columns, but must have at most {self.columns}")
 
 
 class SketchPoints(SketchRequest):
@@ -151,71 +64,8 @@ class ScoreRows(Request[Total]):
     whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
 
 
-class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
-    """Base of requests with the last drawn landmarks of other sites; the site knows its own.
-
-    `before`: number of these rows before the site's own, in the order common to all.
-    """
-
-    before: Annotated[int, Field(ge=0, lt=2**63)]
-    kernel: Kernel
-    precision: Precision
-    tol: Annotated[float, Field(ge=0, lt=1)]
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Return no sizes, since the rows sent are only a part of the landmarks."""
-        return {}
-
-
-class TakeLandmarks(LandmarkRequest[Receipt]):
-    """Request to store the landmarks, and nothing more."""
-
-
 class MeasureDistances(LandmarkRequest[Total]):
     """Request for the sum of the rows' squared distances, in feature space, to the span of the landmarks so far."""
-
-
-class MultiplyKernel(LandmarkRequest[Products]):
-    """Request for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values, optionally for the values' sums."""
-
-    sums: bool = False
-
-    def check_reply(self, reply: Products) -> None:
-        """Check also that sums are sent if requested, for as many landmarks as the products."""
-        super().check_reply(reply)
-        _check_sums(reply.sums, wanted=self.sums)
-        if reply.sums is not None and reply.upper.size != len(reply.sums) * (len(reply.sums) + 1) // 2:
-            raise ValueError(
-                f"sums has {len(reply.sums)} entries, one for each landmark, but upper has {reply.upper.size} products"
-            )
-
-    def check_table(self, reply: Products, sizes: Mapping[str, int]) -> None:
-        """Check also that the sums fit the squares of so many values: (sum k)^2 <= n sum k^2."""
-        super().check_table(reply, sizes)
-        if reply.sums is not None:
-            most = sizes["n_m"] * np.diag(reply.product)
-            if np.any(np.square(reply.sums) > (1 + reply.rounding) * most + reply.rounding * most.max()):
-                raise ValueError(f"sums are too large for {sizes['n_m']} values with these squares")
-
-
-class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
-    """Request for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products.
-
-    Optionally also for their sums.
-    """
-
-    setting: ClassVar = "projection_size"
-    sums: bool = False
-
-    def check_reply(self, reply: Sketch) -> None:
-        """Check also that sums are sent if requested."""
-        super().check_reply(reply)
-        _check_sums(reply.sums, wanted=self.sums)
-
-
-def _check_sums(sums: FloatArray | None, *, wanted: bool) -> None:
-    if wanted != (sums is not None):
-        raise ValueError(f"sums must be {'sent, as' if wanted else 'absent unless'} requested")
 
 
 class DrawnRows(CarriesRows, Reply):
@@ -262,40 +112,6 @@ class DrawUniformly(DrawRequest[DrawnRows]):
     """Request for a number of different rows, every choice equally likely."""
 
 
-class TakeComponents(Request[Receipt]):
-    """Request to store the coefficients C of the components phi(Y) C, whose coordinates of rows are k(X, Y) C."""
-
-    coefficients: Annotated[FloatArray, Shape("Y", "k")]
-    kernel: Kernel
-    precision: Precision
-    embed: bool
-
-
-class SquaredLengths(Summed):
-    """Squared lengths of the site's rows and of their projections on the components' span: 2 floats.
-
-    Reveals the sums of the rows' squared lengths in feature space, and of those of their projections.
-    """
-
-    sums: Annotated[FloatArray, Shape("two")]
-
-
-class MeasureCaptured(Request[SquaredLengths]):
-    """Request for the squared lengths of the rows and of their projections on the components."""
-
-    kernel: Kernel
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Return 2 for the number of sums."""
-        return {"two": 2}
-
-    def check_reply(self, reply: SquaredLengths) -> None:
-        """Check also that the captured squared length is at most the total, except for an indefinite kernel."""
-        super().check_reply(reply)
-        if self.kernel.semidefinite:
-            check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)
-
-
 @dataclass(frozen=True)
 class BlockProducts(State):
     """Packed products of the embedded rows of each block, (b, t (t + 1) / 2)."""
@@ -322,30 +138,6 @@ class Distances(State):
     sums: FloatArray
 
 
-@dataclass(frozen=True)
-class DrawnPositions(State):
-    """Positions of the last drawn rows, until they are stored as landmarks."""
-
-    positions: Positions
-
-
-@dataclass(frozen=True)
-class Landmarks(State):
-    """Landmarks so far, dense or sparse rows, as the arrays that `rows_to_arrays` makes of them."""
-
-    dense: FloatArray | None = None
-    values: FloatArray | None = None
-    indices: npt.NDArray[np.int32] | None = None
-    starts: npt.NDArray[np.int32] | None = None
-
-
-@dataclass(frozen=True)
-class Coefficients(State):
-    """Coefficients C of the components phi(Y) C, of shape (|Y|, k)."""
-
-    C: FloatArray
-
-
 LOW_RANK_REQUESTS: Answers = (
     *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, DrawUniformly, MeasureDistances, DrawByDistance),
     *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents),
@@ -353,7 +145,7 @@ LOW_RANK_REQUESTS: Answers = (
 """Requests of algorithms 1 to 3."""
 
 
-class DisKPCAClient(KernelClient):
+class DisKPCAClient(LandmarkClient):
     """Client of disKPCA for a table read a block at a time: in memory, memory-mapped, from a file, sparse, generated.
 
     Memory between rounds: the landmarks, and t (t + 1) / 2 + 1 floats per block of 2048 rows, at t = 50 0.6 a row.
@@ -361,22 +153,15 @@ class DisKPCAClient(KernelClient):
 
     answers: ClassVar[Answers] = (*LOW_RANK_REQUESTS, MeasureCaptured)
 
-    X: Table
-
-    @staticmethod
-    def table(X: npt.ArrayLike | Table, what: str) -> Table:
-        """Convert a table of any kind, without copying it into memory."""
-        return as_table(X, what)
-
     # disLS
 
     def sketch_points(self, ask: SketchPoints) -> Sketch:
         """Embed the rows, and sketch the embedded points."""
-        return Sketch(**_sketch_fields(self._sketch_points(ask, ask.columns)))
+        return Sketch(**sketch_fields(self._sketch_points(ask, ask.columns)))
 
     def multiply_points(self, ask: MultiplyPoints) -> Products:
         """Embed the rows, and multiply the embedded points."""
-        return Products(upper=pack_symmetric(_sketch_product(self._sketch_points(ask, None))))
+        return Products(upper=pack_symmetric(sketch_product(self._sketch_points(ask, None))))
 
     def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
@@ -432,57 +217,6 @@ class DisKPCAClient(KernelClient):
         sums = Distances.load(self.memory).sums
         return self._reveal_rows(self._draw_positions("distances", sums, ask.samples, distances, ask.precision))
 
-    # disLR
-
-    def take_landmarks(self, ask: TakeLandmarks) -> Receipt:
-        """Store the delivered landmarks with the site's own."""
-        self._add_landmarks(ask, ask.before)
-        return Receipt()
-
-    def sketch_kernel(self, ask: SketchKernel) -> Sketch:
-        """Compute kernel values against the landmarks, and sketch them."""
-        sketch, sums = self._sketch_kernel(ask, ask.columns)
-        return Sketch(**_sketch_fields(sketch), sums=sums)
-
-    def multiply_kernel(self, ask: MultiplyKernel) -> Products:
-        """Compute kernel values against the landmarks, and multiply them."""
-        sketch, sums = self._sketch_kernel(ask, None)
-        return Products(upper=pack_symmetric(_sketch_product(sketch)), sums=sums)
-
-    def _sketch_kernel(
-        self, ask: SketchKernel | MultiplyKernel, columns: int | None
-    ) -> tuple[RowSketch, FloatArray | None]:
-        """Return the kernel values' sketch and, if requested, their sums over the rows."""
-        self._add_landmarks(ask, ask.before)
-        values = ask.kernel.against(self._landmarks(), ask.precision)
-        sketch, totals = RowSketch(len(self.X), columns, None if columns is None else self.rng("right sketch")), []
-        for _, block in self._blocks(ask.precision):
-            sketch.add(own := values(block))
-            totals.append(own.sum(axis=0, dtype=np.float64) if ask.sums else None)
-        return sketch, sum_in_order([total for total in totals if total is not None]) if ask.sums else None
-
-    def take_components(self, ask: TakeComponents) -> Receipt:
-        """Store the coefficients and, if requested, the rows' coordinates of shape (n_m, k) at the site."""
-        Coefficients(ask.coefficients).save(self.memory)
-        if ask.embed:
-            self.outputs["embedding"] = self._embed(ask.kernel, ask.precision)
-        return Receipt()
-
-    # the model at work
-
-    def measure_captured(self, ask: MeasureCaptured) -> SquaredLengths:
-        """Sum squared lengths of the rows and of their projections."""
-        coordinates = self._coordinates(ask.kernel, "float64")
-        total = captured = 0.0
-        for _, block in self._blocks("float64"):
-            total += float(ask.kernel.diag(block).sum())
-            captured += float(np.square(coordinates(block)).sum())
-        return SquaredLengths(sums=np.array([total, captured]))
-
-    def _blocks(self, precision: Precision) -> Iterator[tuple[slice, Rows]]:
-        for rows in row_blocks(len(self.X)):
-            yield rows, self.X.block(rows.start, rows.stop, precision)
-
     def _draw_positions(
         self, by: str, sums: FloatArray, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
     ) -> Positions:
@@ -501,19 +235,6 @@ class DisKPCAClient(KernelClient):
         DrawnPositions(positions).save(self.memory)
         return DrawnRows(**CarriesRows.of(self.X.take(positions)))
 
-    def _add_landmarks(self, ask: CarriesRows, before: int) -> None:
-        """Add the last drawn landmarks to the earlier ones: the other sites', with the site's own between them."""
-        drawn, others = DrawnPositions.known(self.memory), ask.rows
-        own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
-        DrawnPositions.forget(self.memory)
-        landmarks = [self._landmarks()] if Landmarks.known(self.memory) else []
-        news = [part for part in (others[:before], *own, others[before:]) if part.shape[0]]
-        Landmarks(**rows_to_arrays(stack_rows([*landmarks, *news]))).save(self.memory)
-
-    def _landmarks(self) -> Rows:
-        arrays = vars(Landmarks.load(self.memory))
-        return rows_from_arrays({name: part for name, part in arrays.items() if part is not None}, self.X.shape[1])
-
     def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
         """Return a function that computes rows' squared distances to the landmarks' span, (n, d) to (n,)."""
         P = self._landmarks()
@@ -528,30 +249,3 @@ class DisKPCAClient(KernelClient):
             return left
 
         return distances
-
-    def _coordinates(self, kernel: Kernel, precision: Precision) -> Callable[[Rows], FloatArray]:
-        values = kernel.against(self._landmarks(), precision)
-        with np.errstate(over="ignore"):
-            C = Coefficients.load(self.memory).C.astype(precision)
-        return lambda block: np.asarray(values(block) @ C)
-
-    def _embed(self, kernel: Kernel, precision: Precision) -> FloatArray:
-        coordinates = self._coordinates(kernel, precision)
-        whole = np.empty((len(self.X), Coefficients.load(self.memory).C.shape[1]))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for rows, block in self._blocks(precision):
-                whole[rows] = coordinates(block)
-        if not all_finite(whole):
-            raise ShareableError(
-                f"the coefficients give coordinates too large for {precision}; allowed: finite coordinates"
-            )
-        return whole
-
-
-def _sketch_product(sketch: RowSketch) -> FloatArray:
-    return np.empty((0, 0)) if sketch.product is None else sketch.product
-
-
-def _sketch_fields(sketch: RowSketch) -> dict[str, FloatArray | None]:
-    product = sketch.product
-    return {"factor": sketch.factor} if product is None else {"upper": pack_symmetric(product)}

@@ -1,7 +1,8 @@
 """Client of spectral clustering: answers the requests of disKPCA, then those of distributed k-means."""
 
-from clients.diskpca import LOW_RANK_REQUESTS, DisKPCAClient, TakeComponents
+from clients.diskpca import LOW_RANK_REQUESTS, DisKPCAClient
 from clients.kmeans_base import CLUSTER_REQUESTS, Embedding, KMeansClient
+from clients.landmark_base import TakeComponents
 from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import Receipt
 

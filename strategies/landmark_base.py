@@ -13,16 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from clients.diskpca import (
-    DisKPCAClient,
-    DrawnRows,
-    DrawUniformly,
-    LandmarkRequest,
-    MeasureCaptured,
-    MultiplyKernel,
-    SketchKernel,
-    TakeComponents,
-)
+from clients.diskpca import DisKPCAClient, DrawnRows, DrawUniformly
+from clients.landmark_base import LandmarkRequest, MeasureCaptured, MultiplyKernel, SketchKernel, TakeComponents
 from fedkernel.ground import (
     BLOCK_ROWS,
     InputError,

@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, DrawUniformly, TakeLandmarks
+from clients.diskpca import DisKPCAClient, DrawUniformly
+from clients.landmark_base import TakeLandmarks
 from fedkernel.ground import InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs

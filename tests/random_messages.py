@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import clients as rooms
-from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, peer_vfedpca, vfedpca
+from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, landmark_base, peer_vfedpca, vfedpca
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
@@ -120,12 +120,14 @@ OWN = {
     diskpca.DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
     diskpca.DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
     diskpca.DrawUniformly: st.fixed_dictionaries({"samples": counts}),
-    diskpca.TakeLandmarks: st.fixed_dictionaries(handed),
+    landmark_base.TakeLandmarks: st.fixed_dictionaries(handed),
     diskpca.MeasureDistances: st.fixed_dictionaries(handed),
-    diskpca.SketchKernel: st.fixed_dictionaries({**handed, "columns": counts, "sums": st.booleans()}),
-    diskpca.MultiplyKernel: st.fixed_dictionaries({**handed, "sums": st.booleans()}),
-    diskpca.TakeComponents: st.fixed_dictionaries({"kernel": kernels, "precision": precision, "embed": st.booleans()}),
-    diskpca.MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
+    landmark_base.SketchKernel: st.fixed_dictionaries({**handed, "columns": counts, "sums": st.booleans()}),
+    landmark_base.MultiplyKernel: st.fixed_dictionaries({**handed, "sums": st.booleans()}),
+    landmark_base.TakeComponents: st.fixed_dictionaries(
+        {"kernel": kernels, "precision": precision, "embed": st.booleans()}
+    ),
+    landmark_base.MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
     admm_kpca.ShareRows: st.fixed_dictionaries(exchange),
     admm_kpca.RowLetters: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
     admm_kpca.StartLocally: st.fixed_dictionaries(
@@ -210,7 +212,7 @@ def messages(draw, kind):
     for shape in kind.shapes().values():  # of orthonormal columns there are no more than rows
         if shape.dimensions[-2:] in (("N", "k"), ("N", "D_m"), ("N", "b")):
             sizes["N"] = max(sizes["N"], sizes[shape.dimensions[-1]])
-    if kind is diskpca.Sketch:  # whose triangle and sums are of as many values
+    if kind is landmark_base.Sketch:  # whose triangle and sums are of as many values
         sizes["packed_m"] = sizes["c"]
     sizes |= {d: size * (size + 1) // 2 for d, size in sizes.items() if d.startswith("packed")}  # a triangle
     fields = dict(draw(SCALARS[kind])) if kind in SCALARS else {}  # letters have arrays only

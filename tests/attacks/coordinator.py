@@ -17,19 +17,11 @@ from attacks.algebra import (
     unknown_error,
 )
 from attacks.target import IDS, Refused, Target
-from clients.diskpca import (
-    DrawByLeverage,
-    DrawUniformly,
-    MultiplyKernel,
-    MultiplyPoints,
-    ScoreRows,
-    SketchPoints,
-    TakeComponents,
-    TakeLandmarks,
-)
+from clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
 from clients.kmeans_base import SampleCoreset, SolveLocally
+from clients.landmark_base import MultiplyKernel, TakeComponents, TakeLandmarks
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear

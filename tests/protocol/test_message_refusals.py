@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from random_messages import SCALARS
 
-from clients import diskpca, dkpca, fk_kmeans
-from clients.diskpca import DrawnRows, DrawUniformly, Sketch, SquaredLengths, Total
+from clients import diskpca, dkpca, fk_kmeans, landmark_base
+from clients.diskpca import DrawnRows, DrawUniformly, Total
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from clients.landmark_base import Sketch, SquaredLengths
 from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.ground import ProtocolError
@@ -26,7 +27,7 @@ def sketch_points(columns):
 
 def multiply_kernel(**fields):
     settings = {"kernel": Linear(), "precision": "float64", "tol": 0.0, "before": 0}
-    return diskpca.MultiplyKernel(**settings, **CarriesRows.of(np.ones((2, 4))), **fields)
+    return landmark_base.MultiplyKernel(**settings, **CarriesRows.of(np.ones((2, 4))), **fields)
 
 
 def spectrum(**scalars):
@@ -188,14 +189,18 @@ NEITHER = "the reply must have exactly one of factor and upper"
         (sketch_points(5), Sketch(), NEITHER),
         (sketch_points(5), Sketch(factor=np.ones((4, 5)), upper=np.ones(10)), NEITHER),
         *(
-            (multiply_kernel(sums=wanted), diskpca.Products(upper=np.ones(3), **reply), text)
+            (multiply_kernel(sums=wanted), landmark_base.Products(upper=np.ones(3), **reply), text)
             for wanted, reply, text in [
                 (True, {}, "sums must be sent, as requested"),
                 (False, {"sums": np.ones(2)}, "sums must be absent unless requested"),
                 (True, {"sums": np.ones(3)}, "sums has 3 entries, one for each landmark, but upper has 3"),
             ]
         ),
-        (diskpca.MeasureCaptured(kernel=Linear()), SquaredLengths(sums=np.ones(1)), "sums has 1 entries along axis 0,"),
+        (
+            landmark_base.MeasureCaptured(kernel=Linear()),
+            SquaredLengths(sums=np.ones(1)),
+            "sums has 1 entries along axis 0,",
+        ),
         (DrawUniformly(samples=2), drawn(3), "the reply has 3 rows, but must have from 1 to 2"),
         (DrawUniformly(samples=2), drawn(0), "the reply has 0 rows"),
     ],
@@ -206,7 +211,7 @@ def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, sentence
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [diskpca.Products, Sketch])
+@pytest.mark.parametrize("kind", [landmark_base.Products, Sketch])
 def test_products_that_are_no_triangle_are_refused_at_both_ends(kind):
     with pytest.raises(ValueError, match=r"upper of shape \(4,\) is not allowed"):
         kind(upper=np.ones(4))

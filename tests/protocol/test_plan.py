@@ -13,8 +13,8 @@ from pydantic import Field
 from refusals import refusing
 
 import strategies
-from clients.diskpca import SketchKernel
 from clients.fk_kmeans import EmbedRows, MultiplyColumns
+from clients.landmark_base import SketchKernel
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.ground import FloatArray, InputError
 from fedkernel.numerics import Kernel, RandomFeatures

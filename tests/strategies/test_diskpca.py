@@ -8,7 +8,8 @@ import scipy.stats
 from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
 from sites import ask, drive
 
-from clients.diskpca import DisKPCAClient, DrawByLeverage, DrawnPositions, Leverages
+from clients.diskpca import DisKPCAClient, DrawByLeverage, Leverages
+from clients.landmark_base import DrawnPositions
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.ground import arrays
 from fedkernel.numerics import SubspaceEmbedding

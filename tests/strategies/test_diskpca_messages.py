@@ -13,12 +13,10 @@ from clients.diskpca import (
     DrawByLeverage,
     DrawnRows,
     DrawUniformly,
-    MeasureCaptured,
     ScoreRows,
-    Sketch,
     SketchPoints,
-    TakeComponents,
 )
+from clients.landmark_base import MeasureCaptured, Sketch, TakeComponents, TakeLandmarks
 from fedkernel import RBF, InputError, Linear
 from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.numerics import SubspaceEmbedding
@@ -79,7 +77,7 @@ def test_a_request_out_of_order_is_named():
     ask(site, SketchPoints(embedding=embedding, columns=5, precision="float64"))
     refused("it has no leverages yet", leverage, site)
     refused("whitening has 11 rows, but must have one for each coordinate", ScoreRows(whitening=np.eye(11)), site)
-    ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:4]), before=0, **step))
+    ask(site, TakeLandmarks(**CarriesRows.of(SMALL[:4]), before=0, **step))
     refused("it has no distances yet", DrawByDistance(samples=3, **step), site)
     refused("it has no coefficients yet", MeasureCaptured(kernel=KERNELS[0]), site)
     with pytest.raises(InputError, match="samples = 141, but must be at most the 140 rows of client 2"):
@@ -89,7 +87,7 @@ def test_a_request_out_of_order_is_named():
 @pytest.mark.parametrize("size", [1e60, 1e38], ids=["a coefficient", "a sum of them"])
 def test_a_site_keeps_no_coordinates_that_float32_cannot_hold(size):
     site, kernel = DisKPCAClient(SMALL, client=2), RBF(gamma=1e-9)
-    ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:8]), before=0, kernel=kernel, precision="float32", tol=1e-4))
+    ask(site, TakeLandmarks(**CarriesRows.of(SMALL[:8]), before=0, kernel=kernel, precision="float32", tol=1e-4))
     take = {"coefficients": np.full((8, 2), size), "kernel": kernel, "embed": True}
     with pytest.raises(ShareableError, match="give coordinates too large for float32"):
         ask(site, TakeComponents(**take, precision="float32"))

@@ -12,7 +12,8 @@ from scipy.spatial.distance import pdist
 from sites import drive
 from sklearn.datasets import load_digits
 
-from clients.diskpca import DisKPCAClient, DrawnPositions
+from clients.diskpca import DisKPCAClient
+from clients.landmark_base import DrawnPositions
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
 from fedkernel.models import LandmarkPCA, kmeans_objective
