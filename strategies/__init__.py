@@ -6,6 +6,7 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from strategies.admm_kpca import ADMMKPCA
+    from strategies.centroid_kpca import CentroidKPCA
     from strategies.diskpca import DisKPCA
     from strategies.dkpca import DKPCA
     from strategies.fk_kmeans import FKKMeans
@@ -20,6 +21,7 @@ else:
 __all__ = [
     "ADMMKPCA",
     "DKPCA",
+    "CentroidKPCA",
     "DisKPCA",
     "FKKMeans",
     "PeerVFedPCA",

@@ -31,14 +31,8 @@ from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.protocol import AT_MOST, FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, any_width, instead, once
 from strategies.component_count import MostComponents, NumberOfComponents
-from strategies.landmark_base import (
-    LANDMARKS_PER_COMPONENT,
-    LandmarkStrategy,
-    ProjectionSize,
-    SketchSize,
-    draw_uniformly,
-    sketched_floats,
-)
+from strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
+from strategies.landmark_base import LANDMARKS_PER_COMPONENT, ProjectionSize, SketchSize, sketched_floats
 from strategies.leverage_sampling import leverage_plan, points_plan, representative_points, score_by_leverage
 
 MOST_EMBEDDING = 50
@@ -46,7 +40,7 @@ MOST_EMBEDDING = 50
 
 
 @value_object()
-class DisKPCA(LandmarkStrategy):
+class DisKPCA(DrawnLandmarkStrategy):
     """Kernel PCA, not centred: the leading components as combinations of a few rows of the clients' data.
 
     A small embedding of all rows gives their leverage scores. Some rows are drawn by leverage, and more by their
@@ -127,7 +121,7 @@ class DisKPCA(LandmarkStrategy):
     }
 
     def __post_init__(self) -> None:
-        self.check_components(self.n_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
+        self.check_components(self.most_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
         if not isinstance(self.kernel, Linear) and self.n_random_features < (self.embedding_size or 1):
             raise InputError(
                 f"n_random_features = {self.n_random_features}, but must be at least embedding_size = "
@@ -199,7 +193,7 @@ class DisKPCA(LandmarkStrategy):
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the plan of scores, draws and components; with no more rows than landmarks, all are drawn instead."""
-        step, rows = self._step(self.kernel), self.n_landmarks
+        step, rows = self._step(self.kernel), self.most_landmarks
         t = self._embedding_size(None, rows)
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed, t))
         if self.embedding_size is None and self.user_landmarks is None:
@@ -223,5 +217,5 @@ class DisKPCA(LandmarkStrategy):
             draws, rng = self._draws(allotment.number), run.rng("draws")
             landmarks, last = yield from representative_points(embedding, step, totals, allotment.most, rng, **draws)
         # Step 4: the components in their span
-        model = yield from self._low_rank(run, step, landmarks, last)
+        model = yield from self._low_rank(run, step, landmarks, last.handed(step))
         return dataclasses.replace(model, findings_=allotment.findings)

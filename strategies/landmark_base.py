@@ -13,19 +13,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, DrawnRows, DrawUniformly
-from clients.landmark_base import LandmarkRequest, MeasureCaptured, MultiplyKernel, SketchKernel, TakeComponents
-from fedkernel.ground import (
-    BLOCK_ROWS,
-    InputError,
-    Positions,
-    Precision,
-    ProtocolError,
-    Rows,
-    check_at_most,
-    stack_rows,
-    sum_in_order,
+from clients.landmark_base import (
+    LandmarkClient,
+    LandmarkRequest,
+    MeasureCaptured,
+    MultiplyKernel,
+    SketchKernel,
+    TakeComponents,
 )
+from fedkernel.ground import BLOCK_ROWS, InputError, Precision, Rows, check_at_most, stack_rows, sum_in_order
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import (
     AnyKernel,
@@ -39,10 +35,7 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import (
     FLOAT,
-    MAX_COORDINATE,
-    MAX_ENTRY_RATIO,
     AtMost,
-    CarriesRows,
     Forecast,
     Member,
     Plan,
@@ -50,9 +43,7 @@ from fedkernel.protocol import (
     Run,
     Step,
     any_width,
-    lost_to_rounding,
     once,
-    pooled_floats,
     to_all,
     to_each,
     to_sum,
@@ -74,68 +65,12 @@ LANDMARKS_PER_COMPONENT = 10
 
 
 @dataclass(frozen=True)
-class DrawnLandmarks:
-    """Rows that clients disclosed, in the order of the clients, and each client's number of them."""
-
-    rows: Rows
-    counts: tuple[int, ...]
-
-    @classmethod
-    def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
-        """Concatenate the rows of some clients' replies; without replies there are no rows, of the kind of `like`.
-
-        Rows are refused if other clients' products with them would be too large to send, or lost to rounding.
-        """
-        rows = {client: reply.rows for client, reply in replies.items()}
-        sizes: dict[int, Any] = {client: abs(own) for client, own in rows.items()}  # absolute entries, dense or sparse
-        largest = {client: float(own.max()) for client, own in sizes.items()}
-        for client, own in rows.items():
-            with np.errstate(over="ignore", invalid="ignore"):
-                lengths = abs(kernel.diag(own))
-            if not (largest[client] <= MAX_COORDINATE and np.all(lengths <= MAX_COORDINATE)):
-                raise ProtocolError(
-                    f"client {client} sent a row with an entry or k(x, x) above {MAX_COORDINATE:g}, so that the "
-                    "other sites' products would be too large"
-                )
-            others = max((size for other, size in largest.items() if other != client), default=0.0)
-            if lost_to_rounding(kernel, largest[client], others):
-                raise ProtocolError(
-                    f"client {client} sent a row with an entry more than {MAX_ENTRY_RATIO:g} times as large as "
-                    "each of the other clients' rows, whose distances would be lost to rounding"
-                )
-        counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
-        none = [] if like is None else [like[:0]]
-        return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
-
-    def rows_of_others(self, client: int) -> tuple[Rows, int]:
-        """Return the rows of the other clients, and the number of these rows before this client's own."""
-        first = sum(self.counts[:client])
-        last = first + self.counts[client]
-        others = np.r_[0:first, last : self.rows.shape[0]]
-        return self.rows[others], first
-
-
-@dataclass(frozen=True)
-class Allotment:
-    """Number of landmarks |Y|, the most rows (M,) that each client draws, and the findings if they are few."""
-
-    number: int
-    most: Positions
-    findings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class LowRankStep:
     """Common parameters of the low-rank step; a span's basis omits squared lengths below ``tol`` of the largest."""
 
     kernel: AnyKernel
     precision: Precision
     tol: float
-
-    def landmark_fields(self, drawn: DrawnLandmarks, client: int) -> dict[str, Any]:
-        """Return the fields of a request that sends a client the other clients' rows."""
-        others, before = drawn.rows_of_others(client)
-        return {**CarriesRows.of(others), "before": before, **vars(self)}
 
     def components(self, model: LandmarkPCA, *, embed: bool) -> TakeComponents:
         """Return the request that sends a model's components to the clients."""
@@ -157,7 +92,7 @@ def low_rank(
     run: Run,
     step: LowRankStep,
     landmarks: Rows,
-    last: DrawnLandmarks,
+    handed: Mapping[int, Mapping[str, Any]],
     *,
     n_components: int,
     choose: bool = False,
@@ -174,12 +109,11 @@ def low_rank(
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
 
-    ``columns`` is w; "exact": clients send the products k(Y, X_m) k(X_m, Y). ``last`` are the last rows of `landmarks`,
-    which clients know only of their own. If the landmarks span fewer than k dimensions, fewer components are found.
-    With `choose`, their number follows from A's centred eigenvalues (`choose_components`).
+    ``columns`` is w; "exact": clients send the products k(Y, X_m) k(X_m, Y). ``handed`` has the fields of each client's
+    `LandmarkRequest`, with the last landmarks that it does not know. If the landmarks span fewer than k dimensions,
+    fewer components are found. With `choose`, their number follows from A's centred eigenvalues (`choose_components`).
     """
     # Step 1: every client sketches its kernel values
-    handed = {client: step.landmark_fields(last, client) for client in range(len(last.counts))}
     if columns == "exact":
         total = yield from to_sum({client: MultiplyKernel(**own, sums=choose) for client, own in handed.items()})
         product, sums = total.product, total.sums
@@ -239,113 +173,55 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
     )
 
 
-def draw_uniformly(allotment: Allotment, kernel: AnyKernel, rng: np.random.Generator) -> Protocol[DrawnLandmarks]:
-    """Ask the clients for rows, all choices equally likely; one round, |Y| d floats up, of sparse rows fewer."""
-    samples, most = allotment.number, allotment.most
-    counts = most if samples >= most.sum() else rng.multivariate_hypergeometric(most, samples, method="marginals")
-    requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
-    replies = yield from to_each(requests)
-    return DrawnLandmarks.of(dict(zip(requests, replies, strict=True)), len(most), kernel)
-
-
 class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
-    """Base of strategies that find components in the span of rows that the clients disclose."""
+    """Base of strategies that find components in the span of landmarks: rows, or other points among them."""
 
-    client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
+    client: ClassVar[type[LandmarkClient]]
     distribution_phases: ClassVar[tuple[str, ...]] = (TakeComponents.__name__,)
-    needs_all: ClassVar[str] = "how many rows each client draws follows from the sizes and scores of all"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel")
     tags: ClassVar = Tags("embedding", draws=0.1)
 
     kernel: AnyKernel
     dtype: Precision
-    projection_size: ProjectionSize
+    projection_size: ProjectionSize = "exact"
     tol: float | None
-    share_rows: bool
     landmark_parameter: ClassVar[str]
     """Parameter that sets the number of landmarks."""
     embed: bool
 
     @property
     @abstractmethod
-    def user_landmarks(self) -> int | None:
-        """Most rows that the clients will disclose, if the user sets it, or None."""
-
-    @property
-    def n_landmarks(self) -> int:
-        """Largest number of landmarks |Y|; see `allotment`."""
-        named = self.user_landmarks
-        return max(LANDMARKS_PER_COMPONENT * self.most_components, self.fewest_landmarks) if named is None else named
+    def most_landmarks(self) -> int:
+        """Largest number of landmarks |Y|."""
 
     @property
     def fewest_landmarks(self) -> int:
         """Least number of landmarks |Y|, unless set: one more than components, to show the fall after the last."""
         return self.most_components + 1
 
-    @abstractmethod
-    def floats_up_with(self, cohort: Sequence[Member], landmarks: int) -> int:
-        """Return a lower bound of the floats that go up with so many landmarks."""
-
-    def allotment(self, cohort: Sequence[Member]) -> Allotment:
-        """Return the number of landmarks for these clients: the number set by the user, or the default.
-
-        The default is `LANDMARKS_PER_COMPONENT` times the components, but no more than a tenth of each client's rows,
-        and not so many that more floats than the whole table go up; and at least `fewest_landmarks`, shared out by the
-        clients' rows.
-        """
-        rows = np.array([member.rows for member in cohort])
-        N, k, named = int(rows.sum()), self.most_components, self.user_landmarks
-        if named is not None:
-            return Allotment(min(named, N), rows)
-        tenth, fewest, usual = rows // 10, min(self.fewest_landmarks, N), min(self.n_landmarks, N)
-        budget = self.budget(cohort)
-        at_most = range(min(usual, int(tenth.sum())), fewest, -1)
-        number = next((Y for Y in at_most if self.floats_up_with(cohort, Y) <= budget), fewest)
-        most = tenth if number <= tenth.sum() else -(-number * rows // N)
-        if number == usual:
-            return Allotment(number, most)
-        why = f"sites send at most a tenth of their rows, {tenth.sum()} in all"
-        if number < tenth.sum():
-            why = "more landmarks would take more floats than the whole table"
-        few = f"only {number} landmarks for {k} components ({usual} are usual): {why}"
-        return Allotment(number, most, (f"{few}; reduce n_components, or set {self.landmark_parameter} for more",))
-
-    def budget(self, cohort: Sequence[Member]) -> int:
-        """Return the floats that may go up: the whole table's, less the floats of a width by rule."""
-        return pooled_floats(cohort, self.partition) - sum(member.columns + 1 for member in cohort)
-
-    def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Check also that `share_rows` is true and that the rows suffice for the components."""
-        super().check_cohort(cohort)
-        rows, columns = sum(member.rows for member in cohort), cohort[0].columns
-        self.check_components(rows)
-        if not self.share_rows:
-            sent = self.allotment(cohort).number
-            raise InputError(
-                f"share_rows = false, but {type(self).__name__} sends raw data: up to {sent} of the {rows} rows, all "
-                f"{columns} columns of each, go to the coordinator and to every client; share_rows = true allows that"
-            )
-
-    def span_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
-        """Return the floats up of landmarks, and of kernel values sketched to so many columns (0: none)."""
+    def values_floats(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> int:
+        """Return the floats up of kernel values against landmarks, sketched to so many columns (0: none)."""
         sketched = sketched_floats(cohort, landmarks, landmarks if columns == "landmarks" else columns)
-        sums = len(cohort) * landmarks if columns != 0 and self.n_components == "auto" else 0
-        return landmarks * cohort[0].columns + sketched + sums
+        return sketched + (len(cohort) * landmarks if columns != 0 and self.n_components == "auto" else 0)
 
-    def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
-        """Forecast the costs of sending the landmarks and finding components in their span, without the draws.
+    def components_forecast(self, cohort: Sequence[Member], landmarks: int, columns: ProjectionSize) -> Forecast:
+        """Forecast the costs of finding components in the span of landmarks, without those of the landmarks.
 
-        Upper bounds: rows may be sparse, or span fewer dimensions. ``columns``: of the sketch; 0: there is none.
+        Upper bounds: landmarks may span fewer dimensions. ``columns``: of the sketch of kernel values; 0: none.
         """
-        M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
-        Y, k = self.allotment(cohort).number, self.most_components
-        up = self.span_floats(cohort, Y, columns)
-        own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
-        memory = FLOAT * (own + min(n, BLOCK_ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, BLOCK_ROWS) * (
-            d + Y
-        )
-        return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
+        n, d, k = max(member.rows for member in cohort), cohort[0].columns, self.most_components
+        own = landmarks * (d + k) + (n * k if self.embed else 0)
+        own += landmarks * (columns if isinstance(columns, int) else landmarks)
+        memory = FLOAT * (own + min(n, BLOCK_ROWS) * (landmarks + k))
+        memory += np.dtype(self.dtype).itemsize * min(n, BLOCK_ROWS) * (d + landmarks)
+        up, down = self.values_floats(cohort, landmarks, columns), len(cohort) * landmarks * k
+        return Forecast(2, up, down, memory, "at most")
+
+    def few_landmarks(self, number: int, why: str) -> str:
+        """Return the finding that a run has fewer landmarks than are usual, with the reason."""
+        few = f"only {number} landmarks for {self.most_components} components ({self.most_landmarks} are usual): {why}"
+        return f"{few}; reduce n_components, or set {self.landmark_parameter} for more"
 
     def _step(self, kernel: AnyKernel) -> LowRankStep:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
@@ -355,11 +231,13 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}
         return {**choice, "columns": self.projection_size, "embed": self.embed}
 
-    def _low_rank(self, run: Run, step: LowRankStep, landmarks: Rows, last: DrawnLandmarks) -> Protocol[LandmarkPCA]:
-        return low_rank(run, step, landmarks, last, **self._low_rank_fields())
+    def _low_rank(
+        self, run: Run, step: LowRankStep, landmarks: Rows, handed: Mapping[int, Mapping[str, Any]]
+    ) -> Protocol[LandmarkPCA]:
+        return low_rank(run, step, landmarks, handed, **self._low_rank_fields())
 
     def _low_rank_plan(self, step: LowRankStep) -> Plan:
-        return low_rank_plan(step, self.n_landmarks, **self._low_rank_fields())
+        return low_rank_plan(step, self.most_landmarks, **self._low_rank_fields())
 
     def evaluation_plan(self) -> Plan:
         """Return the plan of `evaluation`: one request."""

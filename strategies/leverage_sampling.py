@@ -12,7 +12,8 @@ from clients.diskpca import DrawByDistance, DrawByLeverage, MeasureDistances, Mu
 from fedkernel.ground import FloatArray, InputError, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.numerics import SubspaceEmbedding, whitening
 from fedkernel.protocol import AtMost, Plan, Protocol, Run, once, to_all, to_each, to_sum
-from strategies.landmark_base import DrawnLandmarks, LowRankStep, SketchSize
+from strategies.drawn_landmarks import DrawnLandmarks
+from strategies.landmark_base import LowRankStep, SketchSize
 
 
 def score_by_leverage(
@@ -77,7 +78,7 @@ def representative_points(
     if by_distance == 0:
         return first.rows, first
     # Step 2: every client gets P, and replies its rows' distance from the span
-    handed = {client: MeasureDistances(**step.landmark_fields(first, client)) for client in range(len(totals))}
+    handed = {client: MeasureDistances(**own) for client, own in first.handed(step).items()}
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows

@@ -17,11 +17,12 @@ from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, center_gram, leading_eigenpairs
 from fedkernel.protocol import AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each
 from strategies.component_count import MostComponents, NumberOfComponents, choose_components
-from strategies.landmark_base import LandmarkStrategy, ProjectionSize, components_plan, draw_uniformly, kernel_pca
+from strategies.drawn_landmarks import DrawnLandmarkStrategy, draw_uniformly
+from strategies.landmark_base import ProjectionSize, components_plan, kernel_pca
 
 
 @value_object()
-class UniformKPCA(LandmarkStrategy):
+class UniformKPCA(DrawnLandmarkStrategy):
     """Kernel PCA in the span of rows drawn uniformly from all clients' rows, without replacement.
 
     Rows of the data leave the clients unchanged: `share_rows` must allow that.
@@ -58,10 +59,10 @@ class UniformKPCA(LandmarkStrategy):
 
     client: ClassVar = DisKPCAClient
     landmark_parameter: ClassVar = "n_samples"
-    tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
+    tags: ClassVar = dataclasses.replace(DrawnLandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
-        self.check_components(self.n_landmarks, "the number of landmarks, n_samples = ")
+        self.check_components(self.most_landmarks, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size != "exact":
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
@@ -84,7 +85,7 @@ class UniformKPCA(LandmarkStrategy):
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the request for the draw, and the solver's requests."""
-        step, rows, k = self._step(self.kernel), self.n_landmarks, self.most_components
+        step, rows, k = self._step(self.kernel), self.most_landmarks, self.most_components
         draw = once(DrawUniformly, samples=AtMost(rows))
         if self.solver == "disLR":
             return draw, *self._low_rank_plan(step)
@@ -95,7 +96,7 @@ class UniformKPCA(LandmarkStrategy):
         step, allotment = self._step(self.kernel.settled(run.columns)), self.allotment(run.members)
         drawn = yield from draw_uniformly(allotment, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
-            model = yield from self._low_rank(run, step, drawn.rows, drawn)
+            model = yield from self._low_rank(run, step, drawn.rows, drawn.handed(step))
             return dataclasses.replace(model, findings_=allotment.findings)
         rows, k = drawn.rows.shape[0], self.most_components
         if self.n_components == "auto":
@@ -104,6 +105,6 @@ class UniformKPCA(LandmarkStrategy):
             model = choose_components(model, k, rows, leading_eigenpairs(K, min(k + 1, rows)).values)
         else:
             model = kernel_pca(drawn.rows, step.kernel, k)
-        yield from to_each({client: TakeLandmarks(**step.landmark_fields(drawn, client)) for client in run.clients})
+        yield from to_each({client: TakeLandmarks(**own) for client, own in drawn.handed(step).items()})
         yield from to_all(step.components(model, embed=self.embed))
         return dataclasses.replace(model, findings_=allotment.findings)

@@ -16,7 +16,18 @@ from fedkernel.ground import load_class, own_short_names
 from fedkernel.protocol import KernelClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies import (
+    DKPCA,
+    CentroidKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 
 PAIRS = {name: load_class(name, KernelStrategy, "pairs", "pair") for name in own_short_names("pairs")}
 CLIENTS_OF_OURS = {name: load_class(name, KernelClient, "clients", "client") for name in own_short_names("clients")}
@@ -258,6 +269,29 @@ def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
     return Case(name, strategy(gamma), up, down, again, promises)
 
 
+def centroid_kpca(name: str, **fields: Any) -> Case:
+    """2 d and T |Y| (d + 1) from each client, of local centres |Y| d from all; |Y|^2 / 2 of the centres with rows.
+
+    Down T |Y| d and |Y| (d + k) to each.
+    """
+    d, asked = WINE.shape[1], fields["n_landmarks"]
+    T = 0 if fields.get("centroids") == "local" else fields["rounds"]
+
+    def strategy(gamma: float) -> Any:
+        return CentroidKPCA(K, RBF(gamma=gamma), **fields)
+
+    def up(result: Any) -> int:
+        Y = len(result.model.landmarks_)
+        centers = CLIENTS * (2 * d + T * asked * (d + 1)) if T else Y * d
+        return centers + CLIENTS * Y * (Y + 1) // 2
+
+    def down(result: Any) -> int:
+        return CLIENTS * (T * asked * d + len(result.model.landmarks_) * (d + K))
+
+    promises = {"orthonormal": True} | ({} if T else {"signs": True, "rotations": True})
+    return Case(name, strategy(0.05), up, down, lambda factor: strategy(0.05 / factor**2), promises)
+
+
 def spectral_kmeans(name: str, components: Case) -> Case:
     """The components' floats, and the k-means of k dimensions."""
 
@@ -398,6 +432,8 @@ CASES = [
     fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
     fk_kmeans("FK k-means without CEM", cem=False),
     rfk_kmeans("RFK k-means"),
+    centroid_kpca("centroid KPCA", n_landmarks=20, rounds=2),
+    centroid_kpca("centroid KPCA, local", n_landmarks=12, centroids="local"),
     diskpca("disKPCA RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2)),
     diskpca("disKPCA arc-cosine", ArcCosine(0), lambda c: ArcCosine(0)),
     diskpca("disKPCA linear", Linear(), lambda c: Linear(), whole=True, embedding_size=WINE.shape[1]),

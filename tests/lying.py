@@ -26,7 +26,18 @@ from fedkernel.ground import FedkernelError
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import MAX_NUMBER, KernelClient
 from fedkernel.testing import _arrays
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies import (
+    DKPCA,
+    CentroidKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 
 SECONDS = 60
 """That a run may take, which takes less than one."""
@@ -72,6 +83,8 @@ RUNS = {
         frames(),
         Prepare(categories=CATEGORIES, scale="standard", missing="mean"),
     ),
+    "CentroidKPCA": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
+    "CentroidKPCA, local": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, centroids="local"), ROWS),
     "DisKPCA": Runs(DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
     "DisKPCA, polynomial, auto": Runs(DisKPCA("auto", Polynomial(2, 0.1), max_components=3, **DRAWN), ROWS),
     "UniformKPCA, batch": Runs(UniformKPCA(2, RBF(0.05), n_samples=8, solver="batch", share_rows=True), ROWS),

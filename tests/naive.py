@@ -354,6 +354,32 @@ def uniform_kpca(shards, gamma, k, samples, seed):
     return landmarks, coordinates_in_span(kernel_matrix(X, X, "rbf", gamma), landmarks, k)
 
 
+def centroid_kpca(shards, gamma, k, number, rounds, seed):
+    """Lloyd's algorithm over all rows from normal draws, and disLR in the span of the centres. An empty centre is put
+    beside the largest ones, a tenth of the centres' standard deviation away."""
+    X, rng = np.vstack(shards), generator("centroids", seed)
+    centers = X.mean(axis=0) + X.std(axis=0) * rng.standard_normal((number, X.shape[1]))
+    for t in range(rounds):
+        labels = np.array([np.argmin([np.sum((x - c) ** 2) for c in centers]) for x in X])
+        counts = [np.sum(labels == c) for c in range(number)]
+        centers = np.array([X[labels == c].mean(axis=0) if counts[c] else centers[c] for c in range(number)])
+        there = np.flatnonzero(counts)
+        empty = np.flatnonzero(np.equal(counts, 0))[: len(there)]
+        if t < rounds - 1:
+            draws = rng.standard_normal((len(empty), X.shape[1]))
+            by_size = sorted(range(number), key=lambda c: (-counts[c], c))
+            spread = centers[there].std(axis=0)
+            for draw, c, large in zip(draws, empty, by_size, strict=False):
+                centers[c] = centers[large] + 0.1 * spread * draw
+    Y = centers[there]
+    K = kernel_matrix(np.vstack([X, Y]), np.vstack([X, Y]), "rbf", gamma)
+    landmarks, N = list(range(len(X), len(X) + len(Y))), len(X)
+    values, V = top(K[np.ix_(landmarks, landmarks)], len(Y))
+    Q = V[:, values > 1e-8 * values[0]] / np.sqrt(values[values > 1e-8 * values[0]])
+    projected = K[:N, landmarks] @ Q
+    return Y, projected @ top(projected.T @ projected, k)[1]
+
+
 def aligned(vectors, cells):
     """Signs that agree along the tree of the most similar neighbours: grown from node 0, the nearest node first."""
     vectors, inside = list(vectors), [0]

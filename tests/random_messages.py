@@ -13,7 +13,17 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import clients as rooms
-from clients import admm_kpca, diskpca, dkpca, fk_kmeans, kmeans_base, landmark_base, peer_vfedpca, vfedpca
+from clients import (
+    admm_kpca,
+    centroid_kpca,
+    diskpca,
+    dkpca,
+    fk_kmeans,
+    kmeans_base,
+    landmark_base,
+    peer_vfedpca,
+    vfedpca,
+)
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.kernel_width import client as settling
 from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, pack_symmetric
@@ -115,6 +125,8 @@ OWN = {
     fk_kmeans.SumFeatures: st.fixed_dictionaries(iteration),
     fk_kmeans.CombineFeatures: st.fixed_dictionaries(iteration),
     fk_kmeans.EmbedRows: st.fixed_dictionaries(iteration),
+    centroid_kpca.SumCells: st.fixed_dictionaries({"least": counts}),
+    centroid_kpca.FindLocalCenters: st.fixed_dictionaries({"n_centers": counts, "least": counts}),
     diskpca.SketchPoints: st.fixed_dictionaries({"embedding": embedding, "columns": counts, "precision": precision}),
     diskpca.MultiplyPoints: st.fixed_dictionaries({"embedding": embedding, "precision": precision}),
     diskpca.DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),

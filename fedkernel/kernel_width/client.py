@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedkernel.data import Table, TableLike, as_table
 from fedkernel.ground import EPS, FloatArray, ProtocolError, Rows, ShareableError, generator, row_blocks
-from fedkernel.numerics import Moments, deviations, moments_of_blocks
+from fedkernel.numerics import Moments, deviations, moments_of_blocks, row_groups
 from fedkernel.protocol import MAX_ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 
 MOST_PAIRS = 5000  # most pairs of rows whose distances are measured
@@ -202,7 +202,7 @@ class WidthClient(KernelClient):
         else:
             rows = self.X.block(0, n)
         X = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        groups = row_groups(X)
+        groups = row_groups(X, LEAST_GROUP_ROWS)
         means = np.vstack([X[group].mean(axis=0) for group in groups])
         variances = np.vstack([X[group].var(axis=0) for group in groups])
         variances[variances <= np.square(100 * EPS * means)] = 0.0  # rounding of equal rows
@@ -215,26 +215,5 @@ def grouped_rows(n: int, d: int) -> int:
 
 
 def count_groups(n: int) -> int:
-    """Return the number of groups that `row_groups` makes of n rows."""
+    """Return the number of groups of `LEAST_GROUP_ROWS` or more that `row_groups` makes of n rows."""
     return 1 if n < 2 * LEAST_GROUP_ROWS else count_groups(n // 2) + count_groups(n - n // 2)
-
-
-def row_groups(X: FloatArray) -> list[npt.NDArray[np.int64]]:
-    """Cut rows X (n, d) into groups of 10 to 19 neighbours; return each group's row positions.
-
-    Rows are halved repeatedly, along the direction of their largest spread. Fewer than 10 rows are one group.
-    """
-    pending, groups = [np.arange(len(X))], []
-    while pending:
-        rows = pending.pop()
-        if len(rows) < 2 * LEAST_GROUP_ROWS:
-            groups.append(rows)
-            continue
-        Z = X[rows] - X[rows].mean(axis=0)
-        Z /= float(np.abs(Z).max()) or 1.0  # so that squares are in range
-        direction = Z[np.argmax(np.square(Z).sum(axis=1))]
-        for _ in range(10):  # power method: a rough leading direction is enough
-            direction = Z.T @ (Z @ (direction / max(np.linalg.norm(direction), np.finfo(np.float64).tiny)))
-        ordered = rows[np.argsort(Z @ direction, kind="stable")]
-        pending += [ordered[len(rows) // 2 :], ordered[: len(rows) // 2]]
-    return groups

@@ -17,6 +17,7 @@ from attacks.algebra import (
     unknown_error,
 )
 from attacks.target import IDS, Refused, Target
+from clients.centroid_kpca import LEAST_ROWS, SumCells
 from clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
@@ -53,6 +54,15 @@ def draw_one_row(target: Target) -> float:
     seed = next(seed for seed, drawn in enumerate(draws) if row in drawn)
     rows = target.ask(DrawUniformly(samples=samples), seed).rows
     return min(relative(shown, target.X[row]) for shown in rows)
+
+
+def thin_cells(target: Target) -> float:
+    """Ask for the sums of 30 thin cells along the first column, and look at the smallest. Exact: a single row's sum."""
+    centers = np.zeros((30, target.X.shape[1]))
+    centers[:, 0] = np.linspace(target.X[:, 0].min(), target.X[:, 0].max(), len(centers))
+    cells = target.ask(SumCells(centers=centers, least=1 if target.mode == "unguarded" else LEAST_ROWS))
+    counts = np.where(cells.counts > 0, cells.counts, np.inf)
+    return _from_the_table(target, [cells.sums[counts.argmin()] / counts.min()])
 
 
 def landmarks(target: Target) -> float:

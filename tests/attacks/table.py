@@ -136,6 +136,14 @@ ATTACKS: Mapping[str, Attack] = {
         "the method's own draw, by a seed of all sites",
         operator=SHARING,
     ),
+    "cells of one row": Attack(
+        coordinator.thin_cells,
+        MALICIOUS,
+        ("CentroidKPCA",),
+        "asks for sums of rows by centres of its own, so close that a cell has one row",
+        "means of groups of 5 rows and more, the same for all centres and in all runs",
+        planned=True,
+    ),
     "landmarks": Attack(
         coordinator.landmarks,
         CURIOUS,

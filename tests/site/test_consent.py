@@ -23,7 +23,7 @@ from fedkernel.protocol import Receipt, Request, encode
 from fedkernel.site import allowed, check_own_pin, read_own_keys
 from fedkernel.wire import RunSpec
 from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
-from strategies.landmark_base import LandmarkStrategy
+from strategies.drawn_landmarks import DrawnLandmarkStrategy
 
 
 def asked(client, request, **config):
@@ -76,7 +76,7 @@ def test_no_letter_carries_a_row_without_consent():
 )
 def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(strategy, monkeypatch):
     """Also where it forgot to look itself."""
-    monkeypatch.setattr(LandmarkStrategy, "check_cohort", lambda self, cohort: None)
+    monkeypatch.setattr(DrawnLandmarkStrategy, "check_cohort", lambda self, cohort: None)
     monkeypatch.setattr(ADMMKPCA, "check_cohort", lambda self, cohort: neighbours(self.graph, len(cohort)))
     with pytest.raises(ProtocolError, match=r"client \d.* would send \d+ of the \d+ rows of client \d unchanged"):
         strategy.fit(spread(5))

@@ -199,7 +199,7 @@ def test_every_site_holds_the_same_landmarks(form):
     rows = {row.tobytes() for row in SMALL}
     landmarks = [row.tobytes() for row in dense(model.landmarks_)]
     assert set(landmarks) <= rows
-    assert len(set(landmarks)) == len(landmarks) == method.n_landmarks
+    assert len(set(landmarks)) == len(landmarks) == method.most_landmarks
     # the grid changes nothing
     assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
 

@@ -6,7 +6,6 @@ from diskpca_runs import KERNELS, SMALL, K, shards_of, strategy
 from scipy import sparse
 from sites import ask
 
-from clients import diskpca as pair
 from clients.diskpca import (
     DisKPCAClient,
     DrawByDistance,

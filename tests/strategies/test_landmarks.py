@@ -20,7 +20,8 @@ from fedkernel.models import LandmarkPCA, kmeans_objective
 from fedkernel.protocol import Member, Run
 from fedkernel.run import Result
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
-from strategies.landmark_base import Allotment, DrawnLandmarks, LowRankStep, draw_uniformly, kernel_pca, low_rank
+from strategies.drawn_landmarks import Allotment, DrawnLandmarks, draw_uniformly
+from strategies.landmark_base import LowRankStep, kernel_pca, low_rank
 
 DIGITS = load_digits()
 X = DIGITS.data[:400] / 16
@@ -143,7 +144,7 @@ def test_a_tolerance_leaves_directions_out():
         step = LowRankStep(KERNEL, "float64", tol)
         drawn = DrawnLandmarks(X[:40], (0,))
         fields = {"n_components": 40, "columns": "exact", "embed": False}
-        spans.append(drive(low_rank(Run((), 0), step, X[:40], drawn, **fields), sites).n_components)
+        spans.append(drive(low_rank(Run((), 0), step, X[:40], drawn.handed(step), **fields), sites).n_components)
     values = np.linalg.eigvalsh(KERNEL.gram(X[:40]))
     assert spans == [np.count_nonzero(values > tol * values[-1]) for tol in (1e-8, 1e-3, 0.1)]
     assert spans[0] > spans[1] > spans[2]
@@ -353,8 +354,8 @@ def test_faults_of_spectral_clustering_are_named():
 def test_landmarks_of_the_default_are_k_log_k_and_more():
     for k, by_leverage in ((1, 1), (2, 2), (3, 4), (10, 24)):
         assert by_leverage == max(k, math.ceil(k * math.log(k)))
-        assert DisKPCA(k, n_adaptive=50).n_landmarks == 50 + by_leverage
-    assert DisKPCA(3, n_leverage=7, n_adaptive=50).n_landmarks == 57
+        assert DisKPCA(k, n_adaptive=50).most_landmarks == 50 + by_leverage
+    assert DisKPCA(3, n_leverage=7, n_adaptive=50).most_landmarks == 57
     assert isinstance(DisKPCA(2, share_rows=True).fit(SHARDS).model, LandmarkPCA)
 
 
@@ -374,7 +375,7 @@ def test_no_more_rows_leave_by_default_than_a_tenth_and_no_more_floats_than_the_
     members = [Member(i, i, size, d, 0) for i, size in enumerate(sizes)]
     allotment, k = strategy.allotment(members), strategy.most_components
     number, tenth = allotment.number, np.array(sizes) // 10
-    assert k < number <= strategy.n_landmarks == 10 * k
+    assert k < number <= strategy.most_landmarks == 10 * k
     assert number == 10 * k if not allotment.findings else f"only {number} landmarks for {k}" in allotment.findings[0]
     if cohort == "large":
         assert not allotment.findings

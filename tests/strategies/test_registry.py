@@ -1,6 +1,7 @@
 """What every registered pair brings: a case, an oracle, a forecast, a row in the README, what its replies reveal."""
 
 import inspect
+import itertools
 import re
 from pathlib import Path
 
@@ -12,7 +13,18 @@ from networks import admm, spread
 
 from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies import (
+    DKPCA,
+    CentroidKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 
 TABLE = (Path(__file__).parents[2] / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
 
@@ -175,6 +187,15 @@ def against_uniform_kpca():
         np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
 
 
+def against_centroid_kpca():
+    for number, seed in itertools.product((4, 9), range(3)):
+        strategy = CentroidKPCA(3, RBF(gamma=GAMMA), number, rounds=3, least=1)
+        result = strategy.fit(CLUMPS, seed=seed)
+        centers, H = naive.centroid_kpca(CLUMPS, GAMMA, 3, number, 3, seed)
+        np.testing.assert_allclose(result.model.landmarks_, centers, atol=1e-12)
+        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+
+
 def against_spectral_kmeans():
     result = SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
     _, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), 1)
@@ -204,6 +225,7 @@ def against_admm_kpca():
 
 ORACLES = {
     "ADMMKPCA": against_admm_kpca,
+    "CentroidKPCA": against_centroid_kpca,
     "DKPCA": against_dkpca,
     "DisKPCA": against_diskpca,
     "FKKMeans": against_fk_kmeans,

@@ -1,0 +1,181 @@
+"""Client of centroid kernel PCA: sums of a site's rows by their nearest centres, with its requests and replies.
+
+Source: Zhang, Kwok: Clustered Nystroem method for large scale manifold learning and dimension reduction, IEEE
+Transactions on Neural Networks 2010 (ICML 2008: Improved Nystroem low-rank approximation and error analysis).
+
+Departure from Lloyd's algorithm: a site's rows move from centre to centre in groups of neighbours, each of at least
+`least` rows, which depend on its table alone. Sums by cells of single rows would show a row by two rounds between which
+just that row changes its cell, also to a coordinator that only reads. With groups whatever leaves follows from their
+means, in every round and run, for any centres.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+from scipy import sparse
+
+from clients.landmark_base import LandmarkClient, MeasureCaptured, MultiplyKernel, TakeComponents
+from fedkernel.ground import FloatArray, Rows, ShareableError, generator, row_blocks, stack_rows, sum_in_order
+from fedkernel.numerics import grouped_together, k_means, microaggregate
+from fedkernel.protocol import MAX_ENTRY, Answers, Count, Reply, Request, Shape, Summed, Within
+
+LEAST_ROWS = 5
+"""Default of the fewest rows in a group, the rule of most owners of data about people."""
+
+Least = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Fewest rows of a group."""
+
+
+class ColumnMoments(Summed):
+    """Sums of each column's entries and of their squares over the site's rows: 2 d floats.
+
+    Reveals the mean and the variance of each of the site's columns.
+    """
+
+    sums: Annotated[FloatArray, Shape("d"), Within(-MAX_ENTRY, MAX_ENTRY)]
+    squares: Annotated[FloatArray, Shape("d"), Within()]
+
+
+class SumMoments(Request[ColumnMoments]):
+    """Request for the sums of the columns' entries and of their squares."""
+
+    once: ClassVar = True
+
+    def check_table(self, reply: ColumnMoments, sizes: Mapping[str, int]) -> None:
+        """Check also that the squares are possible for these sums: (sum x)^2 <= n sum x^2."""
+        super().check_table(reply, sizes)
+        if np.any(np.square(reply.sums) > (1 + reply.rounding) * sizes["n_m"] * reply.squares):
+            raise ValueError(f"sums are too large for {sizes['n_m']} entries with these squares")
+
+
+class CellSums(Summed):
+    """Sums and numbers of the site's rows by their nearest centre: c (d + 1) floats.
+
+    Reveals where the site's rows lie: sums of means of groups of `least` rows or more, and at most these means. The
+    groups are the site's own, the same for all centres, rounds and runs, so that neither differences between rounds nor
+    chosen centres show less than a group.
+    """
+
+    sums: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
+    counts: Annotated[FloatArray, Shape("c"), Within(whole=True)]
+
+
+class SumCells(Request[CellSums]):
+    """Request for the sums and numbers of the rows that are nearest to each centre, by groups of at least `least`."""
+
+    centers: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
+    least: Least = LEAST_ROWS
+
+    def check_reply(self, reply: CellSums) -> None:
+        """Check also that no cell has fewer rows than a group, and that empty cells have no sum."""
+        super().check_reply(reply)
+        if np.any((reply.counts > 0) & (reply.counts < self.least)):
+            raise ValueError(f"counts must be 0 or at least {self.least}, the rows of a group")
+        if np.any(reply.sums[reply.counts == 0]):
+            raise ValueError("sums must be 0 where counts are")
+
+    def check_table(self, reply: CellSums, sizes: Mapping[str, int]) -> None:
+        """Check also that the cells have all rows of the table, or none if it is smaller than a group."""
+        super().check_table(reply, sizes)
+        rows, total = sizes["n_m"], float(reply.counts.sum())
+        if total != rows and not (total == 0 and rows < 2 * self.least):
+            raise ValueError(f"counts sum to {total:g}, but must sum to {rows}, the number of rows")
+
+
+class LocalCenters(Reply):
+    """The site's own centres: at most c d floats.
+
+    Reveals where the site's rows lie: each centre is a mean of at least `least` of its rows.
+    """
+
+    centers: Annotated[FloatArray, Shape("c_m", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
+
+
+class FindLocalCenters(Request[LocalCenters]):
+    """Request for centres of the site's own rows, each the mean of groups of at least `least` rows."""
+
+    once: ClassVar = True
+    largest: ClassVar = {"c_m": "n_centers"}
+    n_centers: Count
+    least: Least = LEAST_ROWS
+
+    def check_reply(self, reply: LocalCenters) -> None:
+        """Check also that there are at most as many centres as requested."""
+        super().check_reply(reply)
+        if len(reply.centers) > self.n_centers:
+            raise ValueError(f"the reply has {len(reply.centers)} centres, but must have at most {self.n_centers}")
+
+
+class CentroidKPCAClient(LandmarkClient):
+    """Client of centroid kernel PCA, for a table of any kind, a block at a time.
+
+    Memory between rounds: the landmarks. Cached, and computed again if lost: the groups' means, some n_m d / 7 floats.
+    """
+
+    answers: ClassVar[Answers] = (
+        *(SumMoments, SumCells, FindLocalCenters, MultiplyKernel, TakeComponents, MeasureCaptured),
+    )
+
+    def sum_moments(self, ask: SumMoments) -> ColumnMoments:
+        """Sum the columns' entries, and their squares."""
+        sums, squares = [], []
+        for _, block in self._blocks("float64"):
+            sums.append(np.asarray(block.sum(axis=0), dtype=np.float64).ravel())
+            square = block * block if isinstance(block, np.ndarray) else block.multiply(block)
+            squares.append(np.asarray(square.sum(axis=0), dtype=np.float64).ravel())
+        return ColumnMoments(sums=sum_in_order(sums), squares=sum_in_order(squares))
+
+    def sum_cells(self, ask: SumCells) -> CellSums:
+        """Assign the groups of rows to the centres, and sum the rows of each centre."""
+        means, sizes = self._groups(ask.least)
+        c = len(ask.centers)
+        if len(sizes) == 0:
+            return CellSums(sums=np.zeros_like(ask.centers), counts=np.zeros(c))
+        labels = _nearest(means, ask.centers)
+        rows = sparse.csr_array((sizes.astype(np.float64), (labels, np.arange(len(sizes)))), shape=(c, len(sizes)))
+        sums = rows @ means
+        return CellSums(
+            sums=sums if isinstance(sums, np.ndarray) else sums.toarray(),
+            counts=np.bincount(labels, sizes, minlength=c),
+        )
+
+    def find_local_centers(self, ask: FindLocalCenters) -> LocalCenters:
+        """Find centres of the groups' means by k-means, each group weighed by its rows."""
+        means, sizes = self._groups(ask.least)
+        if len(sizes) == 0:
+            text = f"client {self.client} has {len(self.X)} rows, fewer than a centre must stand for"
+            raise ShareableError(f"{text}; allowed: at least {self._least(ask.least)} (guard: groups)")
+        points = means if isinstance(means, np.ndarray) else means.toarray()
+        # the same starts whatever the run's seed, of which a coordinator could try many
+        rng = generator("local centres", len(self.X))
+        centers = k_means(points, min(ask.n_centers, len(points)), rng, weights=sizes.astype(np.float64))
+        return LocalCenters(centers=centers)
+
+    def _least(self, least: int) -> int:
+        """Return the fewest rows of a group: those asked for, or the site's own limit if that is higher."""
+        return least if self.guards is None else max(least, self.guards.cell_rows)
+
+    def _groups(self, least: int) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """Return the means of groups of the rows, and the groups' numbers of rows."""
+        least = self._least(least)
+
+        def make() -> tuple[Rows, npt.NDArray[np.int64]]:
+            parts = [
+                microaggregate(self.X.block(rows.start, rows.stop), least)
+                for rows in grouped_together(*self.X.shape, least)
+            ]
+            return stack_rows([means for means, _ in parts]), np.concatenate([sizes for _, sizes in parts])
+
+        return self.cached(f"groups of {least} rows", make)
+
+
+def _nearest(points: Rows, centers: FloatArray) -> npt.NDArray[np.int64]:
+    """Return the number of each point's nearest centre, for points (g, d), dense or sparse."""
+    middle = centers.mean(axis=0)
+    C = centers - middle  # distances that are small beside the points' own lengths would be lost to rounding
+    halves = np.square(C).sum(axis=1) / 2 + middle @ C.T
+    blocks = [np.argmin(halves - points[rows] @ C.T, axis=1) for rows in row_blocks(points.shape[0])]
+    return np.concatenate(blocks)

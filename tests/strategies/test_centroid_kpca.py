@@ -1,0 +1,129 @@
+"""Centroid KPCA: better landmarks than drawn rows, by sums of groups of rows that no choice of centres takes apart."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sites import ask
+from sklearn.datasets import load_digits
+
+from clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
+from fedkernel import RBF, InputError, Linear
+from fedkernel.ground import ProtocolError
+from fedkernel.numerics import row_groups
+from fedkernel.protocol import Guards, Member, allowed_numbers
+from strategies import CentroidKPCA, DisKPCA, UniformKPCA
+
+DIGITS = load_digits()
+KERNEL = RBF(gamma=0.001)
+
+
+def excess(strategy, shards, optimum):
+    errors = [strategy.fit(shards, seed=seed, evaluate=True) for seed in range(2)]
+    assert all(result.ledger.rows_up == 0 or strategy.share_rows for result in errors)
+    return np.mean([result.metrics["reconstruction_error"] for result in errors]) / optimum - 1
+
+
+@pytest.mark.parametrize("of_classes", [False, True], ids=["alike", "of few digits each"])
+def test_at_equal_landmarks_the_excess_error_is_less_than_half_of_drawn_rows(of_classes):
+    order = np.argsort(DIGITS.target, kind="stable") if of_classes else np.arange(len(DIGITS.data))
+    shards = np.array_split(DIGITS.data[order], 4)
+    values = np.linalg.eigvalsh(KERNEL.gram(DIGITS.data))
+    optimum = 1 - values[-10:].sum() / values.sum()
+    rows = {"share_rows": True, "embed": False}
+    shared = excess(CentroidKPCA(10, KERNEL, 50, embed=False), shards, optimum)
+    local = excess(CentroidKPCA(10, KERNEL, 50, centroids="local", embed=False), shards, optimum)
+    drawn = [DisKPCA(10, KERNEL, n_adaptive=26, **rows), UniformKPCA(10, KERNEL, 50, **rows)]
+    for rival in drawn:
+        assert shared < 0.5 * excess(rival, shards, optimum)
+        assert local < 0.5 * excess(rival, shards, optimum)
+    assert 0 < shared < 0.03
+
+
+def cells(client, centers, least=5):
+    return ask(client, SumCells(centers=centers, least=least))
+
+
+def test_no_choice_of_centres_shows_more_than_means_of_groups():
+    """Replies to any number of requests span as many dimensions as there are groups: of single rows, as rows."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 60))
+    spanned = []
+    for least in (1, 5):
+        client, replies = CentroidKPCAClient(X), []
+        for _ in range(100):
+            reply = cells(client, rng.standard_normal((6, 60)), least)
+            assert reply.counts.sum() == 40
+            assert set(reply.counts) <= {0, *range(least, 41)}
+            replies.append(np.column_stack([reply.sums, reply.counts]))
+        spanned.append(np.linalg.matrix_rank(np.vstack(replies)))
+    assert spanned == [40, len(row_groups(X, 5))]
+    assert spanned[1] <= 40 // 5
+    with_guards = CentroidKPCAClient(X, guards=Guards(cell_rows=8, table_share=1.0))
+    thin = np.column_stack([np.linspace(-3, 3, 30), np.zeros((30, 59))])
+    assert min(filter(None, cells(with_guards, thin, least=1).counts)) >= 8
+
+
+def test_sums_are_the_rows_by_nearest_centre():
+    X = np.repeat([[0.0, 1.0], [4.0, 0.0], [9.0, 9.0]], [6, 7, 5], axis=0)
+    for form in (np.asarray, sparse.csr_array):
+        client = CentroidKPCAClient(form(X))
+        reply = cells(client, np.array([[8.0, 8.0], [1.0, 0.0], [-50.0, 0.0]]), least=1)
+        np.testing.assert_array_equal(reply.counts, [5, 13, 0])
+        np.testing.assert_allclose(reply.sums, [[45, 45], [28, 6], [0, 0]], rtol=1e-14)
+        moments = ask(client, SumMoments())
+        np.testing.assert_array_equal(moments.sums, X.sum(axis=0))
+        np.testing.assert_array_equal(moments.squares, np.square(X).sum(axis=0))
+        found = ask(client, FindLocalCenters(n_centers=3, least=1)).centers
+        np.testing.assert_allclose(found[np.argsort(found[:, 0])], [[0, 1], [4, 0], [9, 9]], atol=1e-14)
+
+
+@pytest.mark.parametrize("factor", [1e-100, 1.0, 1e20])
+def test_constant_columns_duplicates_and_a_site_below_a_group_are_no_obstacle(factor):
+    X = np.repeat(np.random.default_rng(1).standard_normal((30, 3)), 3, axis=0)
+    X = factor * np.column_stack([X, np.full(90, 1e8), np.zeros(90)])
+    shards = [X[:4], X[4:50], X[50:]]
+    result = CentroidKPCA(2, Linear(), 12, rounds=3).fit(shards)
+    captured = np.sum([result.model.captured(shard) for shard in shards], axis=0)
+    assert captured[1] / captured[0] == pytest.approx(1, abs=1e-9)
+    np.testing.assert_allclose(
+        result.model.landmarks_[:, 3:], factor * np.tile([1e8, 0], (len(result.model.landmarks_), 1))
+    )
+
+
+def test_sparse_rows_are_treated_as_dense_ones():
+    shards = np.array_split(DIGITS.data[:400], 3)
+    strategy = CentroidKPCA(3, KERNEL, 20)
+    dense, thin = strategy.fit(shards), strategy.fit([sparse.csr_array(shard) for shard in shards])
+    np.testing.assert_allclose(thin.model.landmarks_, dense.model.landmarks_, atol=1e-9)
+    np.testing.assert_allclose(thin.model.eigenvalues_, dense.model.eigenvalues_, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "number", "rounds"),
+    [((4000, 4000), 64, 100, 5), ((600, 600), 64, 80, 3), ((60, 900), 64, 13, 2), ((60, 900), 8, 11, 2)],
+)
+def test_by_default_the_smallest_site_sends_half_as_many_floats_as_it_has_entries(rows, columns, number, rounds):
+    cohort = [Member(client, client, own, columns) for client, own in enumerate(rows)]
+    strategy = CentroidKPCA()
+    chosen, T, findings = strategy.sizes(cohort)
+    assert (chosen, T) == (number, rounds)
+    assert bool(findings) == (number < 100)
+    per_site = strategy.forecast(cohort).floats_up / len(rows)
+    assert (per_site <= allowed_numbers(min(rows) * columns)) == (number > 11)
+    assert CentroidKPCA(n_landmarks=100).sizes(cohort) == (100, 5, ())
+
+
+def test_parameters_that_do_not_fit():
+    with pytest.raises(InputError, match='rounds = 3 has a meaning only with centroids = "shared"'):
+        CentroidKPCA(2, centroids="local", rounds=3)
+    with pytest.raises(
+        InputError, match="n_components = 9, but must be at most the number of landmarks, n_landmarks = 5"
+    ):
+        CentroidKPCA(9, n_landmarks=5)
+    few = [np.random.default_rng(client).standard_normal((4, 2)) for client in range(3)]
+    with pytest.raises(InputError, match="least = 5, but no client has so many rows"):
+        CentroidKPCA(1).fit(few)
+    with pytest.raises(
+        ProtocolError, match="client 0 has 4 rows, fewer than a centre must stand for; allowed: at least 5"
+    ):
+        CentroidKPCA(1, centroids="local").fit(few)
