@@ -26,12 +26,19 @@ from fedkernel.kernel_width.client import (
     MeasureSquares,
     SumEntries,
     count_groups,
-    row_groups,
 )
 from fedkernel.kernel_width.width_rounds import median_of_groups
 from fedkernel.models import same_kernel
 from fedkernel.models.comparing import is_informative
-from fedkernel.numerics import KERNELS, RandomFeatures, kernel_from, mean_of_landmarks, width_warning, with_width
+from fedkernel.numerics import (
+    KERNELS,
+    RandomFeatures,
+    kernel_from,
+    mean_of_landmarks,
+    row_groups,
+    width_warning,
+    with_width,
+)
 from fedkernel.protocol import Guards, Member, encode
 from fedkernel.site import read_outbox, reply_bounds
 from fedkernel.strategy import check_tables, simulated_sites
@@ -228,14 +235,14 @@ def test_no_row_is_in_two_pairs():
 
 def test_rows_are_cut_into_groups_of_ten_to_nineteen_that_lie_together():
     heaps = np.repeat(np.eye(4) * 1000, 10, axis=0) + np.random.default_rng(0).standard_normal((40, 4))
-    groups = row_groups(heaps)
+    groups = row_groups(heaps, 10)
     assert not WidthClient(np.full((30, 2), 0.1)).describe_groups(DescribeGroups()).variances.any(), "rounding is none"
     for scale in (1e-150, 1e150):
-        np.testing.assert_array_equal(np.concatenate(row_groups(scale * heaps)), np.concatenate(groups))
+        np.testing.assert_array_equal(np.concatenate(row_groups(scale * heaps, 10)), np.concatenate(groups))
     assert sorted(np.concatenate(groups)) == list(range(40))
     assert {frozenset(row // 10 for row in group) for group in groups} == {frozenset([heap]) for heap in range(4)}
     assert max(map(count_groups, range(1, MOST_GROUPED_ROWS + 1))) == DescribeGroups().groups
-    assert {len(group) for n in range(10, 200) for group in row_groups(np.ones((n, 2)))} <= set(range(10, 20))
+    assert {len(group) for n in range(10, 200) for group in row_groups(np.ones((n, 2)), 10)} <= set(range(10, 20))
 
 
 def test_scale_is_scikit_learns_and_sparse_rows_count_as_dense_ones():
