@@ -15,7 +15,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from scipy import sparse
 
 from clients.landmark_base import LandmarkClient, MeasureCaptured, MultiplyKernel, TakeComponents
 from fedkernel.ground import FloatArray, Rows, ShareableError, generator, row_blocks, stack_rows, sum_in_order
@@ -52,7 +51,7 @@ class SumMoments(Request[ColumnMoments]):
 
 
 class CellSums(Summed):
-    """Sums and numbers of the site's rows by their nearest centre: c (d + 1) floats.
+    """Sums and numbers of the site's rows by their nearest centre, and their squared distances to it: c (d + 2) floats.
 
     Reveals where the site's rows lie: sums of means of groups of `least` rows or more, and at most these means. The
     groups are the site's own, the same for all centres, rounds and runs, so that neither differences between rounds nor
@@ -61,6 +60,7 @@ class CellSums(Summed):
 
     sums: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
     counts: Annotated[FloatArray, Shape("c"), Within(whole=True)]
+    costs: Annotated[FloatArray, Shape("c"), Within()]
 
 
 class SumCells(Request[CellSums]):
@@ -70,12 +70,12 @@ class SumCells(Request[CellSums]):
     least: Least = LEAST_ROWS
 
     def check_reply(self, reply: CellSums) -> None:
-        """Check also that no cell has fewer rows than a group, and that empty cells have no sum."""
+        """Check also that no cell has fewer rows than a group, and that empty cells have no sum or cost."""
         super().check_reply(reply)
         if np.any((reply.counts > 0) & (reply.counts < self.least)):
             raise ValueError(f"counts must be 0 or at least {self.least}, the rows of a group")
-        if np.any(reply.sums[reply.counts == 0]):
-            raise ValueError("sums must be 0 where counts are")
+        if np.any(reply.sums[reply.counts == 0]) or np.any(reply.costs[reply.counts == 0]):
+            raise ValueError("sums and costs must be 0 where counts are")
 
     def check_table(self, reply: CellSums, sizes: Mapping[str, int]) -> None:
         """Check also that the cells have all rows of the table, or none if it is smaller than a group."""
@@ -131,16 +131,16 @@ class CentroidKPCAClient(LandmarkClient):
     def sum_cells(self, ask: SumCells) -> CellSums:
         """Assign the groups of rows to the centres, and sum the rows of each centre."""
         means, sizes = self._groups(ask.least)
-        c = len(ask.centers)
-        if len(sizes) == 0:
-            return CellSums(sums=np.zeros_like(ask.centers), counts=np.zeros(c))
-        labels = _nearest(means, ask.centers)
-        rows = sparse.csr_array((sizes.astype(np.float64), (labels, np.arange(len(sizes)))), shape=(c, len(sizes)))
-        sums = rows @ means
-        return CellSums(
-            sums=sums if isinstance(sums, np.ndarray) else sums.toarray(),
-            counts=np.bincount(labels, sizes, minlength=c),
-        )
+        sums, counts, costs = np.zeros_like(ask.centers), np.zeros(len(ask.centers)), np.zeros(len(ask.centers))
+        for part in row_blocks(len(sizes)):
+            points, rows = _dense(means[part]), sizes[part].astype(np.float64)
+            labels = _nearest(points, ask.centers)
+            np.add.at(sums, labels, rows[:, np.newaxis] * points)
+            counts += np.bincount(labels, rows, minlength=len(counts))
+            costs += np.bincount(
+                labels, rows * np.square(points - ask.centers[labels]).sum(axis=1), minlength=len(counts)
+            )
+        return CellSums(sums=sums, counts=counts, costs=costs)
 
     def find_local_centers(self, ask: FindLocalCenters) -> LocalCenters:
         """Find centres of the groups' means by k-means, each group weighed by its rows."""
@@ -148,7 +148,7 @@ class CentroidKPCAClient(LandmarkClient):
         if len(sizes) == 0:
             text = f"client {self.client} has {len(self.X)} rows, fewer than a centre must stand for"
             raise ShareableError(f"{text}; allowed: at least {self._least(ask.least)} (guard: groups)")
-        points = means if isinstance(means, np.ndarray) else means.toarray()
+        points = _dense(means)
         # the same starts whatever the run's seed, of which a coordinator could try many
         rng = generator("local centres", len(self.X))
         centers = k_means(points, min(ask.n_centers, len(points)), rng, weights=sizes.astype(np.float64))
@@ -172,10 +172,14 @@ class CentroidKPCAClient(LandmarkClient):
         return self.cached(f"groups of {least} rows", make)
 
 
-def _nearest(points: Rows, centers: FloatArray) -> npt.NDArray[np.int64]:
-    """Return the number of each point's nearest centre, for points (g, d), dense or sparse."""
-    middle = centers.mean(axis=0)
-    C = centers - middle  # distances that are small beside the points' own lengths would be lost to rounding
-    halves = np.square(C).sum(axis=1) / 2 + middle @ C.T
-    blocks = [np.argmin(halves - points[rows] @ C.T, axis=1) for rows in row_blocks(points.shape[0])]
-    return np.concatenate(blocks)
+def _dense(rows: Rows) -> FloatArray:
+    return rows if isinstance(rows, np.ndarray) else np.asarray(rows.toarray())
+
+
+def _nearest(points: FloatArray, centers: FloatArray) -> npt.NDArray[np.int64]:
+    """Return the number of each point's nearest centre, (g,)."""
+    middle = centers.mean(
+        axis=0
+    )  # or distances that are small beside the points' own lengths would be lost to rounding
+    C = centers - middle
+    return np.asarray(np.argmin(np.square(C).sum(axis=1) / 2 - (points - middle) @ C.T, axis=1))

@@ -33,7 +33,6 @@ from fedkernel.strategy import Tags
 from strategies.component_count import MostComponents, NumberOfComponents
 from strategies.landmark_base import LANDMARKS_PER_COMPONENT, LandmarkStrategy
 from strategies.shared_centroids import (
-    FEW_ROUNDS,
     FEWEST_ROUNDS,
     MOST_ROUNDS,
     centroid_floats,
@@ -62,8 +61,7 @@ class CentroidKPCA(LandmarkStrategy):
         "shared": of all rows, by sums over all clients. "local": each client finds its own, by its share of the rows,
         and sends them in one round.
     rounds : int, optional
-        T, of Lloyd's algorithm for shared centres; by default 5, or 3 if the entries do not allow 10 k centres, or 2 if
-        they do not allow 2 k.
+        T, of Lloyd's algorithm for shared centres; by default 3, or 2 if the entries do not allow 2 k centres.
     least : int
         Fewest rows of a group; a client's guards may ask for more.
     dtype, tol, embed
@@ -71,7 +69,7 @@ class CentroidKPCA(LandmarkStrategy):
 
     Notes
     -----
-    Costs, with M clients and rows of d floats: T + 3 rounds, with local centres 3. Floats: up M (2 d + T |Y| (d + 1)),
+    Costs, with M clients and rows of d floats: T + 3 rounds, with local centres 3. Floats: up M (2 d + T |Y| (d + 2)),
     with local centres |Y| d, and M |Y| (|Y| + 1) / 2; down M (T + 1) |Y| d and M |Y| k. No cost grows with the number
     of rows.
 
@@ -123,8 +121,7 @@ class CentroidKPCA(LandmarkStrategy):
             return most, rounds, ()
         smallest = min(cohort, key=lambda member: allowed_numbers(member.entries) - member.left)
         budget = allowed_numbers(smallest.entries) - smallest.left
-        fewest, some = self.fewest_landmarks, 2 * self.most_components
-        tries = ((MOST_ROUNDS, most), (FEW_ROUNDS, some), (FEWEST_ROUNDS, 0))
+        fewest, tries = self.fewest_landmarks, ((MOST_ROUNDS, 2 * self.most_components), (FEWEST_ROUNDS, 0))
         for T, enough in tries if self.rounds is None and rounds else ((rounds, 0),):
             number = next((Y for Y in range(most, fewest, -1) if self._floats_up([smallest], Y, T) <= budget), fewest)
             if number >= enough:

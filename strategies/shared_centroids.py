@@ -13,10 +13,10 @@ from fedkernel.ground import EPS, FloatArray, InputError
 from fedkernel.protocol import Member, Plan, Protocol, Run, ask, once, repeated, to_sum
 
 ASIDE = 0.1
-"""Distance between a large cell's centre and a new one beside it, as a share of the centres' standard deviation."""
+"""Distance of a new centre from the one that it is set beside, as a share of the cell's standard deviation."""
 
-MOST_ROUNDS, FEW_ROUNDS, FEWEST_ROUNDS = 5, 3, 2
-"""Default rounds of Lloyd's algorithm, and the fewer where floats are short: more centres are worth more then."""
+MOST_ROUNDS, FEWEST_ROUNDS = 3, 2
+"""Default rounds of Lloyd's algorithm, and those where floats are short: more centres are worth more then."""
 
 
 class Centroids(NamedTuple):
@@ -29,32 +29,43 @@ class Centroids(NamedTuple):
 def shared_centroids(run: Run, number: int, rounds: int, least: int) -> Protocol[Centroids]:
     """Find at most `number` centres of all clients' rows by Lloyd's algorithm; a sub-protocol.
 
-    One round for the columns' moments, and `rounds` for the cells. Floats: up M 2 d, and M c (d + 1) in each; down M c
+    One round for the columns' moments, and `rounds` for the cells. Floats: up M 2 d, and M c (d + 2) in each; down M c
     d in each.
 
     The centres start from independent normal draws with the columns' means and variances. A centre without rows is set
-    beside the centre with the most, by `ASIDE`; those that are empty at the end are left out.
+    beside the centre of the cell with the largest sum of squared distances, which counts half once it is shared by two,
+    and so on; centres that are empty at the end are left out.
     """
     moments = yield from to_sum(SumMoments())
-    mean = moments.sums / run.rows
-    square = moments.squares / run.rows
+    mean, square = moments.sums / run.rows, moments.squares / run.rows
     variance = square - np.square(mean)
     variance[variance <= 100 * EPS * square] = 0.0  # but for rounding, the column is constant
     rng = run.rng("centroids")
     centers = mean + np.sqrt(variance) * rng.standard_normal((number, len(mean)))
     for left in reversed(range(rounds)):
         cells = yield from to_sum(SumCells(centers=centers, least=least))
-        filled = cells.counts > 0
+        filled, counts = cells.counts > 0, np.maximum(cells.counts, 1.0)
         if not filled.any():
             raise InputError(f"least = {least}, but no client has so many rows; allowed: at most the rows of a client")
-        centers, counts = centers.copy(), cells.counts
-        centers[filled] = cells.sums[filled] / counts[filled, np.newaxis]
-        if left:
-            empty = np.flatnonzero(~filled)[: np.count_nonzero(filled)]
-            largest = np.argsort(-counts, kind="stable")[: len(empty)]
-            aside = ASIDE * centers[filled].std(axis=0)
-            centers[empty] = centers[largest] + aside * rng.standard_normal((len(empty), len(mean)))
-    return Centroids(centers[filled], counts[filled])
+        moved = np.where(filled[:, np.newaxis], cells.sums / counts[:, np.newaxis], centers)
+        if left and not filled.all():
+            costs = np.maximum(cells.costs - counts * np.square(moved - centers).sum(axis=1), 0.0) * filled
+            beside = _shared_out(costs, int(np.count_nonzero(~filled)))
+            spread = np.sqrt(costs[beside] / counts[beside] / len(mean))[:, np.newaxis]
+            moved[~filled] = moved[beside] + ASIDE * spread * rng.standard_normal((len(beside), len(mean)))
+        centers = moved
+    return Centroids(centers[filled], cells.counts[filled])
+
+
+def _shared_out(costs: FloatArray, number: int) -> list[int]:
+    """Return the cells that so many further centres are set beside, one after the other where the cost is largest."""
+    chosen: list[int] = []
+    shares, sharers = costs.copy(), np.ones(len(costs))
+    for _ in range(number):
+        chosen.append(cell := int(np.argmax(shares)))
+        sharers[cell] += 1
+        shares[cell] = costs[cell] / sharers[cell]
+    return chosen
 
 
 def centroids_plan(number: int, rounds: int, least: int) -> Plan:
@@ -65,4 +76,4 @@ def centroids_plan(number: int, rounds: int, least: int) -> Plan:
 def centroid_floats(cohort: Sequence[Member], number: int, rounds: int) -> tuple[int, int]:
     """Return the floats up and down of `shared_centroids`."""
     M, d = len(cohort), cohort[0].columns
-    return M * (2 * d + rounds * number * (d + 1)), M * rounds * number * d
+    return M * (2 * d + rounds * number * (d + 2)), M * rounds * number * d

@@ -270,7 +270,7 @@ def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
 
 
 def centroid_kpca(name: str, **fields: Any) -> Case:
-    """2 d and T |Y| (d + 1) from each client, of local centres |Y| d from all; |Y|^2 / 2 of the centres with rows.
+    """2 d and T |Y| (d + 2) from each client, of local centres |Y| d from all; |Y|^2 / 2 of the centres with rows.
 
     Down T |Y| d and |Y| (d + k) to each.
     """
@@ -282,7 +282,7 @@ def centroid_kpca(name: str, **fields: Any) -> Case:
 
     def up(result: Any) -> int:
         Y = len(result.model.landmarks_)
-        centers = CLIENTS * (2 * d + T * asked * (d + 1)) if T else Y * d
+        centers = CLIENTS * (2 * d + T * asked * (d + 2)) if T else Y * d
         return centers + CLIENTS * Y * (Y + 1) // 2
 
     def down(result: Any) -> int:

@@ -356,21 +356,24 @@ def uniform_kpca(shards, gamma, k, samples, seed):
 
 def centroid_kpca(shards, gamma, k, number, rounds, seed):
     """Lloyd's algorithm over all rows from normal draws, and disLR in the span of the centres. An empty centre is put
-    beside the largest ones, a tenth of the centres' standard deviation away."""
+    beside the one of the cell with most squared distances for each of its centres, a tenth of its deviation away."""
     X, rng = np.vstack(shards), generator("centroids", seed)
     centers = X.mean(axis=0) + X.std(axis=0) * rng.standard_normal((number, X.shape[1]))
     for t in range(rounds):
         labels = np.array([np.argmin([np.sum((x - c) ** 2) for c in centers]) for x in X])
         counts = [np.sum(labels == c) for c in range(number)]
         centers = np.array([X[labels == c].mean(axis=0) if counts[c] else centers[c] for c in range(number)])
-        there = np.flatnonzero(counts)
-        empty = np.flatnonzero(np.equal(counts, 0))[: len(there)]
+        there, empty = np.flatnonzero(counts), np.flatnonzero(np.equal(counts, 0))
         if t < rounds - 1:
-            draws = rng.standard_normal((len(empty), X.shape[1]))
-            by_size = sorted(range(number), key=lambda c: (-counts[c], c))
-            spread = centers[there].std(axis=0)
-            for draw, c, large in zip(draws, empty, by_size, strict=False):
-                centers[c] = centers[large] + 0.1 * spread * draw
+            costs = [np.sum((X[labels == c] - centers[c]) ** 2) for c in range(number)]
+            sharing, moved = [1] * number, centers.copy()
+            for draw, c in zip(rng.standard_normal((len(empty), X.shape[1])), empty, strict=True):
+                large = int(np.argmax([cost / n for cost, n in zip(costs, sharing, strict=True)]))
+                sharing[large] += 1
+                moved[c] += (
+                    centers[large] - centers[c] + 0.1 * np.sqrt(costs[large] / counts[large] / X.shape[1]) * draw
+                )
+            centers = moved
     Y = centers[there]
     K = kernel_matrix(np.vstack([X, Y]), np.vstack([X, Y]), "rbf", gamma)
     landmarks, N = list(range(len(X), len(X) + len(Y))), len(X)
