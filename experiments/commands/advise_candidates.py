@@ -108,6 +108,13 @@ class Candidate:
             return "compared_peers" if self.kind.partition == "vertical" else "compared_peers_rows"
         return f"compared_{self.kind.partition}"
 
+    @property
+    def shown_by(self) -> str:
+        """Link of docs/which-method.md to the evidence."""
+        if self.method == "CentroidKPCA":
+            return "[below](#components-of-divided-rows)"
+        return f"[{self.evidence}](results/README.md#{self.evidence})"
+
     def parameters(self, situation: Situation) -> dict[str, Any]:
         """Return the strategy's parameters for a situation."""
         clusters, components = {"n_clusters": situation.components_or_clusters}, {"n_components": situation.components}
@@ -179,6 +186,20 @@ CANDIDATES: tuple[Candidate, ...] = (
         "to reproduce its paper: its local kernels are others than that of all columns",
     ),
     # rows are divided
+    Candidate(
+        "centroid KPCA, local",
+        "CentroidKPCA",
+        {"kernel": RBF, "centroids": "local"},
+        "no row leaves, 3 rounds, and centres that each site finds are better landmarks than as many rows",
+        condition="means of a few rows may leave",
+    ),
+    Candidate(
+        "centroid KPCA",
+        "CentroidKPCA",
+        {"kernel": RBF},
+        "nothing but sums over all sites is needed, and as near, for more floats",
+        condition="sums alone may leave",
+    ),
     Candidate(
         "disKPCA",
         "DisKPCA",
@@ -266,8 +287,7 @@ def rules() -> str:
         peers = ", peers" if candidate.peers else ""
         what = DIVIDED[candidate.kind.partition] + peers
         where = candidate.condition or "*named, not recommended*"
-        shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
-        cells = what, ", ".join(candidate.goals), candidate.name, where, candidate.reason, shown
+        cells = what, ", ".join(candidate.goals), candidate.name, where, candidate.reason, candidate.shown_by
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

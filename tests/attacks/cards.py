@@ -21,9 +21,10 @@ from attacks.table import (
     Attack,
     Outcome,
 )
+from attacks.target import STUDIES
 from fedkernel.ground import InputError, load_class
-from fedkernel.protocol import Member, forecast_share, share_text
-from fedkernel.strategy import KernelStrategy
+from fedkernel.protocol import Member, Plan, forecast_share, share_text
+from fedkernel.strategy import KernelStrategy, strategy_of
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
 
@@ -48,6 +49,15 @@ An *honest-but-curious* adversary follows the protocol and computes what it can 
 asks for, or sends, whatever it likes. That attacks recover nothing for one of them is said only of those that are here:
 there may be others, and smaller ones than a guard refuses. What preparing raw tables tells, before any pair begins, is
 in [preparing.md](preparing.md).
+"""
+
+SUMS = """
+## Nothing but sums
+
+The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It could:
+masks, which only let it see the sums, are to come. By the plans of each pair's defaults and, where the model is measured
+at the sites, of that; letters go to peers.
+
 """
 
 ENTRIES = """
@@ -156,7 +166,28 @@ def card(pair: str, figures: Figures) -> str:
 def page(figures: Figures) -> str:
     """Return the whole page."""
     pairs = sorted({pair for _, pair in CASES}, key=str.lower)
-    return "\n".join([HEAD + ENTRIES + shares_of(pairs) + THERE, *(card(pair, figures) for pair in pairs)])
+    return "\n".join(
+        [HEAD + SUMS + sums_of(pairs) + ENTRIES + shares_of(pairs) + THERE, *(card(pair, figures) for pair in pairs)]
+    )
+
+
+def sums_of(pairs: Sequence[str]) -> str:
+    """Return a table of the messages that a pair's coordinator does not only add up."""
+    lines = [_line("pair", "sums only", "else", "where it is measured"), _line(*["---"] * 4)]
+    for pair in pairs:
+        strategy = strategy_of(pair, STUDIES[pair])
+        alone, measured = (_alone(plan) for plan in (strategy.plan(3, 0), strategy.evaluation_plan()))
+        lines.append(_line(f"`{pair}`", "no" if alone else "**yes**", alone, measured))
+    return "\n".join(lines) + "\n"
+
+
+def _alone(plan: Plan | None) -> str:
+    """Return the classes of a plan's replies, and letters, that are not summed."""
+    requests = [request for step in plan or () for request in step.requests]
+    single = [own.reply for own in requests if not own.summed and own.reply != "Receipt"]
+    return ", ".join(
+        f"`{name}`" for name in dict.fromkeys([*single, *(post for own in requests for post in own.posts)])
+    )
 
 
 def shares_of(pairs: Sequence[str]) -> str:
