@@ -51,7 +51,7 @@ class SumMoments(Request[ColumnMoments]):
 
 
 class CellSums(Summed):
-    """Sums and numbers of the site's rows by their nearest centre, and their squared distances to it: c (d + 2) floats.
+    """Sums, numbers and squared distances of the site's rows by their nearest centre: c (d + 2) floats.
 
     Reveals where the site's rows lie: sums of means of groups of `least` rows or more, and at most these means. The
     groups are the site's own, the same for all centres, rounds and runs, so that neither differences between rounds nor
@@ -64,7 +64,7 @@ class CellSums(Summed):
 
 
 class SumCells(Request[CellSums]):
-    """Request for the sums and numbers of the rows that are nearest to each centre, by groups of at least `least`."""
+    """Request for the sums of the rows that are nearest to each centre, in groups of at least `least`."""
 
     centers: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
     least: Least = LEAST_ROWS

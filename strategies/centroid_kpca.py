@@ -43,10 +43,10 @@ from strategies.shared_centroids import (
 
 @value_object()
 class CentroidKPCA(LandmarkStrategy):
-    """Kernel PCA, not centred, in the span of centres of all clients' rows: no row leaves, and only sums are needed.
+    """Kernel PCA, not centred, in the span of k-means centres of all clients' rows, by sums alone.
 
-    A site takes part with means of groups of at least ``least`` of its rows, which depend on its table alone. The
-    products of kernel values at the end are sums over single rows.
+    No row leaves. To find the centres a site takes part with means of groups of at least ``least`` of its rows, which
+    depend on its table alone. The products of kernel values at the end are sums over single rows.
 
     Parameters
     ----------

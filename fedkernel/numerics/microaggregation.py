@@ -41,7 +41,7 @@ def microaggregate(X: Rows, least: int) -> tuple[Rows, npt.NDArray[np.int64]]:
 
 
 def row_groups(X: FloatArray, least: int) -> list[npt.NDArray[np.int64]]:
-    """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours; return each group's row positions.
+    """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours; return their row positions.
 
     Rows are halved repeatedly, along the direction of their largest spread. Fewer than ``2 * least`` are one group.
     """

@@ -54,9 +54,9 @@ in [preparing.md](preparing.md).
 SUMS = """
 ## Nothing but sums
 
-The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It could:
-masks, which only let it see the sums, are to come. By the plans of each pair's defaults and, where the model is measured
-at the sites, of that; letters go to peers.
+The coordinator of a pair that needs nothing but sums adds the sites' replies up, and looks at no site's own. It
+could: masks, which only let it see the sums, are to come. By the plans of each pair's defaults and, where the model is
+measured at the sites, of that; letters go to peers.
 
 """
 

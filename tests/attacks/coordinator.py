@@ -279,6 +279,8 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
         return IterateAmongPeers(rule="average", weight_scaling=False, n_components=k, iterations=k, first=True)
     if target.client == "ADMMKPCAClient":
         return PublishKeys()
+    if target.client == "CentroidKPCAClient":
+        return SumCells(centers=rng.standard_normal((columns, target.X.shape[1])))
     if target.client == "DKPCAClient":
         return FindLocalEigenpairs(kernel=RBF(gamma), n_components=k)
     if target.client == "FKKMeansClient":

@@ -24,7 +24,7 @@ OPENINGS = {"share-rows": "`--share-rows`", "min-rows": "`--min-rows {}`"}
 
 LANDMARKS = ("DisKPCA", "UniformKPCA", "SpectralKMeans")
 KMEANS = ("FKKMeans", "RFKKMeans")
-HORIZONTAL = (*LANDMARKS, *KMEANS, "ADMMKPCA")
+HORIZONTAL = (*LANDMARKS, "CentroidKPCA", *KMEANS, "ADMMKPCA")
 VERTICAL = ("DKPCA", "VFedPCA", "VFedAKPCA", "PeerVFedPCA")
 SERVED = ("VFedPCA", "VFedAKPCA")
 
@@ -169,7 +169,7 @@ ATTACKS: Mapping[str, Attack] = {
     "narrow width": Attack(
         coordinator.narrow_width,
         MALICIOUS,
-        LANDMARKS,
+        (*LANDMARKS, "CentroidKPCA"),
         "finds an attribute of rows whose others it knows, by landmarks of its own and a kernel narrow enough",
         SAID,
         below=1e-3,
