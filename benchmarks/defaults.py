@@ -26,6 +26,7 @@ from fedkernel.numerics import assign
 from strategies import (
     ADMMKPCA,
     DKPCA,
+    CentroidKPCA,
     DisKPCA,
     FKKMeans,
     PeerVFedPCA,
@@ -63,6 +64,7 @@ PAIRS = {
     "VFedPCA": Pair(lambda k: VFedPCA(), "error", {"rounds": 100}),
     "VFedAKPCA": Pair(lambda k: VFedAKPCA(), "error", {"rounds": 100}),
     "PeerVFedPCA": Pair(lambda k: PeerVFedPCA(), "error", {"rounds": 100}),
+    "CentroidKPCA": Pair(lambda k: CentroidKPCA(), "error_ratio", {"n_landmarks": 100}),
     "DisKPCA": Pair(lambda k: DisKPCA(**SHOWN), "error_ratio", {"n_adaptive": 200}),
     "UniformKPCA": Pair(lambda k: UniformKPCA(**SHOWN), "error_ratio", {"n_samples": 200}),
     "FKKMeans": Pair(FKKMeans, "objective", {"accuracy": 0.0, "iterations": 50, "coreset_size": 300}),

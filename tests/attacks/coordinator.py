@@ -273,18 +273,18 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
     """Return a request of the target's client with parameters that no run has."""
     n, gamma, k = target.rows, float(rng.uniform(0.01, 10)), int(rng.integers(1, 4))
     columns = 2 * int(rng.integers(1, 20))
-    if "VFed" in target.client:
-        if target.client == "VFedPCAClient":
-            return Multiply(block=rng.standard_normal((n, k)), center="none")
-        return IterateAmongPeers(rule="average", weight_scaling=False, n_components=k, iterations=k, first=True)
-    if target.client == "ADMMKPCAClient":
-        return PublishKeys()
-    if target.client == "CentroidKPCAClient":
-        return SumCells(centers=rng.standard_normal((columns, target.X.shape[1])))
-    if target.client == "DKPCAClient":
-        return FindLocalEigenpairs(kernel=RBF(gamma), n_components=k)
-    if target.client == "FKKMeansClient":
-        return MultiplyColumns(features=RandomFeatures(RBF(gamma), columns), t=1, columns=columns)
+    made = {
+        "VFedPCAClient": lambda: Multiply(block=rng.standard_normal((n, k)), center="none"),
+        "ADMMKPCAClient": PublishKeys,
+        "CentroidKPCAClient": lambda: SumCells(centers=rng.standard_normal((columns, target.X.shape[1]))),
+        "DKPCAClient": lambda: FindLocalEigenpairs(kernel=RBF(gamma), n_components=k),
+        "FKKMeansClient": lambda: MultiplyColumns(features=RandomFeatures(RBF(gamma), columns), t=1, columns=columns),
+        "PeerVFedPCAClient": lambda: IterateAmongPeers(
+            rule="average", weight_scaling=False, n_components=k, iterations=k, first=True
+        ),
+    }
+    if target.client in made:
+        return made[target.client]()
     return MultiplyPoints(embedding=SubspaceEmbedding(RBF(gamma), None, columns), precision="float64")
 
 

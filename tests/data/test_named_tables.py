@@ -33,6 +33,7 @@ def each_test_draws_the_same():
 
 STRATEGIES = [
     strategies.ADMMKPCA(kernel=KERNEL, iterations=3, **SHOWN),
+    strategies.CentroidKPCA(3, KERNEL, n_landmarks=20),
     DKPCA(2, KERNEL, local_components=20),
     DisKPCA(3, KERNEL, n_adaptive=20, **SHOWN),
     FKKMeans(3, n_features=30, iterations=5, solver="gram"),

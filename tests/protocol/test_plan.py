@@ -37,7 +37,7 @@ from fedkernel.protocol import (
 from fedkernel.site import reply_bounds
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from fedkernel.wire import RunSpec
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies import DKPCA, CentroidKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 
 class Totals(Reply):
@@ -177,6 +177,8 @@ VARIANTS = [
     (DisKPCA(3, point_sketch_size=20, projection_size="landmarks", **SKETCHED), ROWS),
     (DisKPCA(3, n_adaptive=40, share_rows=True, tol=1e-3, embed=False), ROWS),
     (DisKPCA("auto", max_components=4, **SKETCHED), ROWS),
+    (CentroidKPCA(3, n_landmarks=9), ROWS),
+    (CentroidKPCA("auto", n_landmarks=9, centroids="local", max_components=8, embed=False), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True), ROWS),
     (UniformKPCA("auto", n_samples=9, share_rows=True, solver="batch", max_components=8), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
