@@ -55,7 +55,8 @@ class CellSums(Summed):
 
     Reveals where the site's rows lie: sums of means of groups of `least` rows or more, and at most these means. The
     groups are the site's own, the same for all centres, rounds and runs, so that neither differences between rounds nor
-    chosen centres show less than a group.
+    chosen centres show less than a group. If tables are prepared, groups follow from the coordinator's scales: each run
+    with other scales shows means of other groups.
     """
 
     sums: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
@@ -80,9 +81,8 @@ class SumCells(Request[CellSums]):
     def check_table(self, reply: CellSums, sizes: Mapping[str, int]) -> None:
         """Check also that the cells have all rows of the table, or none if it is smaller than a group."""
         super().check_table(reply, sizes)
-        rows, total = sizes["n_m"], float(reply.counts.sum())
-        if total != rows and not (total == 0 and rows < 2 * self.least):
-            raise ValueError(f"counts sum to {total:g}, but must sum to {rows}, the number of rows")
+        if (total := float(reply.counts.sum())) not in (0, sizes["n_m"]):
+            raise ValueError(f"counts sum to {total:g}, but must sum to {sizes['n_m']}, the number of rows, or to 0")
 
 
 class LocalCenters(Reply):

@@ -18,6 +18,7 @@ from fedkernel.ground import FloatArray, InputError, Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel
 from fedkernel.protocol import (
+    MAX_COORDINATE,
     AtMost,
     CarriesRows,
     Forecast,
@@ -164,6 +165,12 @@ class CentroidKPCA(LandmarkStrategy):
             centers = yield from self._local_centers(run, number)
         else:
             centers = (yield from shared_centroids(run, number, rounds, self.least)).centers
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.abs(step.kernel.diag(centers))
+        if not np.all(lengths <= MAX_COORDINATE):
+            large = f"a centre of the clients' rows has k(y, y) above {MAX_COORDINATE:g}"
+            allowed = "allowed: smaller numbers, as of prepared tables"
+            raise InputError(f"{large}, so that products with it would be too large; {allowed}")
         fields: Mapping[str, Any] = {**CarriesRows.of(centers), "before": 0, **vars(step)}
         model = yield from self._low_rank(run, step, centers, dict.fromkeys(run.clients, fields))
         return dataclasses.replace(model, findings_=findings)

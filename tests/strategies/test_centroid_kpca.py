@@ -7,7 +7,7 @@ from sites import ask
 from sklearn.datasets import load_digits
 
 from clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
-from fedkernel import RBF, InputError, Linear
+from fedkernel import RBF, InputError, Linear, Polynomial
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import row_groups
 from fedkernel.protocol import Guards, Member, allowed_numbers
@@ -58,6 +58,8 @@ def test_no_choice_of_centres_shows_more_than_means_of_groups():
         spanned.append(np.linalg.matrix_rank(np.vstack(replies)))
     assert spanned == [40, len(row_groups(X, 5))]
     assert spanned[1] <= 40 // 5
+    request, small = SumCells(centers=np.zeros((1, 60))), CentroidKPCAClient(X, guards=Guards(cell_rows=50))
+    request.check_table(ask(small, request), {"n_m": 40, "d": 60})  # with no group, a site is left out
     with_guards = CentroidKPCAClient(X, guards=Guards(cell_rows=8, table_share=1.0))
     thin = np.column_stack([np.linspace(-3, 3, 30), np.zeros((30, 59))])
     assert min(filter(None, cells(with_guards, thin, least=1).counts)) >= 8
@@ -120,6 +122,8 @@ def test_parameters_that_do_not_fit():
         InputError, match="n_components = 9, but must be at most the number of landmarks, n_landmarks = 5"
     ):
         CentroidKPCA(9, n_landmarks=5)
+    with pytest.raises(InputError, match=r"a centre of the clients' rows has k\(y, y\) above 1e\+70"):
+        CentroidKPCA(1, Polynomial(5, 1.0), 4).fit([1e20 * DIGITS.data[:20], 1e20 * DIGITS.data[20:40]])
     few = [np.random.default_rng(client).standard_normal((4, 2)) for client in range(3)]
     with pytest.raises(InputError, match="least = 5, but no client has so many rows"):
         CentroidKPCA(1).fit(few)
