@@ -3,6 +3,7 @@
 from typing import Any
 
 import pydantic
+from test_report import a_run as run_of_report
 
 from experiments.claims import AnyCheck, Claim, check_claims
 from experiments.results import Run
@@ -17,30 +18,10 @@ def a_run(name: str, seed: int = 0, *, curves: dict[str, list[float]] | None = N
     for t in range(1, 1 + max((len(curve) for curve in (curves or {}).values()), default=0)):
         last = {value: curve[t - 1] for value, curve in (curves or {}).items() if t <= len(curve)}
         for values in ({}, last):
-            row = {
-                "round": len(history) + 1,
-                "phase": "Step",
-                "seconds": 0.1,
-                "clients": 2,
-                "values": {"t": t, **values},
-            }
-            history.append(row | traffic)
-    row = {
-        "id": f"{name}__{changed.get('point', {})}__seed={seed}",
-        "name": name,
-        "kind": "strategy",
-        "method": "DKPCA",
-        "parameters": {},
-        "seed": seed,
-        "engine": "local",
-        "clients": 2,
-        "metrics": {},
-        "rounds": len(history),
-        **traffic,
-        "seconds": 1.0,
-        "history": history,
-    }
-    return Run.model_validate({**row, **changed})
+            row = {"round": len(history) + 1, "phase": "Step", "seconds": 0.1, "clients": 2, **traffic}
+            history.append(row | {"values": {"t": t, **values}})
+    own = {"clients": 2, "rounds": len(history), **traffic, "seconds": 1.0, "history": history}
+    return run_of_report(name, seed, **{"parameters": {}, "metrics": {}, "phases": {}, **own, **changed})
 
 
 def measured(name: str, errors: list[float | None], metric: str = "error", **changed: Any) -> list[Run]:

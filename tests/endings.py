@@ -98,9 +98,7 @@ def ending_of(name, outputs, carry_out, world=None):
     assert _bits(_arrays(result.model)) == model, f"other numbers, without {lost_sites}"
     if lost_sites:
         return "those of who remain"
-    assert all(_bits(outputs.get(site, {})) == arrays for site, arrays in outputs_of.items()), (
-        "a site keeps other numbers"
-    )
+    assert all(_bits(outputs.get(site, {})) == arrays for site, arrays in outputs_of.items()), "a site keeps others"
     assert result.ledger == reference.ledger, "another account"
     return "identical, resumed" if any("and resumed at " in text for text in result.findings) else "identical"
 

@@ -151,12 +151,9 @@ def federation(place, tls):
 
     def join(name, *more, log=None, within=(), take=True):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
-        data = (
-            []
-            if {"--data", "--rehearse"} & set(more)
-            else ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
-        )
-        own += [*data, "--out", f"kept-{name}", *(["--take-models"] if take else [])]
+        data = ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
+        own += [] if {"--data", "--rehearse"} & set(more) else data
+        own += ["--out", f"kept-{name}", *(["--take-models"] if take else [])]
         if not {"--approve", "--policy"} & set(more):
             own += ["--approve", "any"]
         if not {"--table-share", "--policy"} & set(more):

@@ -12,10 +12,7 @@ CASES = [
     (RBF(gamma=0.3), lambda x, y: math.exp(-0.3 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))),
     (RBF(sigma=1.5), lambda x, y: math.exp(-sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / (2 * 1.5**2))),
     (Laplacian(gamma=0.2), lambda x, y: math.exp(-0.2 * sum(abs(a - b) for a, b in zip(x, y, strict=True)))),
-    (
-        Polynomial(degree=2, gamma=0.5, coef0=0.7),
-        lambda x, y: (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 0.7) ** 2,
-    ),
+    (Polynomial(2, 0.5, 0.7), lambda x, y: (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 0.7) ** 2),
     (Sigmoid(gamma=0.1, coef0=-0.4), lambda x, y: math.tanh(0.1 * sum(a * b for a, b in zip(x, y, strict=True)) - 0.4)),
 ]
 KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]

@@ -56,7 +56,7 @@ kernels = st.one_of(
 )
 counts = st.integers(1, 10**6)
 names = st.lists(st.text(min_size=1), min_size=1, max_size=3).map(tuple)
-named = {"names": names}
+named, known = {"names": names}, {"kernel": kernels}
 table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
 features = st.builds(
     RandomFeatures,
@@ -95,70 +95,54 @@ OWN = {
         st.fixed_dictionaries({"kernel": kernels, "n_components": counts, "omitted": st.booleans()}),
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
-    dkpca.MeasureKept: st.fixed_dictionaries({"center": st.booleans()}),
-    kmeans_base.MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
-    kmeans_base.CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
-    kmeans_base.CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
-    peer_vfedpca.MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
-    preparing.CountCells: st.fixed_dictionaries(named),
-    preparing.SumSquares: st.fixed_dictionaries(named),
-    preparing.CompareColumns: st.fixed_dictionaries({**named, "sites": counts}),
-    preparing.CountBelow: st.fixed_dictionaries(named),
-    preparing.FindExtremes: st.fixed_dictionaries(named),
-    preparing.TakePreparation: st.fixed_dictionaries({**named, "flagged": names}),
-    preparing.Prepared: st.fixed_dictionaries({"rows": st.integers(0, 10**10), "columns": counts}),
-    settling.MeasureSquares: st.fixed_dictionaries({"power": st.sampled_from([1, 2])}),
-    settling.MeasurePairs: st.fixed_dictionaries({"pairs": st.integers(1, 5000)}),
+    dkpca.MeasureKept: {"center": st.booleans()},
+    **dict.fromkeys((kmeans_base.MeasureClusters, dkpca.ComputeKernelRows, landmark_base.MeasureCaptured), known),
+    kmeans_base.CountClusters: {"step": st.integers(5, 10**6)},
+    kmeans_base.CompareClusters: {"run": st.text(max_size=240), "n_clusters": counts},
+    peer_vfedpca.MeasureOwn: {**table, "n_components": counts},
+    **dict.fromkeys((preparing.CountCells, preparing.SumSquares, preparing.CountBelow, preparing.FindExtremes), named),
+    preparing.CompareColumns: {**named, "sites": counts},
+    preparing.TakePreparation: {**named, "flagged": names},
+    preparing.Prepared: {"rows": st.integers(0, 10**10), "columns": counts},
+    settling.MeasureSquares: {"power": st.sampled_from([1, 2])},
+    settling.MeasurePairs: {"pairs": st.integers(1, 5000)},
     settling.DescribeGroups: st.just({"groups": 128}),
-    dkpca.FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
-    dkpca.ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),
-    vfedpca.IterateLocally: st.fixed_dictionaries({**table, **local_iterations}),
-    vfedpca.Multiply: st.fixed_dictionaries(table),
-    vfedpca.Finish: st.fixed_dictionaries(table),
-    vfedpca.MeasureVariance: st.fixed_dictionaries(table),
-    vfedpca.ProjectOntoDirections: st.fixed_dictionaries(table),
-    kmeans_base.SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
-    kmeans_base.SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
-    kmeans_base.LabelNewRows: st.fixed_dictionaries({"features": features}),
-    fk_kmeans.MultiplyColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
-    fk_kmeans.MultiplyGram: st.fixed_dictionaries(iteration),
-    fk_kmeans.SumFeatures: st.fixed_dictionaries(iteration),
-    fk_kmeans.CombineFeatures: st.fixed_dictionaries(iteration),
-    fk_kmeans.EmbedRows: st.fixed_dictionaries(iteration),
-    centroid_kpca.SumCells: st.fixed_dictionaries({"least": counts}),
-    centroid_kpca.FindLocalCenters: st.fixed_dictionaries({"n_centers": counts, "least": counts}),
-    diskpca.SketchPoints: st.fixed_dictionaries({"embedding": embedding, "columns": counts, "precision": precision}),
-    diskpca.MultiplyPoints: st.fixed_dictionaries({"embedding": embedding, "precision": precision}),
-    diskpca.DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
-    diskpca.DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
-    diskpca.DrawUniformly: st.fixed_dictionaries({"samples": counts}),
-    landmark_base.TakeLandmarks: st.fixed_dictionaries(handed),
-    diskpca.MeasureDistances: st.fixed_dictionaries(handed),
-    landmark_base.SketchKernel: st.fixed_dictionaries({**handed, "columns": counts, "sums": st.booleans()}),
-    landmark_base.MultiplyKernel: st.fixed_dictionaries({**handed, "sums": st.booleans()}),
-    landmark_base.TakeComponents: st.fixed_dictionaries(
-        {"kernel": kernels, "precision": precision, "embed": st.booleans()}
+    dkpca.FindLocalProducts: {"n_components": counts},
+    vfedpca.IterateLocally: {**table, **local_iterations},
+    **dict.fromkeys((vfedpca.Multiply, vfedpca.Finish, vfedpca.MeasureVariance, vfedpca.ProjectOntoDirections), table),
+    kmeans_base.SolveLocally: {"n_clusters": counts},
+    kmeans_base.SampleCoreset: {"samples": st.integers(0, 10**6)},
+    kmeans_base.LabelNewRows: {"features": features},
+    fk_kmeans.MultiplyColumns: {**iteration, "columns": counts},
+    **dict.fromkeys(
+        (fk_kmeans.MultiplyGram, fk_kmeans.SumFeatures, fk_kmeans.CombineFeatures, fk_kmeans.EmbedRows), iteration
     ),
-    landmark_base.MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
-    admm_kpca.ShareRows: st.fixed_dictionaries(exchange),
-    admm_kpca.RowLetters: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
-    admm_kpca.StartLocally: st.fixed_dictionaries(
-        {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
-    ),
-    admm_kpca.UpdateConsensus: st.fixed_dictionaries(penalties),
-    admm_kpca.UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
-    peer_vfedpca.IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
-    peer_vfedpca.FinishAmongPeers: st.fixed_dictionaries(merging),
-    peer_vfedpca.AddProducts: st.fixed_dictionaries(
-        {
-            **place,
-            "block": st.sampled_from(["first", "kept", "delivered"]),
-            "tol": st.floats(1e-300, 0.999),
-            "most": st.integers(1, 10**4),
-        }
-    ),
+    centroid_kpca.SumCells: {"least": counts},
+    centroid_kpca.FindLocalCenters: {"n_centers": counts, "least": counts},
+    diskpca.SketchPoints: {"embedding": embedding, "columns": counts, "precision": precision},
+    diskpca.MultiplyPoints: {"embedding": embedding, "precision": precision},
+    diskpca.DrawByLeverage: {"samples": counts, "embedding": embedding, "precision": precision},
+    diskpca.DrawByDistance: {"samples": counts, **step},
+    diskpca.DrawUniformly: {"samples": counts},
+    **dict.fromkeys((landmark_base.TakeLandmarks, diskpca.MeasureDistances), handed),
+    landmark_base.SketchKernel: {**handed, "columns": counts, "sums": st.booleans()},
+    landmark_base.MultiplyKernel: {**handed, "sums": st.booleans()},
+    landmark_base.TakeComponents: {"kernel": kernels, "precision": precision, "embed": st.booleans()},
+    admm_kpca.ShareRows: exchange,
+    admm_kpca.RowLetters: {"shown": st.integers(0, 2**62)},
+    admm_kpca.StartLocally: {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()},
+    admm_kpca.UpdateConsensus: penalties,
+    admm_kpca.UpdateDirection: {**penalties, "dual": st.booleans()},
+    peer_vfedpca.IterateAmongPeers: {**merging, **local_iterations, "first": st.booleans()},
+    peer_vfedpca.FinishAmongPeers: merging,
+    peer_vfedpca.AddProducts: {
+        **place,
+        "block": st.sampled_from(["first", "kept", "delivered"]),
+        "tol": st.floats(1e-300, 0.999),
+        "most": st.integers(1, 10**4),
+    },
     peer_vfedpca.SearchState: st.sampled_from(["searching", "converged", "unconverged"]).map(lambda s: {"state": s}),
-    peer_vfedpca.TakeBlock: st.fixed_dictionaries({**place, "last": st.booleans()}),
+    peer_vfedpca.TakeBlock: {**place, "last": st.booleans()},
 }
 
 
@@ -179,7 +163,11 @@ def derived(request):
     return [other for other in request.__subclasses__() if other.__module__ == request.__module__]
 
 
-SCALARS = {kind: OWN.get(kind, st.just({})) for kind in message_classes()}
+def scalars_of(own):
+    return st.fixed_dictionaries(own) if isinstance(own, dict) else own
+
+
+SCALARS = {kind: scalars_of(OWN.get(kind, {})) for kind in message_classes()}
 
 
 finite = st.floats(-MAX_NUMBER, MAX_NUMBER)

@@ -156,9 +156,7 @@ def test_scales(X, tmp_path_factory):
     wide = np.ptp(X, axis=0) > 1e-6 * size
     standard, minmax, center = (Z[:, :-1] for Z in scaled.values())
     np.testing.assert_allclose(center, X - X.mean(axis=0), atol=1e-12 * size)
-    np.testing.assert_allclose(
-        standard[:, wide], ((X - X.mean(axis=0)) / X.std(axis=0).clip(1e-300))[:, wide], atol=1e-6
-    )
+    np.testing.assert_allclose(standard[:, wide], ((X - X.mean(0)) / X.std(0).clip(1e-300))[:, wide], atol=1e-6)
     np.testing.assert_allclose(minmax[:, wide].min(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(minmax[:, wide].max(axis=0), 1, atol=1e-9)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)

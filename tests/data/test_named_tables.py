@@ -102,16 +102,14 @@ def test_rows_of_results_are_in_the_order_of_the_first_index_and_the_log_says_wh
         model = strategy.fit(frames).model
     expected = strategy.fit([frame.to_numpy() for frame in divided(WHOLE.iloc[order], strategy)[::-1]]).model
     np.testing.assert_array_equal(model.eigenvectors_, expected.eigenvectors_)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         f"the rows of shards[{n}] are put in the order of the index of shards[0], which results have too"
         for n in (1, 2)
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="fedkernel.data.frame_alignment"):
         FKKMeans(3, n_features=30, iterations=2).fit([WHOLE[:90], WHOLE[90:].iloc[:, ::-1]])
-    assert [record.getMessage() for record in caplog.records] == [
-        "the columns of shards[1] are put in the order of shards[0]"
-    ]
+    assert caplog.messages == ["the columns of shards[1] are put in the order of shards[0]"]
 
 
 def test_new_rows_are_in_the_order_of_the_trained_ones():

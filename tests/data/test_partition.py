@@ -211,11 +211,7 @@ def test_a_dataset_brings_its_labels_and_no_second_ones_or_ambiguous_names_are_t
         ({"method": "sizes", "sizes": []}, {}, "sizes = []"),
         ({"method": "columns", "columns": [[0], []]}, {}, "columns.1 = []"),
         ({"method": "sizes", "sizes": [1, 2], "clients": 3}, {}, "clients = 3 but the number of sizes = 2"),
-        (
-            {"method": "columns", "columns": [[0], [1]], "clients": 3},
-            {},
-            "clients = 3 but the number of lists in",
-        ),
+        ({"method": "columns", "columns": [[0], [1]], "clients": 3}, {}, "clients = 3 but the number of lists in"),
         ({"client": 3}, {}, "client is not a known name here (did you mean clients? allowed: kind, method"),
         ({}, {}, "clients is required"),
         ({}, {"clients": 0}, "clients = 0; allowed: 1 or more"),

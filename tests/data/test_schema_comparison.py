@@ -112,13 +112,9 @@ def test_schemas_of_two_sites_are_compared(tmp_path):
 def test_a_schema_is_written_from_the_data_and_tells_of_no_row_unless_asked(tmp_path):
     paths = write_messy_files(tmp_path)
     checked(0, paths["a"], "--id", ID, "--label", NOTE, "--drop", LABEL, "--schema", tmp_path / "own.toml")
-    assert (tmp_path / "own.toml").read_text() == (
-        "ids = true\nid_length = 5\n\n[columns]\n"
-        + "".join(
-            f'"{name}" = {{ whole = true }}\n' if name in ("magnesium", "proline") else f'"{name}" = {{}}\n'
-            for name in COLUMNS
-        )
-    )
+    kinds = {name: "{ whole = true }" if name in ("magnesium", "proline") else "{}" for name in COLUMNS}
+    columns = "".join(f'"{name}" = {kind}\n' for name, kind in kinds.items())
+    assert (tmp_path / "own.toml").read_text() == f"ids = true\nid_length = 5\n\n[columns]\n{columns}"
     command = (paths["a"], "--id", ID, "--drop", NOTE, "--schema", tmp_path / "all.toml", "--ranges")
     checked(2, *command)  # the cultivar is text
     schema = read_schema(tmp_path / "all.toml")

@@ -118,12 +118,10 @@ def test_documents_are_weighted_counts():
     np.testing.assert_allclose(X, expected, rtol=1e-12)
 
 
-@given(
-    seed=st.integers(0, 99),
-    kind=st.sampled_from(["horizontal", "vertical"]),
-    clients=st.integers(1, 5),
-    shuffle=st.booleans(),
-)
+KINDS = st.sampled_from(["horizontal", "vertical"])
+
+
+@given(seed=st.integers(0, 99), kind=KINDS, clients=st.integers(1, 5), shuffle=st.booleans())
 def test_sparse_parts_are_those_of_the_dense_table(seed, kind, clients, shuffle):
     X = sparse.random_array((9, 7), density=0.3, rng=np.random.default_rng(seed), format="csc")
     spec = PartitionSpec(kind=kind, clients=clients, shuffle=shuffle)

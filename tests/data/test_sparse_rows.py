@@ -16,9 +16,7 @@ from fedkernel.ground import InputError
 def scrambled(dtype=np.float64, index=np.int64):
     """Return a CSR matrix with columns out of order, a duplicate, a stored zero, and its dense counterpart."""
     data, columns, starts = [3, 1, 2, 0, 5], [2, 0, 2, 1, 1], [0, 3, 4, 5]
-    csr = sparse.csr_array(
-        (np.array(data, dtype), np.array(columns, index), np.array(starts, index)), shape=(3, 4), copy=True
-    )
+    csr = sparse.csr_array((np.array(data, dtype), np.array(columns, index), np.array(starts, index)), shape=(3, 4))
     return csr, np.array([[1, 0, 5, 0], [0, 0, 0, 0], [0, 5, 0, 0.0]])
 
 

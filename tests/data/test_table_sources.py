@@ -65,10 +65,7 @@ def write(path, save, *arrays, **named):
 WRONG = {
     "missing": (lambda f: f / "none.npy", "there is no file {path}"),
     "folder": (lambda f: f, "{path} cannot be read (IsADirectoryError); allowed: .npy, .npz"),
-    "text": (
-        lambda f: write(f / "a.csv", lambda path: path.write_text("a,b\n1,2\n")),
-        "{path} holds no table; allowed",
-    ),
+    "text": (lambda f: write(f / "a.csv", lambda path: path.write_text("a,b\n1,2")), "{path} holds no table; allowed"),
     "nothing": (lambda f: write(f / "a.npy", lambda path: path.touch()), "{path} holds no table; allowed: .npy"),
     "npz without X": (lambda f: write(f / "a.npz", np.savez, Z=X), "{path} holds no table; allowed: .npy, .npz with"),
     "cut npy": (lambda f: cut(write(f / "a.npy", np.save, X), 300), "{path} cannot be read (ValueError)"),

@@ -31,11 +31,7 @@ def copy(certified, tmp_path):
 def test_each_gets_its_own_key_which_is_its_owner_s_only_and_all_one_authority(certified):
     for key in certified.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    tls = [
-        read_tls(certified / "server", "server"),
-        read_tls(certified / "a", "site"),
-        read_tls(certified / "b", "site"),
-    ]
+    tls = [read_tls(certified / name, kind) for name, kind in (("server", "server"), ("a", "site"), ("b", "site"))]
     assert [end.name for end in tls] == ["server", "a", "b"]
     assert len({end.authority for end in tls}) == 1
     assert len({end.key for end in tls}) == 3

@@ -74,9 +74,7 @@ def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is
 
 
 @pytest.mark.parametrize("is_recording", [True, False], ids=["in its record", "computing"])
-def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_nothing_else(
-    tmp_path, monkeypatch, is_recording
-):
+def test_a_process_ends_after_what_is_written_to_its_record_and_waits_for_no_more(tmp_path, monkeypatch, is_recording):
     busy, go_on, end, written = (threading.Event() for _ in range(4))
     node = Node(app(), "a", {}, lambda text: None)
 

@@ -41,10 +41,8 @@ WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(c
 EXPERIMENT = """
 name = "across"
 engine = "superlink"
-[data]
-sites = ["north", "south"]
-[report]
-plots = false
+data.sites = ["north", "south"]
+report.plots = false
 [[strategy]]
 name = "components"
 method = "VFedAKPCA"
@@ -209,9 +207,7 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
     assert list(run_local(job)) == ["run"]
     assert not list(journals.iterdir())
     assert not (tmp_path / "elsewhere").exists()
-    sent = [
-        parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := result_transport.read(line))
-    ]
+    sent = [parcel for line in capsys.readouterr().out.splitlines(True) if (parcel := result_transport.read(line))]
     assert [parcel.run for parcel in sent] == ["run"]
     result_transport.unpack_result(
         result_transport.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here"

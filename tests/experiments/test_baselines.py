@@ -30,56 +30,26 @@ from strategies import VFedPCA
 N, d, K, GAMMA = 150, 4, 3, 0.2
 SIZES = (70, 50, 30)
 D, T = {"gram": 12, "lanczos": 6}, {"gram": 5, "lanczos": 3}
+BOTH = f"n_clusters = {K}, n_components = {K}"
+SOLVED = {way: f'solver = "{way}", n_features = {D[way]}, iterations = {T[way]}' for way in D}
 TINY = f"""
 name = "tiny"
 seeds = [0, 1]
-[report]
-plots = false
-[data]
-name = "iris"
-scale = "standard"
-[partition]
-kind = "horizontal"
-method = "sizes"
-sizes = {list(SIZES)}
-shuffle = true
-[[strategy]]
-name = "gram"
-method = "FKKMeans"
-n_clusters = {K}
-n_components = {K}
-n_features = {D["gram"]}
-iterations = {T["gram"]}
-solver = "gram"
-[[strategy]]
-name = "lanczos"
-method = "FKKMeans"
-n_clusters = {K}
-n_components = {K}
-n_features = {D["lanczos"]}
-iterations = {T["lanczos"]}
-solver = "lanczos"
-[[strategy]]
-name = "once"
-method = "RFKKMeans"
-n_clusters = {K}
-n_features = 8
-[[baseline]]
-name = "central"
-method = "central kernel k-means"
-n_clusters = {K}
-n_components = {K}
-[[baseline]]
-name = "sampled"
-method = "Nystroem kernel k-means"
-n_clusters = {K}
-n_components = {K}
-n_landmarks = 20
-[[baseline]]
-name = "isolated"
-method = "isolated kernel k-means"
-n_clusters = {K}
-n_components = {K}
+report = {{ plots = false }}
+data = {{ name = "iris", scale = "standard" }}
+partition = {{ kind = "horizontal", method = "sizes", sizes = {list(SIZES)}, shuffle = true }}
+"""
+METHODS = f"""
+strategy = [
+  {{ name = "gram", method = "FKKMeans", {BOTH}, {SOLVED["gram"]} }},
+  {{ name = "lanczos", method = "FKKMeans", {BOTH}, {SOLVED["lanczos"]} }},
+  {{ name = "once", method = "RFKKMeans", n_clusters = {K}, n_features = 8 }},
+]
+baseline = [
+  {{ name = "central", method = "central kernel k-means", {BOTH} }},
+  {{ name = "sampled", method = "Nystroem kernel k-means", n_landmarks = 20, {BOTH} }},
+  {{ name = "isolated", method = "isolated kernel k-means", {BOTH} }},
+]
 """
 KERNEL = [f'{kind}.*.kernel={{type="rbf", gamma={GAMMA}}}' for kind in ("strategy", "baseline")]
 STRATEGIES, OTHERS = ("gram", "lanczos", "once"), ("central", "sampled", "isolated")
@@ -91,7 +61,7 @@ Array = npt.NDArray[Any]
 
 def experiment(folder, *overrides):
     path = folder / "tiny.toml"
-    path.write_text(TINY, encoding="utf-8")
+    path.write_text(TINY + METHODS, encoding="utf-8")
     table, text = read_table(path, [*KERNEL, *overrides])
     return Experiment.from_table(table, "tiny.toml", text)
 
@@ -117,10 +87,7 @@ def parts(seed):
 
 
 def indices_of(labels, classes):
-    return {
-        "nmi": normalized_mutual_info_score(classes, labels),
-        "ari": adjusted_rand_score(classes, labels),
-    }
+    return {"nmi": normalized_mutual_info_score(classes, labels), "ari": adjusted_rand_score(classes, labels)}
 
 
 def told(row, names=("nmi", "ari")):
@@ -301,13 +268,8 @@ TABLE, THREE = RNG.standard_normal((60, 4)), np.repeat([0, 1, 2], 20)
 )
 def test_only_data_with_labels_have_indices(folder, there, overrides):
     """Other metrics they have in any case."""
-    labels = {
-        "none": {},
-        "numbers": {"y": THREE},
-        "text": {"y": np.array([*"abc"])[THREE]},
-        "measured": {"y": TABLE.T[0]},
-    }
-    for name, y in labels.items():
+    ys = {"none": {}, "numbers": {"y": THREE}, "text": {"y": np.array([*"abc"])[THREE]}, "measured": {"y": TABLE.T[0]}}
+    for name, y in ys.items():
         np.savez(folder / f"{name}.npz", X=TABLE, **y)
     for name, part in zip("ab", np.split(TABLE, [35]), strict=True):
         np.save(folder / f"{name}.npy", part)
@@ -383,11 +345,8 @@ def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say():
     shards, singular = [X[:, :2], X[:, 2:]], partial(np.linalg.svd, compute_uv=False)
     central, isolated = (Baseline(f"{place} {name}", parameters) for place in Mine.places)
     reference = isolated.strategy.central(shards)
-    assert central.run(shards, None).metrics == {
-        "error": 0.0,
-        "distance": 0.0,
-        "largest": pytest.approx(singular(X)[0] ** 2),
-    }
+    largest = pytest.approx(singular(X)[0] ** 2)
+    assert central.run(shards, None).metrics == {"error": 0.0, "distance": 0.0, "largest": largest}
     done = isolated.run(shards, reference)
     assert done.metrics["largest"] == pytest.approx(np.mean([9 * singular(shard)[0] ** 2 for shard in shards]))
     errors = [sin_theta_error(reference.eigenvectors_, np.linalg.svd(shard)[0][:, :2]) for shard in shards]
@@ -408,11 +367,8 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path):
     squares = np.linalg.svd(X, compute_uv=False) ** 2
     central = Baseline("central batch PCA", {"n_components": 2})
     done = central.run(shards, None)
-    assert done.metrics == {
-        "reconstruction_error": pytest.approx(1 - squares[:2].sum() / squares.sum()),
-        "error_ratio": 1.0,
-        "error": 0.0,
-    }
+    lost = pytest.approx(1 - squares[:2].sum() / squares.sum())
+    assert done.metrics == {"reconstruction_error": lost, "error_ratio": 1.0, "error": 0.0}
     alone = Baseline("isolated batch PCA", {"n_components": 2}).run(shards, done.models[0]).metrics
     spans = [np.linalg.svd(shard)[2][:2] for shard in shards]
     missed = [1 - np.square(X @ V.T).sum() / np.square(X).sum() for V in spans]
@@ -422,12 +378,12 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path):
         f'[[baseline]]\nname = "{place}"\nmethod = "{place} batch PCA"\nn_components = 2\n'
         for place in ("central", "isolated")
     )
-    (tmp_path / "pca.toml").write_text(TINY[: TINY.index("[[strategy]]")] + methods, encoding="utf-8")
+    (tmp_path / "pca.toml").write_text(TINY + methods, encoding="utf-8")
     rows = run_experiment(read_config(tmp_path / "pca.toml", ["seeds=[0]"]), tmp_path / "out").rows
     errors = {row.name: row.metrics["reconstruction_error"] for row in rows}
     # 22 rows by leverage and distance span all 4 columns, and products lose nothing
     assert errors["mine"] == pytest.approx(errors["central"])
-    assert errors["central"] == pytest.approx(1 - squares[:2].sum() / squares.sum())
+    assert errors["central"] == lost
     assert errors["isolated"] > errors["central"]
 
 

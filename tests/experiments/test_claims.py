@@ -49,14 +49,11 @@ def test_equal_numbers_have_no_noise_and_limits_are_allowed():
 def test_a_judgement_has_its_numbers_apart():
     runs = [*swept("A", {2: 1.0, 5: 3.0}), *swept("B", {2: 1.0, 5: 2.0})]
     verdict = judged(runs, check="ratio", metric="error", of="A", to="B", at_most=1.2)
-    assert verdict == Claim(
-        "It is so.",
-        FAILS,
+    numbers, where = (
         "1.5 against at most 1.2 (2 seeds; the worst is at partition.clients = 5)",
-        value=1.5,
-        standard_error=0,
-        where="at partition.clients = 5",
+        "at partition.clients = 5",
     )
+    assert verdict == Claim("It is so.", FAILS, numbers, value=1.5, standard_error=0, where=where)
     without = judged([], check="value", metric="error", of="A", at_least=1)
     assert without == Claim("It is so.", UNTESTABLE, "no run is planned")
 

@@ -15,26 +15,11 @@ partition.clients = 2
 strategy = [{ name = "one round", method = "DKPCA", n_components = 2 }]
 baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
 report = { plots = false, metric = "distance" }
-[[claim]]
-text = "One round is [red] enough."
-check = "value"
-metric = "rounds"
-of = "one round"
-at_most = 1
-[[claim]]
-text = "Twice the floats"
-check = "ratio"
-metric = "floats_up"
-of = "one round"
-to = "central"
-at_least = 2
-[[claim]]
-text = "It falls"
-check = "rate"
-value = "recover_error"
-of = ["one round"]
-from = 2
-at_most = -0.8
+claim = [
+  { text = "One round is [red] enough.", check = "value", metric = "rounds", of = "one round", at_most = 1 },
+  { text = "Twice the floats", check = "ratio", metric = "floats_up", of = "one round", to = "central", at_least = 2 },
+  { text = "It falls", check = "rate", value = "recover_error", of = ["one round"], from = 2, at_most = -0.8 },
+]
 """
 
 

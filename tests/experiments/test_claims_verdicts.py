@@ -45,9 +45,7 @@ def at_costs(*errors):
     runs = []
     for seed, error in enumerate(errors):
         b = (100, 400, 1600, 300) if seed % 2 == 0 else (50, 800, 1600, 70)
-        for point, (floats, ours) in enumerate(
-            ((2, 9.0), (200, 0.32 * 0.5), (800, 0.08 * error), (9999, 9.0)), start=1
-        ):
+        for point, (floats, ours) in enumerate(((2, 9.0), (200, 0.32 * 0.5), (800, 0.08 * error), (9999, 9.0)), 1):
             runs.append(a_run("A", seed, point={POINTS: point}, metrics={"error": ours}, floats_up=floats))
             theirs = {"metrics": {"error": 64 / b[point - 1]}, "floats_up": b[point - 1]}
             runs.append(a_run("B", seed, point={POINTS: point}, **theirs))
@@ -60,111 +58,56 @@ def passing(*shares):
     return [*runs, *measured("B", [1.0] * len(shares), "recover_error")]
 
 
-CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
-    "value": (
-        {"metric": "error", "of": "A", "at_most": 1},
-        {
-            Verdict.HOLDS: errors_of(0.7, 0.8, 0.9),  # .8, standard error .058
-            Verdict.NOISE: errors_of(0.7, 0.8, 1.2),  # .9, .153
-            Verdict.FAILS: errors_of(1.1, 1.2, 1.3),
-        },
-    ),
-    "ratio": (
-        {"metric": "error", "of": "A", "to": "B", "at_least": 1},
-        {
-            Verdict.HOLDS: errors_of(1.1, 1.2, 1.3),
-            Verdict.NOISE: errors_of(0.7, 0.8, 1.2),
-            Verdict.FAILS: errors_of(0.7, 0.8, 0.9),
-        },
-    ),
-    "difference": (
-        {"metric": "error", "of": "A", "to": "B", "at_most": 0},
-        {
-            Verdict.HOLDS: errors_of(0.7, 0.8, 0.9),
-            Verdict.NOISE: errors_of(0.9, 1.0, 1.3),
-            Verdict.FAILS: errors_of(1.1, 1.2, 1.3),
-        },
-    ),
-    "rate": (
-        {"value": "recover_error", "of": ["A"], "at_most": -1},
-        {
-            Verdict.HOLDS: falling(-1.1, -1.2, -1.3),
-            Verdict.NOISE: falling(-1.2, -1.1, -0.7),
-            Verdict.FAILS: falling(-0.7, -0.8, -0.9),
-        },
-    ),
-    "at equal cost": (
-        {"metric": "error", "of": "A", "to": "B", "at": "floats_up", "along": [POINTS], "at_most": 1},
-        {
-            Verdict.HOLDS: at_costs(0.7, 0.8, 0.9),
-            Verdict.NOISE: at_costs(0.7, 0.8, 1.2),
-            Verdict.FAILS: at_costs(1.1, 1.2, 1.3),
-        },
-    ),
-    "at an iteration": (
-        {"metric": "recover_error", "of": "A", "to": "B", "iteration": 4, "at_most": 0.01},
-        {
-            Verdict.HOLDS: passing(0.7, 0.8, 0.9),
-            Verdict.NOISE: passing(0.7, 0.8, 1.2),
-            Verdict.FAILS: passing(1.1, 1.2, 1.3),
-        },
-    ),
+def tried(make, *of_each):
+    """Make the runs of each verdict: that it holds, that noise hides it, that it fails."""
+    return {verdict: make(*values) for verdict, values in zip(VERDICTS, of_each, strict=True)}
+
+
+VERDICTS = (Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS)
+ROWS: dict[str, dict[Verdict, list[Run]]] = {
+    "value": tried(errors_of, (0.7, 0.8, 0.9), (0.7, 0.8, 1.2), (1.1, 1.2, 1.3)),  # .8, standard error .058; .9, .153
+    "ratio": tried(errors_of, (1.1, 1.2, 1.3), (0.7, 0.8, 1.2), (0.7, 0.8, 0.9)),
+    "difference": tried(errors_of, (0.7, 0.8, 0.9), (0.9, 1.0, 1.3), (1.1, 1.2, 1.3)),
+    "rate": tried(falling, (-1.1, -1.2, -1.3), (-1.2, -1.1, -0.7), (-0.7, -0.8, -0.9)),
+    "at equal cost": tried(at_costs, (0.7, 0.8, 0.9), (0.7, 0.8, 1.2), (1.1, 1.2, 1.3)),
+    "at an iteration": tried(passing, (0.7, 0.8, 0.9), (0.7, 0.8, 1.2), (1.1, 1.2, 1.3)),
     # of these every seed and iteration must be within the limit: no mean, so no noise
-    "overlap": (
-        {"value": "recover_error", "of": ["A", "B"], "within": 0.1},
-        {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.2)},
-    ),
-    "bounded": (
-        {"value": "recover_error", "of": ["A"], "at_most": 1.1},
-        {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.2)},
-    ),
-    "below c / t": (
-        {"value": "recover_error", "of": ["A"], "times_t": True, "at_most": 4},
-        {Verdict.HOLDS: along(1.0), Verdict.FAILS: along(1.01)},  # at t = 4
-    ),
-    "deviation": (
-        {"value": "recover_error", "of": ["A"], "deviation": True, "at_most": -1},
-        {
-            Verdict.HOLDS: spreading(-1.1, -1.1, -1.1),
-            Verdict.NOISE: spreading(-1.3, -0.9, -0.9),
-            Verdict.FAILS: spreading(-0.9, -0.9, -0.9),
-        },
-    ),
-    "on average": (
-        {"value": "recover_error", "of": ["A"], "average": True, "at_most": 1.1},
-        {
-            Verdict.HOLDS: along(0.9, 0.9, 0.9, 0.8),  # 1 and .875
-            Verdict.NOISE: along(1.2, 1.2, 1.2, 1.2),
-            Verdict.FAILS: along(1.2, 1.2, 1.2, 1.2)[1:2],
-        },
-    ),
-    "rise": (
-        {"value": "recover_error", "of": ["A"], "at_most": 0},
-        {Verdict.HOLDS: along(0.9), Verdict.FAILS: along(0.9, 0.91)},
-    ),
+    "overlap": {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.2)},
+    "bounded": {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.2)},
+    "below c / t": {Verdict.HOLDS: along(1.0), Verdict.FAILS: along(1.01)},  # at t = 4
+    "deviation": tried(spreading, (-1.1, -1.1, -1.1), (-1.3, -0.9, -0.9), (-0.9, -0.9, -0.9)),
+    "on average": {
+        Verdict.HOLDS: along(0.9, 0.9, 0.9, 0.8),  # 1 and .875
+        Verdict.NOISE: along(1.2, 1.2, 1.2, 1.2),
+        Verdict.FAILS: along(1.2, 1.2, 1.2, 1.2)[1:2],
+    },
+    "rise": {Verdict.HOLDS: along(0.9), Verdict.FAILS: along(0.9, 0.91)},
+}
+ERROR, CURVE = {"metric": "error", "of": "A"}, {"value": "recover_error", "of": ["A"]}
+RATIO = {"check": "ratio", **ERROR, "to": "B"}
+CLAIMS: dict[str, dict[str, Any]] = {
+    "value": {"check": "value", **ERROR, "at_most": 1},
+    "ratio": {**RATIO, "at_least": 1},
+    "difference": {"check": "difference", **ERROR, "to": "B", "at_most": 0},
+    "rate": {"check": "rate", **CURVE, "at_most": -1},
+    "at equal cost": {**RATIO, "at": "floats_up", "along": [POINTS], "at_most": 1},
+    "at an iteration": {**RATIO, "metric": "recover_error", "iteration": 4, "at_most": 0.01},
+    "overlap": {"check": "overlap", "value": "recover_error", "of": ["A", "B"], "within": 0.1},
+    "bounded": {"check": "bounded", **CURVE, "at_most": 1.1},
+    "below c / t": {"check": "bounded", **CURVE, "times_t": True, "at_most": 4},
+    "deviation": {"check": "rate", **CURVE, "deviation": True, "at_most": -1},
+    "on average": {"check": "bounded", **CURVE, "average": True, "at_most": 1.1},
+    "rise": {"check": "rise", **CURVE, "at_most": 0},
 }
 
 
-KINDS = {
-    "at equal cost": "ratio",
-    "at an iteration": "ratio",
-    "below c / t": "bounded",
-    "deviation": "rate",
-    "on average": "bounded",
-}
-"""What a check is called, where that is not its name here."""
-
-
-@pytest.mark.parametrize(
-    ("check", "verdict"), [(check, verdict) for check, (_, rows) in CHECKS.items() for verdict in rows]
-)
+@pytest.mark.parametrize(("check", "verdict"), [(check, verdict) for check, rows in ROWS.items() for verdict in rows])
 def test_each_check_has_the_verdict_that_its_rows_are_doctored_for(check, verdict):
-    claim, rows = CHECKS[check]
-    assert judged(rows[verdict], check=KINDS.get(check, check), **claim).verdict is verdict
+    assert judged(ROWS[check][verdict], **CLAIMS[check]).verdict is verdict
 
 
 def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed():
-    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    claim = CLAIMS["at equal cost"]
     worst = judged(at_costs(0.7, 0.8, 1.2), **claim)
     assert worst.value == pytest.approx(0.9)
     assert worst.standard_error == pytest.approx(math.sqrt(0.14 / 2 / 3))
@@ -187,7 +130,7 @@ def test_several_methods_make_a_curve_too():
     claim = {"metric": "error", "at": "floats_up", "to": ["B1", "B3", "B2"], "at_most": 1}
     worst = judged(runs, check="ratio", of=["A2", "A3"], **claim)
     assert (worst.verdict, worst.where) == (Verdict.NOISE, "'A3' at floats_up = 800")
-    assert worst.value == judged(at_costs(0.7, 0.8, 1.2), check="ratio", **CHECKS["at equal cost"][0]).value
+    assert worst.value == judged(at_costs(0.7, 0.8, 1.2), **CLAIMS["at equal cost"]).value
     verdict = judged(runs, check="ratio", of="A1", **claim)
     assert (verdict.verdict, verdict.numbers) == (
         Verdict.UNTESTABLE,
@@ -198,7 +141,7 @@ def test_several_methods_make_a_curve_too():
 def test_what_is_equal_may_be_a_sum():
     """With what A and B download, 5 and 0, A's points are at 205 and 805 floats of B's curve 64 / floats."""
     runs = [run.model_copy(update={"floats_down": 5 if run.name == "A" else 0}) for run in at_costs(1.0)]
-    claim = CHECKS["at equal cost"][0] | {"check": "ratio", "at": ["floats_up", "floats_down"]}
+    claim = CLAIMS["at equal cost"] | {"at": ["floats_up", "floats_down"]}
     worst = judged(runs, **claim)
     assert worst.value == pytest.approx(805 / 800)
     assert worst.numbers.startswith("at equal floats_up + floats_down 1.01 against")
@@ -212,7 +155,7 @@ def test_equal_errors_tell_what_each_method_takes_for_them():
 
 
 def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
-    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    claim = CLAIMS["at equal cost"]
     apart = [run for run in at_costs(0.5, 0.5) if run.name == "B" or run.floats_up == 2]
     due = [({POINTS: point}, seed) for point in (1,) for seed in (0, 1)]
     verdict = judged(apart, due, **claim)
@@ -223,13 +166,13 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing():
 
 
 def test_an_iteration_that_a_run_does_not_come_to_decides_nothing():
-    claim = CHECKS["at an iteration"][0] | {"check": "ratio", "iteration": 6}
+    claim = CLAIMS["at an iteration"] | {"iteration": 6}
     verdict = judged(passing(0.5), **claim)
     assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' has recover_error at t = 6")
 
 
 def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes():
-    claim = {**CHECKS["deviation"][0], "check": "rate"}
+    claim = CLAIMS["deviation"]
     exact = judged(spreading(-2, -2, -2), **claim)  # any two of the curves are as far apart as t^-2
     assert (exact.value, exact.standard_error) == (pytest.approx(-2), pytest.approx(0, abs=1e-9))
     runs = spreading(-1.3, -0.9, -0.9)
@@ -255,7 +198,7 @@ def test_curves_are_apart_for_each_setting_of_what_makes_none():
         for clients in (2, 5)
         for error in [run.metrics["error"] * (2 if clients == 5 and run.name == "A" else 1)]
     ]
-    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    claim = CLAIMS["at equal cost"]
     worst = judged(runs, **claim)
     assert (worst.verdict, worst.value) == (Verdict.FAILS, pytest.approx(1.6))
     assert worst.where == f"at {POINTS} = 3, {CLIENTS} = 5, floats_up = 800"

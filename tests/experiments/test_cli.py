@@ -30,23 +30,13 @@ from fedkernel.numerics.widths import WIDTHS
 
 TINY = """
 name = "tiny"
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "DKPCA of [red] iris"
-method = "DKPCA"
-n_components = 2
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
-[report]
-plots = false
+data.name = "iris"
+partition.clients = 2
+strategy = [{ name = "DKPCA of [red] iris", method = "DKPCA", n_components = 2 }]
+baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
+report = { plots = false }
 """
-SITES = '[data]\nshards = ["a.npy", "b.npy"]'
-OF_SITES = TINY.replace('[data]\nname = "iris"\n[partition]\nclients = 2', SITES)
+OF_SITES = TINY.replace('data.name = "iris"\npartition.clients = 2', 'data.shards = ["a.npy", "b.npy"]')
 
 
 @pytest.fixture(autouse=True)
@@ -316,15 +306,9 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault():
 
 
 def test_the_page_of_commands_has_every_option_as_it_is_now():
-    assert command_options.PAGE.read_text(encoding="utf-8") == command_options.page(), (
-        "cd tests && python -m command_options"
-    )
-    unexplained = [
-        (name, parameter.name)
-        for name, command in command_options.commands()
-        for parameter in command.params
-        if not getattr(parameter, "help", None)
-    ]
+    assert command_options.PAGE.read_text("utf-8") == command_options.page(), "cd tests && python -m command_options"
+    parameters = [(name, each) for name, command in command_options.commands() for each in command.params]
+    unexplained = [(name, each.name) for name, each in parameters if not getattr(each, "help", None)]
     assert unexplained == []
 
 

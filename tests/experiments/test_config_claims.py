@@ -66,70 +66,52 @@ def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_pa
     assert swept.settings_and_seeds == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
 
 
-RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
+OF_A = 'metric = "error", of = "a"'
+RATIO = f'{OF_A}, to = "c", at_most = 1'
+KINDS = ("value", "ratio", "difference", "rate", "overlap", "bounded", "rise")
+UNKNOWN = "'nmm' is not known (allowed: error, distance, "
+ONLY = "only 'a', 'v1.5 of b, best', 'c'"
+
+
+def ratio(more="", a='"a"', c='"c"'):
+    """Write an override with a claim of the ratio, of other methods or with more fields."""
+    return claim("ratio", f'metric = "error", of = {a}, to = {c}, at_most = 1{more}')
 
 
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("report.metric=nmm", "report.metric: 'nmm' is not known (allowed: error, distance, "),
-        ("report.also=['nmi', 'nmm']", "report.also.1: 'nmm' is not known (allowed: error, distance, "),
+        ("report.metric=nmm", f"report.metric: {UNKNOWN}"),
+        ("report.also=['nmi', 'nmm']", f"report.also.1: {UNKNOWN}"),
         ("report.by_iteration=['t', 't']", "report.by_iteration: 't' is listed twice, but the values must differ"),
         ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
         ('claim=[{text = "x"}]', "check is required in the 1st claim"),
+        (claim("equal", RATIO), f"claim.0.check = 'equal' is not known (allowed: {', '.join(KINDS)})"),
         (
-            claim("equal", RATIO),
-            "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded, rise)",
-        ),
-        (
-            claim("ratio", f"{RATIO}, colour = 1"),
+            ratio(", colour = 1"),
             "claim.0: colour is not a known name here (allowed: text, kind, why, where, at_most, at_least, ",
         ),
         (claim("value", RATIO), "claim.0: to is not a known name here (allowed: "),
         (claim("overlap", 'value = "x", of = ["a", "c"]'), "within is required in the 1st claim"),
-        (claim("ratio", f'{RATIO}, kind = "untestable"'), "claim.0: why is required of kind = 'untestable'"),
-        (claim("value", 'metric = "error", of = "a"'), "claim.0: at_most or at_least is required"),
+        (ratio(', kind = "untestable"'), "claim.0: why is required of kind = 'untestable'"),
+        (claim("value", OF_A), "claim.0: at_most or at_least is required"),
         (
-            claim("value", 'metric = "error", of = "a", at_most = 1, at_least = 2'),
+            claim("value", f"{OF_A}, at_most = 1, at_least = 2"),
             "claim.0: at_least = 2, but must not be above at_most = 1",
         ),
-        (
-            claim("value", 'metric = "error", of = "a", at_most = nan'),
-            "claim.0.at_most = nan: input should be a finite",
-        ),
-        (
-            claim("value", 'metric = "nmm", of = "a", at_most = 1'),
-            "claim.0.metric: 'nmm' is not known (allowed: error, distance, ",
-        ),
-        (
-            claim("ratio", RATIO.replace('"c"', '"b"')),
-            "claim.0: there is no method named 'b', only 'a', 'v1.5 of b, best', 'c'",
-        ),
-        (
-            claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'),
-            "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
-        ),
-        (
-            claim("ratio", f'{RATIO}, at = "floats_up"'),
-            "claim.0: at, what is equal, needs along (or several methods in to)",
-        ),
-        (claim("ratio", f'{RATIO}, at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
-        (
-            claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'),
-            "claim.0: at, iteration and best exclude",
-        ),
-        (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
-        (claim("ratio", f"{RATIO}, iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
-        (claim("ratio", RATIO.replace('"c"', '["c"]')), "claim.0: at, what is equal, needs along (or several"),
-        (claim("ratio", RATIO.replace('"a"', '["a"]')), "claim.0: at, what is equal, needs along (or several"),
-        (
-            claim("ratio", RATIO.replace('"c"', '["c", "d"]') + ', at = "floats_up"'),
-            "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
-        ),
-        (
-            claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
-            "claim.0: 'partition.clients' is not swept (swept: nothing)",
-        ),
+        (claim("value", f"{OF_A}, at_most = nan"), "claim.0.at_most = nan: input should be a finite"),
+        (claim("value", 'metric = "nmm", of = "a", at_most = 1'), f"claim.0.metric: {UNKNOWN}"),
+        (ratio(c='"b"'), f"claim.0: there is no method named 'b', {ONLY}"),
+        (claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'), f"claim.0: there is no method named 'd', {ONLY}"),
+        (ratio(', at = "floats_up"'), "claim.0: at, what is equal, needs along (or several methods in to)"),
+        (ratio(', at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
+        (ratio(', at = "floats_up", along = ["x"], best = true'), "claim.0: at, iteration and best exclude"),
+        (ratio(', at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
+        (ratio(", iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
+        (ratio(c='["c"]'), "claim.0: at, what is equal, needs along (or several"),
+        (ratio(a='["a"]'), "claim.0: at, what is equal, needs along (or several"),
+        (ratio(', at = "floats_up"', c='["c", "d"]'), f"claim.0: there is no method named 'd', {ONLY}"),
+        (ratio(', where = {"partition.clients" = 2}'), "claim.0: 'partition.clients' is not swept (swept: nothing)"),
     ],
 )
 def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path, override, says):

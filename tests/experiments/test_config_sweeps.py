@@ -76,18 +76,11 @@ CASES = [
 def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path):
     swept = experiment(tmp_path, *CASES, "seeds=[0]")
     assert swept.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
-    assert swept.changes(swept.settings[1]) == {
-        "data.name": "wine",
-        "strategy.a.n_components": 2,
-        "baseline.c.n_components": 1,
-    }
+    second = {"data.name": "wine", "strategy.a.n_components": 2, "baseline.c.n_components": 1}
+    assert swept.changes(swept.settings[1]) == second
     runs = plan(swept)
-    assert [(run.point.values["case"], run.strategy.n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
-        ("three", 1),
-        ("three", 2),
-        ("four", 1),
-        ("four", 2),
-    ]
+    pairs = [(run.point.values["case"], run.strategy.n_components) for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    assert pairs == [("three", 1), ("three", 2), ("four", 1), ("four", 2)]
     assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
     assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
     assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")

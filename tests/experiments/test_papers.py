@@ -63,11 +63,8 @@ def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table
         experiment = read_config(path)
         # what has changed since is to be made again, as docs/experiments.md says
         assert [claim["text"] for claim in each["claims"]] == [claim.text for claim in experiment.claim]
-        assert (each["title"], each["setting"], each["here"]) == (
-            experiment.title,
-            experiment.paper.setting,
-            experiment.paper.here,
-        )
+        paper = experiment.paper
+        assert (each["title"], each["setting"], each["here"]) == (experiment.title, paper.setting, paper.here)
         for claim, check in zip(each["claims"], experiment.claim, strict=True):
             assert (claim["verdict"] == Verdict.IDENTITY) == (check.kind == "identity")
             assert check.kind != "untestable" or claim["verdict"] == Verdict.UNTESTABLE

@@ -26,18 +26,10 @@ strategy = [{ name = "one | vector", method = "DKPCA", n_components = 2, local_c
 baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
 quick.seeds = [5]
 report.plots = true
-[[claim]]
-text = "One vector of two is not enough <here>."
-check = "value"
-metric = "error"
-of = "one | vector"
-at_least = 1e-9
-[[claim]]
-text = "One of two | is."
-check = "value"
-metric = "error"
-of = "one | vector"
-at_most = 0
+claim = [
+  { text = "One is not enough <here>.", check = "value", metric = "error", of = "one | vector", at_least = 1e-9 },
+  { text = "One of two | is.", check = "value", metric = "error", of = "one | vector", at_most = 0 },
+]
 [paper]
 name = "DKPCA"
 shows = "figure 2"
@@ -130,7 +122,7 @@ def test_the_page_has_claims_settings_figures_and_costs_of_each(folder, tmp_path
     nesting.feed(markup := page.read_text(encoding="utf-8"))
     assert (nesting.open, nesting.faults) == ([], [])
     shown = html.unescape(re.sub(r"<[^>]*>", "", markup))
-    for text in ("One vector of two is not enough <here>.", "The first | <best>", "400 rows & 1000 columns."):
+    for text in ("One is not enough <here>.", "The first | <best>", "400 rows & 1000 columns."):
         assert text in shown
     for text in ("Flowers.", "fedkernel run two/first.toml", "✗ does not hold", "✓ holds"):
         assert text in shown

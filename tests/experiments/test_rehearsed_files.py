@@ -61,11 +61,8 @@ def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_t
     frames[0].to_csv(sites / "a.csv", index=False)
     frames[1].iloc[:, ::-1].to_csv(sites / "b.csv", index=False)
     frames[2].iloc[:, rng.permutation(frames[2].shape[1])].to_parquet(sites / "c.parquet")
-    study = experiment(
-        tmp_path,
-        'shards = ["sites/[ab].csv", "sites/c.parquet"]\nid = "patient"\nlabel = "diagnosis"',
-        CLUSTERS + ALONE,
-    )
+    data = 'shards = ["sites/[ab].csv", "sites/c.parquet"]\nid = "patient"\nlabel = "diagnosis"'
+    study = experiment(tmp_path, data, CLUSTERS + ALONE)
     monkeypatch.chdir(sites)
     row, alone = run_experiment(study, tmp_path / "out").rows
     known = ~np.isin(np.arange(len(X)), parts[1][unlabelled])
@@ -88,9 +85,7 @@ def test_rows_in_files_of_three_kinds_with_columns_in_any_order_are_the_arrays_t
 def test_columns_in_files_are_aligned_by_ids_as_between_sites(tmp_path):
     """Rows that a file lacks are dropped, the label is in one file only, and each run has an order of its own."""
     wine = StandardScaler().fit_transform(WINE.data)
-    table = pd.DataFrame(
-        wine, columns=WINE.feature_names, index=pd.Index([f"p{row:03}" for row in range(178)], name="id")
-    )
+    table = pd.DataFrame(wine, columns=WINE.feature_names, index=pd.Index([f"p{i:03}" for i in range(178)], name="id"))
     table.iloc[rng.permutation(178), :5].to_csv(tmp_path / "a.csv")
     labelled = table.iloc[:, 5:9].assign(kind=WINE.target)
     labelled.iloc[rng.permutation(178)].iloc[8:].to_csv(tmp_path / "b.csv")

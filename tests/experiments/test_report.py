@@ -304,18 +304,14 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1], []),
-        ([1, 2], ["error_by_floats_up", "error_by_x"]),
-        (["iris", "wine"], ["error_by_method", "error_by_floats_up"]),
-    ],
+    ("values", "expected"), [([1], []), ([1, 2], ["floats_up", "x"]), (["iris", "wine"], ["method", "floats_up"])]
 )
 @pytest.mark.usefixtures("unrendered")
 def test_of_one_method_only_its_settings_are_compared_once_each(tmp_path, values, expected):
     """A single number is in the table; settings that are numbers have an axis of their own."""
     runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
-    assert [figure.name for figure in draw(runs, tmp_path)] == [*expected, "seconds_by_phase"]
+    names = [figure.name for figure in draw(runs, tmp_path)]
+    assert names == [*(f"error_by_{what}" for what in expected), "seconds_by_phase"]
 
 
 @pytest.mark.parametrize("errors", [[0.0], [1e-320, 1.0], [-1e-18, 1e-3], [math.nan, 1.0]])
@@ -369,18 +365,10 @@ def test_axes_show_differences_and_methods_that_differ_in_rounds_are_drawn_by_th
 
 
 def test_groups_and_data_sets_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path):
-    points = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
+    cases = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
     for runs, titles, says in (
-        (
-            [a_run("a", group="x"), a_run("b", group="y"), a_run("c", group="y")],
-            "xy",
-            "One dot covers another: b and c.",
-        ),
-        (
-            [a_run("a", point=p, floats_up=i) for i, p in enumerate(points)],
-            ("data.name = iris", "data.name = wine"),
-            "",
-        ),
+        ([a_run(name, group=group) for name, group in ("ax", "by", "cy")], "xy", "One dot covers another: b and c."),
+        ([a_run("a", point=p, floats_up=i) for i, p in enumerate(cases)], ("data.name = iris", "data.name = wine"), ""),
     ):
         by_floats = draw(runs, tmp_path)[1]
         assert "One panel per setting" in by_floats.caption
@@ -486,17 +474,11 @@ def test_each_group_has_a_table_of_its_own_where_the_best_strategy_is_bold(tmp_p
     runs.append(a_run("central", kind="baseline", method="central", group="1 component", metrics={"error": 0.0}))
     runs.append(a_run("e", group="1 component", metrics={"error": 1e-3, "nmi": 0.8}, floats_up=99))
     pages = tables(write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs))
-    assert [row[1:3] for row in pages["Answer: 5 components"]] == [
-        ["error against central", "nmi"],
-        ["1.00e-03", "0.4000"],
-        ["*≤ 1e-16*", "0.4000"],
-        ["*0*", "0.4000"],
-    ]
-    assert [row[1:3] for row in pages["Answer: 1 component"][1:]] == [
-        ["2.00e-03", "*0.9000*"],
-        ["0 (reference)", "–"],
-        ["*1.00e-03*", "0.8000"],
-    ]
+    heading, *cells = [row[1:3] for row in pages["Answer: 5 components"]]
+    assert heading == ["error against central", "nmi"]
+    assert cells == [["1.00e-03", "0.4000"], ["*≤ 1e-16*", "0.4000"], ["*0*", "0.4000"]]
+    cells = [row[1:3] for row in pages["Answer: 1 component"][1:]]
+    assert cells == [["2.00e-03", "*0.9000*"], ["0 (reference)", "–"], ["*1.00e-03*", "0.8000"]]
     assert [row[1] for row in pages["What it took: 1 component"]] == ["floats up", "14,250", "14,250", "*99*"]
     swept = [a_run(name, error=e, point={"n": n}) for name, n, e in (("a", 1, 0.1), ("b", 1, 0.2), ("a", 2, 0.4))]
     answer = tables(write_report(tmp_path, experiment(options=ReportOptions(plots=False)), swept))["Answer"]
@@ -572,9 +554,7 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path):
     runs = [a_run(name, findings=[f"{name} is unlike sites.", *many]) for name in ("a", "b")]
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
     listed = re.findall(r"<li>.*?: (.*?)</li>", page)
-    assert listed[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], (
-        "the first of each run, before all others"
-    )
+    assert listed[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], "the first of each run come first"
     assert "and 10 more" in page
     for swept in (2, 3):
         runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))

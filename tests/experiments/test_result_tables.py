@@ -15,22 +15,11 @@ from experiments.results import append_run, read_runs, summarise
 TINY = """
 name = "tiny"
 seeds = [0, 1, 2]
-[data]
-name = "iris"
-[partition]
-clients = 2
-shuffle = true
-[[strategy]]
-name = 'one | round, "50% & [red]_$1"'
-method = "DKPCA"
-n_components = 2
-local_components = 1
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
-[report]
-plots = false
+data.name = "iris"
+partition = { clients = 2, shuffle = true }
+strategy = [{ name = 'one | round, "50% & [red]_$1"', method = "DKPCA", n_components = 2, local_components = 1 }]
+baseline = [{ name = "central", method = "central PCA", n_components = 2 }]
+report = { plots = false }
 """
 NAME = 'one | round, "50% & [red]_$1"'
 
@@ -74,9 +63,7 @@ def test_csv_keeps_every_digit_and_every_name():
     assert (table.nmi_seeds[1], table.seeds[1]) == (2, 3)
     assert "seconds_seeds" not in table
     assert float(text.floats_up_mean[1]) == summaries[1].floats_up.mean
-    took = [
-        f"{name}_{what}" for name in ("floats_down", "bytes_up", "bytes_down", "rounds") for what in ("mean", "std")
-    ]
+    took = [f"{key}_{what}" for key in ("floats_down", "bytes_up", "bytes_down", "rounds") for what in ("mean", "std")]
     assert {*took, "seconds_mean", "seconds_std"} <= set(table)
 
 

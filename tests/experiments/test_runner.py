@@ -29,36 +29,25 @@ from fedkernel.strategy import KernelStrategy
 from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
-TINY = f"""
+HEAD = f"""
 name = "tiny"
 title = "A tiny experiment"
 seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = {M}
-shuffle = true
-[[strategy]]
-name = "DKPCA"
-method = "DKPCA"
-n_components = {K}
-local_components = 1
-[[strategy]]
-name = "VFedPCA"
-method = "VFedPCA"
-merge = "eigenvalue"
-rounds = {ROUNDS}
-local_iterations = 1
-[[baseline]]
-name = "central"
-method = "central KPCA"
-n_components = {K}
-[[baseline]]
-name = "isolated"
-method = "isolated KPCA"
-n_components = {K}
+data.name = "iris"
+partition = {{ clients = {M}, shuffle = true }}
 """
-LOCAL = "local_components = 1\n"
+METHODS = f"""
+strategy = [
+  {{ name = "DKPCA", method = "DKPCA", n_components = {K}, local_components = 1 }},
+  {{ name = "VFedPCA", method = "VFedPCA", merge = "eigenvalue", rounds = {ROUNDS}, local_iterations = 1 }},
+]
+baseline = [
+  {{ name = "central", method = "central KPCA", n_components = {K} }},
+  {{ name = "isolated", method = "isolated KPCA", n_components = {K} }},
+]
+"""
+TINY = HEAD + METHODS
+LOCAL = ", local_components = 1"
 BARE = "[report]\nplots = false\n"
 IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA", "central", "isolated")]
 
@@ -314,9 +303,7 @@ class Uncompared(KernelStrategy[KernelPCA]):
 
 
 def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(tmp_path):
-    text = (
-        TINY[: TINY.index("[[strategy]]")] + '[[strategy]]\nname = "bare"\nmethod = "test_runner:Uncompared"\n' + BARE
-    )
+    text = HEAD + 'strategy = [{ name = "bare", method = "test_runner:Uncompared" }]\n' + BARE
     rows = carry_out(tmp_path / "out", text=text)
     assert [(row.id, list(row.metrics)) for row in rows] == [
         (f"bare__seed={seed}", ["table_share", "parallel_seconds"]) for seed in (0, 1)
@@ -383,7 +370,7 @@ def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path, star
     folder, more = tmp_path / "out", 'name="more", method="DKPCA", n_components=1, local_components=1'
     small = "sweep.strategy.*.n_components=[1]"
     first = carry_out(folder, "seeds=[0]", small)
-    strategies = TINY.replace("[[baseline]]", f"[[strategy]]\n{more.replace(', ', chr(10))}\n[[baseline]]", 1) + BARE
+    strategies = TINY.replace("]\nbaseline", f"  {{ {more} }},\n]\nbaseline") + BARE
     wider = ["seeds=[0, 1]", "sweep.strategy.*.n_components=[1, 2]"]
     rows = carry_out(folder, *wider, text=strategies)
     assert [row for row in rows if row.id in {row.id for row in first}] == first
@@ -456,8 +443,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(tmp_pa
     if key == "shards":
         data, partition = '[data]\nshards = ["data/a.npy", "./data/../data/b.npy"]\n', ""
     sweep = '[sweep]\n"data.name" = ["npz:data/whole.npz", "iris"]\n' if key == "swept" else ""
-    methods = TINY[TINY.index("[[strategy]]") :]
-    text = f'name = "tiny"\n{data}{partition}{methods}{sweep}{BARE}'
+    text = f'name = "tiny"\n{METHODS}{data}{partition}{sweep}{BARE}'
     (home / "tiny.toml").write_text(text, encoding="utf-8")
 
     def engine(job):
@@ -474,9 +460,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(tmp_pa
     if key == "swept":  # rows and their ids have what the user wrote
         assert [row.point["data.name"] for row in rows[::4]] == ["npz:data/whole.npz", "iris"]
     # the folder's own copies mean the same files
-    assert Experiment.from_table(json.loads(Path("out/config.json").read_text(encoding="utf-8")), "").folder == str(
-        home
-    )
+    assert Experiment.from_table(json.loads(Path("out/config.json").read_text("utf-8")), "").folder == str(home)
     monkeypatch.setattr(execution, "ENGINES", {})  # whatever wanted to run would fail
     for path in (home / "tiny.toml", Path("out/config.toml")):
         assert run_experiment(read_config(path), tmp_path / "out").rows == rows
@@ -491,8 +475,8 @@ def test_files_of_clients_that_do_not_fit_are_refused(tmp_path):
     X = load_iris().data
     np.save(tmp_path / "a.npy", X[:149, :2])
     np.savez(tmp_path / "b.npz", X=X[:, 2:], new=X[:3, 2:])
-    head, tail = TINY.split('[data]\nname = "iris"')
-    text = f'{head}[data]\nshards = ["{tmp_path}/a.npy", "{tmp_path}/b.npz"]\n{tail[tail.index("[[") :]}'
+    head = HEAD.partition("data.name")[0]
+    text = f'{head}data.shards = ["{tmp_path}/a.npy", "{tmp_path}/b.npz"]\n{METHODS}'
     for kernel in ('{type="linear"}', '{type="rbf", width="median"}'):
         with pytest.raises(InputError, match=r"tiny.toml: strategy 'DKPCA': .*1(49|50).* all must have the same rows"):
             carry_out(tmp_path / "none", f"strategy.DKPCA.kernel={kernel}", text=text)

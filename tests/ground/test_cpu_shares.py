@@ -38,9 +38,7 @@ PRIMITIVES = {
     "transposed product": lambda: transposed_product(F, F[:, :5]),
     "tall product": lambda: tall_product(F, F[:60, :3]),
     "features": lambda: SubspaceEmbedding(kernel=KERNEL, size=50, n_features=500).map(12)(X),
-    "a run": lambda: (
-        DKPCA(n_components=2, local_components=3, kernel=KERNEL).fit([X[:, :6], X[:, 6:]]).model.eigenvectors_
-    ),
+    "a run": lambda: DKPCA(2, local_components=3, kernel=KERNEL).fit([X[:, :6], X[:, 6:]]).model.eigenvectors_,
 }
 
 

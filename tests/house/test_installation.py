@@ -96,9 +96,7 @@ def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way,
         (None, "unknown"),
     ],
 )
-def test_the_version_is_that_of_the_project_and_without_metadata_that_of_the_bundle(
-    project, expected, tmp_path, monkeypatch
-):
+def test_the_version_is_the_project_s_and_without_metadata_the_bundle_s(project, expected, tmp_path, monkeypatch):
     assert fedkernel.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
     def none_is_installed(name):

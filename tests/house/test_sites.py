@@ -175,9 +175,7 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     stability = adjusted_rand_score(*map(np.concatenate, labels))
     assert abs(metrics["stability"] - stability) <= metrics["stability_error"]
     sentence = f"stability is {metrics['stability']:.2f}, with an error of up to {metrics['stability_error']:.2f}"
-    assert any(finding.startswith(sentence) for finding in second.findings), (
-        "of 178 rows little can be told in steps of 5"
-    )
+    assert any(finding.startswith(sentence) for finding in second.findings), "178 rows tell little in steps of 5"
 
 
 def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_with_it(place, tls):
@@ -318,10 +316,8 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
     }
     folder = place / "out" / "results" / "slow__seed=0"
     assert not list(folder.glob("journal*")), "its result is there"
-    result, order = (
-        Result.load(folder),
-        [int(patient[1:]) for patient in RunRows.load(place / "kept-b", "slow__seed=0").ids],
-    )
+    result = Result.load(folder)
+    order = [int(patient[1:]) for patient in RunRows.load(place / "kept-b", "slow__seed=0").ids]
     reference = VFedPCA(merge="eigenvalue", rounds=200).fit([part[order] for part in PARTS], seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
     assert result.ledger.rounds == reference.ledger.rounds

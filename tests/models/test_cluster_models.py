@@ -71,9 +71,7 @@ def test_saved_clusters_are_loaded_bit_for_bit(tmp_path, embedding, values, trai
             assert bits(getattr(again, name)) == bits(getattr(model, name))
         (fields, arrays), (sent, sent_arrays) = again.embedding.parts(), embedding.parts()
         assert fields == sent
-        assert {name: bits(array) for name, array in arrays.items()} == {
-            name: bits(array) for name, array in sent_arrays.items()
-        }
+        assert {key: bits(one) for key, one in arrays.items()} == {key: bits(one) for key, one in sent_arrays.items()}
         assert bits(again.transform(X)) == bits(model.transform(X))
         assert bits(again.predict(X)) == bits(model.predict(X))
 

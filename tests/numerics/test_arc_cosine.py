@@ -126,12 +126,8 @@ def test_many_nearly_parallel_rows_take_no_more_memory_than_the_result():
 def test_columns_split_over_clients_are_refused(degree):
     kernel, X = ArcCosine(degree=degree), rows(4, 3)
     assert kernel.vertical == "none"
-    for call in (
-        kernel.require_vertical,
-        lambda: kernel.part(X),
-        lambda: kernel.combine([np.eye(2)]),
-        lambda: DKPCA(2, kernel),
-    ):
+    calls = (lambda: kernel.part(X), lambda: kernel.combine([np.eye(2)]), lambda: DKPCA(2, kernel))
+    for call in (kernel.require_vertical, *calls):
         with pytest.raises(InputError, match="ArcCosine is for horizontally divided data only"):
             call()
 

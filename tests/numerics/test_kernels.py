@@ -133,9 +133,7 @@ def test_combine_works_in_the_first_part_and_keeps_two_arrays(kernel):
     n, size = 400, 400 * 400 * 8
     first, second = kernel.part(rows(n, 2)), kernel.part(rows(n, 2, seed=1))
     before = second.copy()
-    assert np.array_equal(kernel.combine([first.copy()]), kernel.gram(rows(n, 2))), (
-        "one client's part alone, to the bit"
-    )
+    assert np.array_equal(kernel.combine([first.copy()]), kernel.gram(rows(n, 2))), "one client's part, to the bit"
     assert kernel.combine([first, second]) is first
     assert np.array_equal(second, before)
     assert 2 * size <= peak_of(lambda: kernel.combine(np.full((n, n), 0.5) for _ in range(4)))[0] < 2.2 * size

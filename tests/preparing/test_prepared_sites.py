@@ -132,15 +132,9 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
 
 EXPERIMENT = """
 name = "prepared"
-[data]
-name = "wine"
-[partition]
-kind = "horizontal"
-clients = 3
-shuffle = true
-[prepare]
-scale = "robust"
-drift = "refuse"
+data.name = "wine"
+partition = { kind = "horizontal", clients = 3, shuffle = true }
+prepare = { scale = "robust", drift = "refuse" }
 [[strategy]]
 name = "all rows"
 method = "UniformKPCA"

@@ -194,10 +194,8 @@ def test_tables_that_go_through_files_are_the_same():
     prepare = Prepare(missing="mean", categories=CATEGORIES)
     tables = tables_to_prepare(frames(), prepare, "horizontal")
     mine = RunSettings(clients=3, prepare=prepare)
-    here, there = (
-        PCA.fit(frames(), prepare=prepare),
-        run_through_files(type(PCA), PCA.hyperparameters, tables, "local", mine),
-    )
+    here = PCA.fit(frames(), prepare=prepare)
+    there = run_through_files(type(PCA), PCA.hyperparameters, tables, "local", mine)
     np.testing.assert_array_equal(here.model.eigenvalues_, there.model.eigenvalues_)
     assert [row["phase"] for row in here.history] == [row["phase"] for row in there.history]
 
@@ -352,14 +350,9 @@ def found_in(sites):
     whole = np.vstack(sites)
     center = whole.mean(axis=0)
     apart = whole - center
-    ask = CompareColumns(
-        names=tuple("abcde"),
-        sites=3,
-        center=center,
-        counts=np.full(5, float(len(whole))),
-        deviations=apart.sum(axis=0),
-        squares=(apart**2).sum(axis=0),
-    )
+    sums = {"deviations": apart.sum(axis=0), "squares": (apart**2).sum(axis=0)}
+    counts = np.full(5, float(len(whole)))
+    ask = CompareColumns(names=tuple("abcde"), sites=3, center=center, counts=counts, **sums)
     members = [Member(number, number, len(X), 5) for number, X in enumerate(sites)]
     return findings(ask.names, members, [differences(X, ask) for X in sites])
 
@@ -400,14 +393,9 @@ def test_a_difference_is_one_where_its_test_says_so_at_the_level_shared_out(rows
             here = own.copy()
             here[:, 0] = changed(own[:, 0], change)
             whole = np.vstack([here, others])
-            ask = CompareColumns(
-                names=tuple(map(str, range(columns))),
-                sites=sites,
-                center=np.zeros(columns),
-                counts=np.full(columns, float(len(whole))),
-                deviations=whole.sum(axis=0),
-                squares=(whole**2).sum(axis=0),
-            )
+            names, counts = tuple(map(str, range(columns))), np.full(columns, float(len(whole)))
+            sums = {"deviations": whole.sum(axis=0), "squares": (whole**2).sum(axis=0)}
+            ask = CompareColumns(names=names, sites=sites, center=np.zeros(columns), counts=counts, **sums)
             assert (0 in differences(here, ask).columns) is found
 
 
@@ -425,13 +413,9 @@ def test_new_rows_are_prepared_as_those_before():
     ]
     projected = strategy.transform(result.model, shards, new, prepare=prepare)
     np.testing.assert_array_equal(projected, strategy.transform(result.model, *by_hand))
+    halves = [X[:60], X[60:120]]
     with pytest.raises(ProtocolError, match="1 rows with empty cells; allowed: none"):
-        CLUSTERS.predict(
-            CLUSTERS.fit([X[:60], X[60:120]]).model,
-            [X[:60], X[60:120]],
-            [new_rows(X), X[:9]],
-            prepare=Prepare(missing="drop"),
-        )
+        CLUSTERS.predict(CLUSTERS.fit(halves).model, halves, [new_rows(X), X[:9]], prepare=Prepare(missing="drop"))
 
 
 def new_rows(X):

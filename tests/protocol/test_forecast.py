@@ -163,9 +163,7 @@ def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
     members = [Member(client, client, 1000, 5, 0) for client in range(3)]
     without, with_them = (DisKPCA(4, share_rows=True, embed=embed) for embed in (False, True))
     assert without.forecast(members).memory < with_them.forecast(members).memory
-    without_them, with_coordinates = (
-        SpectralKMeans(3, components).forecast(members) for components in (without, with_them)
-    )
+    without_them, with_coordinates = (SpectralKMeans(3, pair).forecast(members) for pair in (without, with_them))
     assert without_them == with_coordinates
 
 
@@ -184,11 +182,8 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 SWEPT = """
 name = "swept"
 seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-kind = "horizontal"
-clients = 2
+data.name = "iris"
+partition = { kind = "horizontal", clients = 2 }
 [[strategy]]
 name = "ADMM [red]"
 method = "ADMMKPCA"
@@ -235,8 +230,8 @@ def test_a_sweep_has_a_line_for_each_setting(tmp_path, monkeypatch):
 
 def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = '[data]\nname = "iris"\n[partition]\nkind = "horizontal"\nclients = 2\n'
-    sites = SWEPT.replace(data, '[data]\nsites = ["rome", "oslo"]\n').split("[sweep]")[0]
+    data = 'data.name = "iris"\npartition = { kind = "horizontal", clients = 2 }\n'
+    sites = SWEPT.replace(data, 'data.sites = ["rome", "oslo"]\n').split("[sweep]")[0]
     Path("sites.toml").write_text(sites, encoding="utf-8")
     (line,) = [line for line in dry_run("sites.toml") if line.startswith("ADMM")]
     assert line.split() == ["ADMM", "[red]", "2", "unknown"]

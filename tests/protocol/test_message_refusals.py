@@ -238,11 +238,7 @@ def test_complex_entries_are_finite_too():
 
 
 DENSE = {"dense": np.ones((2, 3))}
-CSR = {
-    "values": np.array([1.0, 2.0]),
-    "indices": np.array([0, 2], dtype=np.int32),
-    "starts": np.array([0, 1, 2], dtype=np.int32),
-}
+CSR = {"values": np.array([1.0, 2.0]), "indices": np.array([0, 2], np.int32), "starts": np.array([0, 1, 2], np.int32)}
 
 
 @pytest.mark.parametrize(

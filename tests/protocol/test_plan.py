@@ -198,9 +198,7 @@ def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards
     for number in range(len(plan)):
         fewer = [step.model_copy(update={"instead_of": 0}) for step in (*plan[:number], *plan[number + 1 :])]
         needed.append(bool(pair.recording.outside(tuple(fewer))))
-    came = {
-        type(exchange.request).__name__ for exchanges in pair.recording.exchanges.values() for exchange in exchanges
-    }
+    came = {type(each.request).__name__ for exchanges in pair.recording.exchanges.values() for each in exchanges}
     assert needed == [any(planned.request in came for planned in step.requests) for step in plan]
     assert all(needed) or any(step.instead_of for step in plan)
     replies_are_within_what_was_foreseen(pair.recording, strategy, shards)
@@ -284,14 +282,8 @@ def test_a_run_of_other_hyper_parameters_is_another_plan(strategy, change, shard
 def test_sparse_landmarks_are_bounded_too():
     plan = DisKPCA(3, Linear(), projection_size="landmarks", **SKETCHED).plan(2, 0)
     for rows in (11, 12):
-        request = SketchKernel(
-            **CarriesRows.of(scipy.sparse.csr_array(np.eye(rows))),
-            before=0,
-            kernel=Linear(),
-            precision="float64",
-            tol=2.0**-26,
-            columns=11,
-        )
+        carried = CarriesRows.of(scipy.sparse.csr_array(np.eye(rows)))
+        request = SketchKernel(**carried, before=0, kernel=Linear(), precision="float64", tol=2.0**-26, columns=11)
         fields = request.model_dump(mode="json", exclude=set(request.shapes()))
         shapes = {name: array.shape for name, array in request.arrays().items()}
         if rows == 11:

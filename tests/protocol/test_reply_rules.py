@@ -60,18 +60,12 @@ def left_out(reply):
     return {"values": np.array([39.0, 20.0]), "omitted": 2.0}
 
 
+PAIRS = "find_local_eigenpairs"
 LIES = [
-    (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(1000, "vectors"), "must have orthonormal columns"),
-    (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(-1, "values"), "values must be"),
-    (
-        ONE_SHOT,
-        COLUMNS,
-        DKPCAClient,
-        "find_local_eigenpairs",
-        times(1000, "values"),
-        "but must sum to at most 60, the number",
-    ),
-    (CERTIFIED, COLUMNS, DKPCAClient, "find_local_eigenpairs", left_out, "values sum to 61, but must sum to at"),
+    (ONE_SHOT, COLUMNS, DKPCAClient, PAIRS, times(1000, "vectors"), "must have orthonormal columns"),
+    (ONE_SHOT, COLUMNS, DKPCAClient, PAIRS, times(-1, "values"), "values must be"),
+    (ONE_SHOT, COLUMNS, DKPCAClient, PAIRS, times(1000, "values"), "but must sum to at most 60, the number"),
+    (CERTIFIED, COLUMNS, DKPCAClient, PAIRS, left_out, "values sum to 61, but must sum to at"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(1000, "vectors"), "must have orthonormal columns"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(-1, "values"), "values must be at least 0"),
     (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "no eigenvalue below 0"),

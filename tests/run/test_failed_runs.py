@@ -30,27 +30,13 @@ TEXT = """
 name = "tiny"
 seeds = [0, 1]
 report = { plots = false }
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "good"
-method = "VFedPCA"
-merge = "eigenvalue"
-rounds = 2
-local_iterations = 1
-[[strategy]]
-name = "bad"
-method = "test_failed_runs:Fickle"
-rounds = 2
-local_iterations = 1
-[[claim]]
-text = "Few rounds"
-check = "value"
-metric = "rounds"
-of = "bad"
-at_most = 5
+data.name = "iris"
+partition.clients = 2
+strategy = [
+  { name = "good", method = "VFedPCA", merge = "eigenvalue", rounds = 2, local_iterations = 1 },
+  { name = "bad", method = "test_failed_runs:Fickle", rounds = 2, local_iterations = 1 },
+]
+claim = [{ text = "Few rounds", check = "value", metric = "rounds", of = "bad", at_most = 5 }]
 """
 BAD: dict[int, Exception] = {}
 """With which seeds runs fail, and of what; some tests mend them."""
@@ -138,7 +124,7 @@ def test_the_others_go_on_and_the_same_command_tries_the_failed_ones_again(tmp_p
 
 
 def test_what_concerns_all_runs_ends_them(tmp_path):
-    only = TEXT[: TEXT.index("[[strategy]]")] + TEXT[TEXT.index('[[strategy]]\nname = "bad"') : TEXT.index("[[claim]]")]
+    only = "".join(line for line in TEXT[: TEXT.index("claim")].splitlines(True) if '"good"' not in line)
     seeds = only.replace("seeds = [0, 1]", "seeds = [0, 1, 2, 3, 4]")
     BAD.update(dict.fromkeys(range(5), wrong()))
     summary = "^3 of 5 runs have failed: run bad__seed=0 \\(and 2 more\\): client 1 sends wrong numbers$"
@@ -226,7 +212,7 @@ def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path, monkeypatch
     ended = served.carry_out(set_aside=2)
     texts = [failed.text for failed in ended if isinstance(failed, FailedRun)]
     assert [each if isinstance(each, str) else each.kind for each in ended] == [
-        *("ProtocolError", "r1", "ProtocolError", "ZeroDivisionError", "ProtocolError", "r5", "NotRun"),
+        *("ProtocolError", "r1", "ProtocolError", "ZeroDivisionError", "ProtocolError", "r5", "NotRun")
     ]
     assert "client 1" in texts[0]
     assert texts[-1].startswith(
@@ -276,15 +262,9 @@ name = "tiny"
 seeds = [0, 1]
 evaluate = true
 report = { plots = false }
-[data]
-name = "iris"
-[partition]
-clients = 2
-kind = "horizontal"
-[[strategy]]
-name = "clusters"
-method = "test_failed_runs:FickleClusters"
-n_clusters = 3
+data.name = "iris"
+partition = { clients = 2, kind = "horizontal" }
+strategy = [{ name = "clusters", method = "test_failed_runs:FickleClusters", n_clusters = 3 }]
 """
     BAD.update({0: wrong()})
     outcome = run_experiment(experiment(tmp_path, clusters), tmp_path / "out")

@@ -133,7 +133,7 @@ def test_exchanges_of_a_second_are_one_record_and_those_since_are_computed_again
     assert whole == [[], [3], [3, 3]]
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert_same(carry_out(job), reference)
-    assert [record.getMessage() for record in caplog.records] == ["run: resumed at round 6, after 6 recorded exchanges"]
+    assert caplog.messages == ["run: resumed at round 6, after 6 recorded exchanges"]
 
 
 class Foreign(Grid):
@@ -150,11 +150,8 @@ class Foreign(Grid):
     def send_and_receive(self, messages, *, timeout=None):
         self.rounds += 1
         node_of = {other: node for node, other in self.ids.items()}
-        sent = [
-            Message(message.content, node_of[about.dst_node_id], about.message_type, group_id=about.group_id)
-            for message in messages
-            for about in [message.metadata]
-        ]
+        about = [(message.content, message.metadata) for message in messages]
+        sent = [Message(what, node_of[to.dst_node_id], to.message_type, group_id=to.group_id) for what, to in about]
         replies = list(self.own.send_and_receive(sent, timeout=timeout))
         for reply in replies:
             flower_internals.set_source(reply, self.ids[reply.metadata.src_node_id])
@@ -266,7 +263,7 @@ def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop,
     whole = {"cut": 11, "flipped": 8, "doubled": 12}[damage]
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert_same(carry_out(job), reference)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         f"{path} is damaged or cut off after {whole} recorded exchanges; the rest is ignored",
         f"run: resumed at round {whole}, after {whole} recorded exchanges",
     ]
@@ -303,20 +300,19 @@ def test_a_journal_of_another_run_is_set_aside(change, what, tmp_path, stop, cap
         result = carry_out(changed)
     assert_same(result, carry_out(changed.model_copy(update={"out": str(tmp_path / "again"), "journals": False})))
     assert path.with_name(ASIDE).read_bytes() == before
-    (line,) = [record.getMessage() for record in caplog.records]
+    (line,) = caplog.messages
     assert line == f"{path} is set aside as {ASIDE}, and the run begins anew: it is of a different run ({what})"
+
+
+REPEATED = "resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites"
 
 
 @pytest.mark.parametrize(
     ("name", "restarted", "line"),
     [
-        ("DisKPCA", "c", "resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites"),
+        ("DisKPCA", "c", REPEATED),
         ("ADMMKPCA", "c", "site 'c' was restarted, and its answer differs from the recorded one"),
-        (
-            "DisKPCA",
-            "abc",
-            "run: resumed at round 5, after 5 recorded exchanges, 5 of them repeated by restarted sites",
-        ),
+        ("DisKPCA", "abc", f"run: {REPEATED}"),
     ],
 )
 def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, line, tmp_path, stop, caplog):

@@ -76,12 +76,8 @@ def nodes_of(folder, names, tables, policy=""):
     keys = pinned(folder, names)
     for name, table in zip(names, tables, strict=True):
         np.save(folder / f"{name}.npy", table)
-        yield keys[name] | {
-            "name": name,
-            "data": str(folder / f"{name}.npy"),
-            "out": str(folder / name),
-            "policy": str(folder / "site.toml"),
-        }
+        paths = {"data": f"{name}.npy", "out": name, "policy": "site.toml"}
+        yield {**keys[name], "name": name, **{option: str(folder / path) for option, path in paths.items()}}
 
 
 def approve_at(folder, names, study):

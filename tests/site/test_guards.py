@@ -427,12 +427,8 @@ def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path
 def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path):
     """By cost alone the last site, whose rows are far apart, would give nearly all points."""
     result = clustered(tmp_path, (60, 40, 80), 44)
-    samples = [
-        line.parameters["samples"]
-        for name in NAMES
-        for line in read_outbox(tmp_path / name).departures
-        if line.request == "SampleCoreset"
-    ]
+    left = [line for name in NAMES for line in read_outbox(tmp_path / name).departures]
+    samples = [line.parameters["samples"] for line in left if line.request == "SampleCoreset"]
     assert sum(samples) == 44
     assert samples[2] == 20
     assert all(most - 1 <= number <= most for number, most in zip(samples, (15, 10, 20), strict=True))

@@ -231,16 +231,12 @@ def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tm
 
 def test_noise_is_the_same_in_all_runs_of_a_site_and_another_at_each(tmp_path, nodes):
     """Or the mean over a study's seeds would undo it; shares of the seed are others in each run."""
-    study, configurations = nodes
+    study, own = nodes
     seeds = [study.runs[0].model_copy(update={"id": f"trial-{seed}", "seed": seed}) for seed in range(3)]
     both = Study(name="study", runs=seeds)
     approve_at(tmp_path, NAMES, both)
     job = {"job": Job(runs=seeds, study=both).model_dump_json()}
-    sites = [
-        site_of_job(flower_internals.new_context(1, node, job), {"run": run.id})
-        for node in configurations
-        for run in seeds
-    ]
+    sites = [site_of_job(flower_internals.new_context(1, node, job), {"run": run.id}) for node in own for run in seeds]
     keys = [site.noise_key for site in sites]
     assert [keys.index(key) for key in keys] == [0] * 3 + [3] * 3 + [6] * 3
     assert len({site.gate.share for site in sites}) == 9

@@ -114,9 +114,7 @@ def own_sites(folder, **more):
     for name, rows, labels in zip(("north", "east", "south"), X, Y, strict=True):
         path = write_csv(folder / f"{name}.csv", map(str, labels), rows)
         node = {"name": name, "data": str(path), "label": "patient", "out": str(folder / name), "approve": "any"}
-        nodes.append(
-            {key: value for key, value in (node | {"allow": "test_labels:ClassClient"} | more).items() if value}
-        )
+        nodes.append({key: own for key, own in (node | {"allow": "test_labels:ClassClient"} | more).items() if own})
     return nodes
 
 

@@ -81,6 +81,7 @@ def chosen(most):
     return run(parameters={"n_components": "auto", "max_components": most})
 
 
+ABOVE = "n_components = 21, but must be at most 20"
 NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"study": {"n_components": 20}}
 
 
@@ -98,14 +99,9 @@ NARROW, TWENTY = {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}}, {"stu
         (run(), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "a kernel of type 'rbf' is not allowed"),
         (run(), NARROW, "study.kernels", "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01"),
         (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
-        (chosen(21), TWENTY, "study.n_components", "n_components = 21, but must be at most 20"),
+        (chosen(21), TWENTY, "study.n_components", ABOVE),
         (chosen(None), TWENTY, "study.n_components", "n_components = auto, without max_components, but must be"),
-        (
-            run(parameters={"components": {"n_components": 21}}),
-            TWENTY,
-            "study.n_components",
-            "n_components = 21, but must be at most 20",
-        ),
+        (run(parameters={"components": {"n_components": 21}}), TWENTY, "study.n_components", ABOVE),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
@@ -161,22 +157,15 @@ OURS = (*DKPCAClient.answers, *FKKMeansClient.answers)
 
 def said(tables, spec=None, shape=SHAPE, answers=OURS, forecast=None):
     """What is foreseen of a study of one run, by rule."""
-    held = foreseen(
-        policy(**tables),
-        Study(name="s", runs=[spec or run()]),
-        shape,
-        lambda run: answers,
-        lambda run, cohort: forecast,
-    )
+    study = Study(name="s", runs=[spec or run()])
+    held = foreseen(policy(**tables), study, shape, lambda run: answers, lambda run, cohort: forecast)
     return {verdict.rule: (verdict.allowed, verdict.text) for verdict in held}
 
 
 def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
     spec = run(plan=PLAN[:1])
-    for columns, allowed in ((20, True), (19, None)):
-        answer, text = said({"messages": {"*": {"columns": columns}}}, spec, shape=None)[
-            "messages.LocalSpectrum.columns"
-        ]
+    for most, allowed in ((20, True), (19, None)):
+        answer, text = said({"messages": {"*": {"columns": most}}}, spec, shape=None)["messages.LocalSpectrum.columns"]
         assert (answer, "20 columns" in text) == (allowed, True)
     for floats, allowed in ((2021, True), (2020, None)):  # 20 vectors of 100 rows, 20 values, and the next
         answer, text = said({"messages": {"*": {"floats": floats}}}, spec)["messages.LocalSpectrum.floats"]
@@ -243,11 +232,8 @@ def test_guards_are_foreseen_by_the_number_of_rows():
     assert {many["guards.lone_rows"][0], many["guards.coreset_share"][0]} == {True}
     assert said({"guards": {"lone_rows": 20, "coreset_share": 0.26}}, own_rows, **own)["guards.lone_rows"][0] is True
     unsized = said({}, own_rows, None, **own)
-    assert {rule: answer for rule, (answer, _) in unsized.items()} == {
-        "guards.lone_rows": None,
-        "guards.coreset_share": None,
-        "guards.table_share": None,
-    }
+    rules = ("lone_rows", "coreset_share", "table_share")
+    assert {rule: answer for rule, (answer, _) in unsized.items()} == {f"guards.{rule}": None for rule in rules}
 
 
 def test_a_plan_that_says_other_than_its_client_is_refused_before():

@@ -60,9 +60,7 @@ def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
         (12, 10, 3, 12, 0),
     ],
 )
-def test_the_fall_back_helps_small_nodes_that_do_not_settle(
-    monkeypatch, caplog, rows, nodes, seed, iterations, falls_back
-):
+def test_the_fall_back_helps_small_nodes_that_waver(monkeypatch, caplog, rows, nodes, seed, iterations, falls_back):
     shards = unbalanced_digits(seed, rows, nodes)
     strategy = ADMMKPCA(kernel=SMALL, neighbors=2, iterations=iterations, share_rows=True)
     result, metrics, _ = judged(strategy, shards)
@@ -235,11 +233,7 @@ NO_COMPONENT = "client 0 has no further component"
         (InputError, lambda: ADMMKPCA(kernel=Linear(), exchange="features"), "has no meaning with a linear kernel"),
         (ProtocolError, lambda: admm(rho=0.1).fit(spread(5)), "rho = 0.1 and 0.1 sum to 0.5 .* client 0 .* exceed"),
         (ProtocolError, lambda: admm().fit(EQUAL), NO_COMPONENT),
-        (
-            ProtocolError,
-            lambda: admm(kernel=Linear(), n_components=3).fit(spread(5, 10, lengths=(2.0, 1.0))),
-            NO_COMPONENT,
-        ),
+        (ProtocolError, lambda: admm(kernel=Linear(), n_components=3).fit(spread(5, 10, lengths=(2, 1))), NO_COMPONENT),
         (
             ProtocolError,
             lambda: admm(kernel=Linear()).fit([np.zeros((5, 6)), *spread(4)]),

@@ -95,12 +95,9 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
     rounds += [steps.send(replies) for replies in ([Letters()] * 3, progress(0.3), [Letters()] * 3)]
     with pytest.raises(StopIteration) as stop:
         steps.send(progress(0.1))
-    assert [dict(step.values) for step in rounds] == [
-        {"component": 1, "t": 1},
-        {"component": 1, "t": 1},
-        {"component": 1, "t": 2},
-        {"component": 1, "t": 2, "lagrangian": -6.0, "turned": 0.3},
-    ]
+    first, second = {"component": 1, "t": 1}, {"component": 1, "t": 2}
+    last = {**second, "lagrangian": -6.0, "turned": 0.3}
+    assert [dict(step.values) for step in rounds] == [first, first, second, last]
     for node, cell in enumerate(cells):
         np.testing.assert_array_equal(rounds[0].of_client(node).signs, signs[cell])
     assert [step.of_client(1) for step in rounds[1:]] == [

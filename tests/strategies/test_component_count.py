@@ -155,12 +155,9 @@ def test_a_number_that_is_the_limit_or_stands_out_by_nothing_says_so():
 
 
 def test_as_many_rows_as_there_may_be_components_are_enough():
-    for strategy in (
-        VFedPCA("auto", merge="exact"),
-        DKPCA("auto"),
-        UniformKPCA("auto", Linear(), n_samples=10, share_rows=True),
-        UniformKPCA("auto", Linear(), n_samples=10, solver="batch", share_rows=True),
-    ):
+    drawn = {"kernel": Linear(), "n_samples": 10, "share_rows": True}
+    uniform = (UniformKPCA("auto", **drawn), UniformKPCA("auto", solver="batch", **drawn))
+    for strategy in (VFedPCA("auto", merge="exact"), DKPCA("auto"), *uniform):
         axis = 1 if strategy.partition == "vertical" else 0
         result = strategy.fit(np.array_split(planted(rows=10), 2, axis=axis))
         assert result.model.n_components == 3
@@ -216,10 +213,7 @@ def test_the_paper_s_merges_have_no_eigenvalues_to_choose_by():
         ),
         (lambda: PeerVFedPCA("auto"), "^PeerVFedPCA: n_components: .auto. is not available among peers, .*; give"),
         (lambda: ADMMKPCA("auto"), "^ADMMKPCA: n_components: .auto. is not available among peers, .*; give"),
-        (
-            lambda: FKKMeans(3, "auto"),
-            "FKKMeans: n_components: .auto. is not available; set eigengap = true",
-        ),
+        (lambda: FKKMeans(3, "auto"), "FKKMeans: n_components: .auto. is not available; set eigengap = true"),
         (lambda: PeerVFedPCA("many"), "^PeerVFedPCA: n_components = 'many': input should be a valid integer"),
     ],
 )

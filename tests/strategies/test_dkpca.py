@@ -183,14 +183,8 @@ def fitted(strategy):
         (lambda: DKPCA(2, local_components=61).fit([WINE]), "local_components = 61, but must be at most"),
         (lambda: DKPCA(2, kernel={"type": "rbf", "gamma": -1}), "gamma = -1: input should be greater than 0"),
         (lambda: DKPCA(2, upload="rows"), "upload = 'rows': input should be 'kernel' or 'inner products'"),
-        (
-            lambda: DKPCA(2, Laplacian(gamma=0.1), upload="inner products"),
-            'upload = "inner products" needs an RBF kernel',
-        ),
-        (
-            lambda: fitted(DKPCA(2, RBF(gamma=0.05))).with_kernel(RBF(gamma=0.1)),
-            "the model has no coordinates_; only runs",
-        ),
+        (lambda: DKPCA(2, Laplacian(0.1), upload="inner products"), 'upload = "inner products" needs an RBF kernel'),
+        (lambda: fitted(DKPCA(2, RBF(0.05))).with_kernel(RBF(0.1)), "the model has no coordinates_; only runs"),
         (lambda: fitted(by_products(2, 0.05)).with_kernel(Laplacian(gamma=0.1)), "(gamma=0.1), but must be RBF"),
         (lambda: DKPCA(2, KERNELS["sigmoid"], certificate=True), "certificate = True is known for linear, RBF"),
         (lambda: DKPCA(2, RBF(gamma=1.0), upload="inner products", certificate=True), "certificate = True is known"),

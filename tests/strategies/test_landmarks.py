@@ -292,9 +292,7 @@ def test_components_are_those_of_their_strategy():
 
 def test_sparse_rows_are_clustered_too():
     strategy = SpectralKMeans(4, DisKPCA(5, KERNEL, n_adaptive=60, share_rows=True))
-    result, dense = (
-        strategy.fit(shards, reference=strategy.central(shards), seed=1) for shards in (as_csr(SHARDS), SHARDS)
-    )
+    result, dense = (strategy.fit(own, reference=strategy.central(own), seed=1) for own in (as_csr(SHARDS), SHARDS))
     assert result.metrics == pytest.approx(dense.metrics, rel=1e-6)
     np.testing.assert_array_equal(coordinates(result, "labels"), coordinates(dense, "labels"))
 

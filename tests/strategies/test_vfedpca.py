@@ -75,13 +75,11 @@ def test_with_a_linear_kernel_vfedakpca_is_vfedpca():
         np.testing.assert_allclose(on_columns.iterates_, on_kernels.iterates_, atol=1e-9)
 
 
+CENTERS = st.sampled_from(["columns", "rows", "none"])
+
+
 @settings(max_examples=20, deadline=None)
-@given(
-    seed=st.integers(0, 2**16),
-    clients=st.integers(1, 13),
-    k=st.integers(1, 6),
-    center=st.sampled_from(["columns", "rows", "none"]),
-)
+@given(seed=st.integers(0, 2**16), clients=st.integers(1, 13), k=st.integers(1, 6), center=CENTERS)
 def test_exact_converges_to_the_pooled_pca_for_any_split(seed, clients, k, center):
     X = StandardScaler().fit_transform(WINE)
     shards = split(PartitionSpec(method="random", clients=clients, shuffle=True), X, seed=seed).shards

@@ -321,11 +321,8 @@ def test_vectors_that_are_none_or_too_few_or_too_long_read_no_better_than_what_a
     reference = settled.central(shards)
     of_the_run = settled.judge(result, shards, reference)
     if hasattr(result.model, name):
-        worse = [
-            dataclasses.replace(
-                result, model=dataclasses.replace(result.model, **{name: make(getattr(result.model, name))})
-            )
-        ]
+        model = dataclasses.replace(result.model, **{name: make(getattr(result.model, name))})
+        worse = [dataclasses.replace(result, model=model)]
     else:
         of_all = {client: {**own, name: make(own[name])} for client, own in result.outputs.items()}
         worse = [dataclasses.replace(result, outputs=outputs) for outputs in (of_all, {**result.outputs, 1: of_all[1]})]
