@@ -51,7 +51,10 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--policy", "other.toml"], "a.csv differs from the file that the policy is for (table."),
         (["--tls", "TLS/a", "--policy", "hides.toml", "--share-rows"], "share-rows and policy are both given"),
         (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
-        (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA', but must be one of ADMMKPCAClient, DKPCA"),
+        (
+            ["--tls", "TLS/a", "--allow", "DKPCA"],
+            "'DKPCA', but must be one of ADMMKPCAClient, CentroidKPCAClient, DKPCA",
+        ),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (["--tls", "TLS/a", "--out", "a.csv"], "cannot write to a.csv: File exists; allowed: a writable folder"),
         (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line is incomplete; move the file away"),
