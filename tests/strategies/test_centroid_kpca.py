@@ -1,12 +1,22 @@
 """Centroid KPCA: better landmarks than drawn rows, by sums of groups of rows that no choice of centres takes apart."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sites import ask
 from sklearn.datasets import load_digits
 
-from clients.centroid_kpca import CentroidKPCAClient, FindLocalCenters, SumCells, SumMoments
+from clients.centroid_kpca import (
+    CellSums,
+    CentroidKPCAClient,
+    ColumnMoments,
+    FindLocalCenters,
+    LocalCenters,
+    SumCells,
+    SumMoments,
+)
 from fedkernel import RBF, InputError, Linear, Polynomial
 from fedkernel.ground import ProtocolError
 from fedkernel.numerics import row_groups
@@ -15,6 +25,7 @@ from strategies import CentroidKPCA, DisKPCA, UniformKPCA
 
 DIGITS = load_digits()
 KERNEL = RBF(gamma=0.001)
+SUM, FIND = SumCells(centers=np.zeros((2, 1))), FindLocalCenters(n_centers=1)
 
 
 def excess(strategy, shards, optimum):
@@ -113,6 +124,38 @@ def test_by_default_the_smallest_site_sends_half_as_many_floats_as_it_has_entrie
     per_site = strategy.forecast(cohort).floats_up / len(rows)
     assert (per_site <= allowed_numbers(min(rows) * columns)) == (number > 11)
     assert CentroidKPCA(n_landmarks=100).sizes(cohort) == (100, 3, ())
+    after_preparing = strategy.sizes([dataclasses.replace(member, left=20 * columns) for member in cohort])[0]
+    assert after_preparing < number or number in (11, 100)  # the fewest, and all that are wanted
+
+
+CELLS = {"sums": [[5.0], [0.0]], "counts": [5.0, 0.0], "costs": [1.0, 0.0]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "fields", "sentence"),
+    [
+        (SUM, CellSums, CELLS | {"counts": [4.0, 0.0]}, "counts must be 0 or at least 5, the rows of a group"),
+        (SUM, CellSums, CELLS | {"sums": [[5.0], [1.0]]}, "sums and costs must be 0 where counts are"),
+        (SUM, CellSums, CELLS | {"costs": [1.0, 1.0]}, "sums and costs must be 0 where counts are"),
+        (
+            SUM,
+            CellSums,
+            CELLS | {"counts": [7.0, 0.0]},
+            "counts sum to 7, but must sum to 5, the number of rows, or to 0",
+        ),
+        (FIND, LocalCenters, {"centers": [[1.0], [2.0]]}, "the reply has 2 centres, but must have at most 1"),
+        (SumMoments(), ColumnMoments, {"sums": [6.0], "squares": [7.1]}, "sums are too large for 5 entries with these"),
+    ],
+)
+def test_a_reply_that_cannot_be_right_is_refused(request_, kind, fields, sentence):
+    reply = kind(**{name: np.array(value) for name, value in fields.items()})
+
+    def check():
+        request_.check_reply(reply)
+        request_.check_table(reply, {"n_m": 5, "d": 1})
+
+    with pytest.raises(ValueError, match=sentence):
+        check()
 
 
 def test_parameters_that_do_not_fit():
