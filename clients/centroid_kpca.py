@@ -17,14 +17,23 @@ import numpy.typing as npt
 from pydantic import Field
 
 from clients.landmark_base import LandmarkClient, MeasureCaptured, MultiplyKernel, TakeComponents
-from fedkernel.ground import FloatArray, Rows, ShareableError, generator, row_blocks, stack_rows, sum_in_order
-from fedkernel.numerics import grouped_together, k_means, microaggregate
+from fedkernel.ground import (
+    FloatArray,
+    ProtocolError,
+    Rows,
+    ShareableError,
+    generator,
+    row_blocks,
+    stack_rows,
+    sum_in_order,
+)
+from fedkernel.numerics import MOST_LEAST, grouped_together, k_means, microaggregate
 from fedkernel.protocol import MAX_ENTRY, Answers, Count, Reply, Request, Shape, Summed, Within
 
 LEAST_ROWS = 5
 """Default of the fewest rows in a group, the rule of most owners of data about people."""
 
-Least = Annotated[int, Field(ge=1, le=1_000_000)]
+Least = Annotated[int, Field(ge=1, le=MOST_LEAST)]
 """Fewest rows of a group."""
 
 
@@ -54,9 +63,9 @@ class CellSums(Summed):
     """Sums, numbers and squared distances of the site's rows by their nearest centre: c (d + 2) floats.
 
     Reveals where the site's rows lie: sums of means of groups of `least` rows or more, and at most these means. The
-    groups are the site's own, the same for all centres, rounds and runs, so that neither differences between rounds nor
-    chosen centres show less than a group. If tables are prepared, groups follow from the coordinator's scales: each run
-    with other scales shows means of other groups.
+    groups are the site's own, the same for all centres, rounds and runs, or unions of these, so that neither
+    differences between requests nor chosen centres show less than a group. If tables are prepared, groups follow from
+    the coordinator's scales: each run with other scales shows means of other groups.
     """
 
     sums: Annotated[FloatArray, Shape("c", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
@@ -130,6 +139,8 @@ class CentroidKPCAClient(LandmarkClient):
 
     def sum_cells(self, ask: SumCells) -> CellSums:
         """Assign the groups of rows to the centres, and sum the rows of each centre."""
+        if ask.centers.shape[1] != (columns := self.X.shape[1]):
+            raise ProtocolError(f"centers have {ask.centers.shape[1]} columns, but the site's table has {columns}")
         means, sizes = self._groups(ask.least)
         sums, counts, costs = np.zeros_like(ask.centers), np.zeros(len(ask.centers)), np.zeros(len(ask.centers))
         for part in row_blocks(len(sizes)):
@@ -178,8 +189,6 @@ def _dense(rows: Rows) -> FloatArray:
 
 def _nearest(points: FloatArray, centers: FloatArray) -> npt.NDArray[np.int64]:
     """Return the number of each point's nearest centre, (g,)."""
-    middle = centers.mean(
-        axis=0
-    )  # or distances that are small beside the points' own lengths would be lost to rounding
-    C = centers - middle
+    # or distances that are small beside the points' own lengths would be lost to rounding
+    C = centers - (middle := centers.mean(axis=0))
     return np.asarray(np.argmin(np.square(C).sum(axis=1) / 2 - (points - middle) @ C.T, axis=1))

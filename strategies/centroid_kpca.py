@@ -147,8 +147,8 @@ class CentroidKPCA(LandmarkStrategy):
         Y, T, _ = self.sizes(cohort)
         local = Forecast(1, Y * cohort[0].columns)
         centers = local if self.centroids == "local" else Forecast(1 + T, *centroid_floats(cohort, Y, T))
-        handed = Forecast(0, 0, len(cohort) * Y * cohort[0].columns)
-        return centers + handed + self.components_forecast(cohort, Y, "exact")
+        landmarks_down = Forecast(0, 0, len(cohort) * Y * cohort[0].columns)
+        return centers + landmarks_down + self.components_forecast(cohort, Y, "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the requests for the centres, and those of the low-rank step."""

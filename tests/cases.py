@@ -274,7 +274,7 @@ def centroid_kpca(name: str, **fields: Any) -> Case:
 
     Down T |Y| d and |Y| (d + k) to each.
     """
-    d, asked = WINE.shape[1], fields["n_landmarks"]
+    d, starts = WINE.shape[1], fields["n_landmarks"]
     T = 0 if fields.get("centroids") == "local" else fields["rounds"]
 
     def strategy(gamma: float) -> Any:
@@ -282,11 +282,11 @@ def centroid_kpca(name: str, **fields: Any) -> Case:
 
     def up(result: Any) -> int:
         Y = len(result.model.landmarks_)
-        centers = CLIENTS * (2 * d + T * asked * (d + 2)) if T else Y * d
+        centers = CLIENTS * (2 * d + T * starts * (d + 2)) if T else Y * d
         return centers + CLIENTS * Y * (Y + 1) // 2
 
     def down(result: Any) -> int:
-        return CLIENTS * (T * asked * d + len(result.model.landmarks_) * (d + K))
+        return CLIENTS * (T * starts * d + len(result.model.landmarks_) * (d + K))
 
     promises = {"orthonormal": True} | ({} if T else {"signs": True, "rotations": True})
     return Case(name, strategy(0.05), up, down, lambda factor: strategy(0.05 / factor**2), promises)

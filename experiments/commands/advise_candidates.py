@@ -109,6 +109,12 @@ class Candidate:
         return f"compared_{self.kind.partition}"
 
     @property
+    def experiment(self) -> str:
+        """Path of the experiment."""
+        own = "which_method/landmarks" if self.method == "CentroidKPCA" else f"papers/{self.evidence}"
+        return f"experiments/{own}.toml"
+
+    @property
     def shown_by(self) -> str:
         """Link of docs/which-method.md to the evidence."""
         if self.method == "CentroidKPCA":

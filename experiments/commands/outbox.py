@@ -38,8 +38,8 @@ def show_(out: Record, run: Annotated[str | None, Option(help="Show this run onl
         numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
         left = f"nothing: {line.refused}" if line.refused else " ".join([line.reply, *_shapes(line.shapes)])
         fields = (f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
-        asked = f"{line.request}({', '.join([*fields, *_shapes(line.arrays)])})"
-        rows.append((str(line.number), line.time, line.run, str(line.round), asked, left, *numbers))
+        request = f"{line.request}({', '.join([*fields, *_shapes(line.arrays)])})"
+        rows.append((str(line.number), line.time, line.run, str(line.round), request, left, *numbers))
     print_rows(("line", "time", "run", "round", "asked", "left"), rows, ("floats", "bytes", "rows"))
     sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
     print_line("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums))

@@ -146,7 +146,9 @@ def _range_text(values: Sequence[Any]) -> str:
 
 def _disclosures(run: RunSpec) -> dict[str, str]:
     """Return the disclosed information of each reply: from fedkernel's own class, or as the plan's author claims."""
-    here = {told.__name__: reveals(told) for kind in answers_of(run) for told in (kind.reply_type, *kind.posts)}
+    here = {
+        message.__name__: reveals(message) for kind in answers_of(run) for message in (kind.reply_type, *kind.posts)
+    }
     requests = [planned for step in run.plan or () for planned in step.requests]
     replies = {planned.reply: planned.reveals for planned in requests}
     letters = {name: text for planned in requests for name, text in planned.posts.items()}

@@ -11,13 +11,18 @@ from fedkernel.ground import BLOCK_ROWS, FloatArray, Rows
 MOST_ENTRIES = 20_000_000
 """Most entries of rows that are put into groups together."""
 
+MOST_LEAST = 100
+"""Largest `least` up to which the groups of one are unions of those of a smaller one."""
+
 
 def grouped_together(n: int, d: int, least: int) -> Iterator[slice]:
     """Yield the parts of n rows with d columns that `microaggregate` takes one by one, of nearly equal sizes.
 
-    A part has at most `BLOCK_ROWS` rows and `MOST_ENTRIES` entries, but ``20 * least`` rows at any width.
+    They do not depend on `least` up to `MOST_LEAST`: requests with several would else show rows by their differences. A
+    part has at most `BLOCK_ROWS` rows and `MOST_ENTRIES` entries, but enough for a group at any width.
     """
-    parts = -(-n // min(BLOCK_ROWS, max(20 * least, MOST_ENTRIES // d)))
+    fewest = 2 * max(least, MOST_LEAST)
+    parts = -(-n // max(fewest, min(BLOCK_ROWS, MOST_ENTRIES // d)))
     for part in range(parts):
         yield slice(part * n // parts, (part + 1) * n // parts)
 
@@ -43,7 +48,8 @@ def microaggregate(X: Rows, least: int) -> tuple[Rows, npt.NDArray[np.int64]]:
 def row_groups(X: FloatArray, least: int) -> list[npt.NDArray[np.int64]]:
     """Cut rows X (n, d) into groups of `least` to ``2 * least - 1`` neighbours; return their row positions.
 
-    Rows are halved repeatedly, along the direction of their largest spread. Fewer than ``2 * least`` are one group.
+    Rows are halved repeatedly, along the direction of their largest spread. Fewer than ``2 * least`` are one group, so
+    that groups are unions of those for any smaller `least`.
     """
     pending, groups = [np.arange(len(X))], []
     while pending:

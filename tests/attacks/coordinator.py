@@ -273,7 +273,7 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
     """Return a request of the target's client with parameters that no run has."""
     n, gamma, k = target.rows, float(rng.uniform(0.01, 10)), int(rng.integers(1, 4))
     columns = 2 * int(rng.integers(1, 20))
-    made = {
+    requests = {
         "VFedPCAClient": lambda: Multiply(block=rng.standard_normal((n, k)), center="none"),
         "ADMMKPCAClient": PublishKeys,
         "CentroidKPCAClient": lambda: SumCells(centers=rng.standard_normal((columns, target.X.shape[1]))),
@@ -283,8 +283,8 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
             rule="average", weight_scaling=False, n_components=k, iterations=k, first=True
         ),
     }
-    if target.client in made:
-        return made[target.client]()
+    if target.client in requests:
+        return requests[target.client]()
     return MultiplyPoints(embedding=SubspaceEmbedding(RBF(gamma), None, columns), precision="float64")
 
 

@@ -19,7 +19,7 @@ from clients.centroid_kpca import (
 )
 from fedkernel import RBF, InputError, Linear, Polynomial
 from fedkernel.ground import ProtocolError
-from fedkernel.numerics import row_groups
+from fedkernel.numerics import MOST_LEAST, grouped_together, row_groups
 from fedkernel.protocol import Guards, Member, allowed_numbers
 from strategies import CentroidKPCA, DisKPCA, UniformKPCA
 
@@ -69,6 +69,16 @@ def test_no_choice_of_centres_shows_more_than_means_of_groups():
         spanned.append(np.linalg.matrix_rank(np.vstack(replies)))
     assert spanned == [40, len(row_groups(X, 5))]
     assert spanned[1] <= 40 // 5
+    several = CentroidKPCAClient(X)
+    replies = [cells(several, rng.standard_normal((6, 60)), least) for least in (5, 6, 7, 9, 12) for _ in range(30)]
+    assert np.linalg.matrix_rank(np.vstack([reply.sums for reply in replies])) == len(row_groups(X, 5))
+    with pytest.raises(ProtocolError, match="centers have 2 columns, but the site's table has 60"):
+        cells(several, np.zeros((1, 2)))
+    for n, d in ((4000, 30), (5000, 20_000), (300, 10**6)):
+        parts = [list(grouped_together(n, d, least)) for least in (1, 5, MOST_LEAST)]
+        assert parts[0] == parts[1] == parts[2]
+        assert sum(part.stop - part.start for part in parts[0]) == n
+        assert min(part.stop - part.start for part in parts[0]) >= MOST_LEAST
     request, small = SumCells(centers=np.zeros((1, 60))), CentroidKPCAClient(X, guards=Guards(cell_rows=50))
     request.check_table(ask(small, request), {"n_m": 40, "d": 60})  # with no group, a site is left out
     with_guards = CentroidKPCAClient(X, guards=Guards(cell_rows=8, table_share=1.0))
@@ -86,8 +96,8 @@ def test_sums_are_the_rows_by_nearest_centre():
         moments = ask(client, SumMoments())
         np.testing.assert_array_equal(moments.sums, X.sum(axis=0))
         np.testing.assert_array_equal(moments.squares, np.square(X).sum(axis=0))
-        found = ask(client, FindLocalCenters(n_centers=3, least=1)).centers
-        np.testing.assert_allclose(found[np.argsort(found[:, 0])], [[0, 1], [4, 0], [9, 9]], atol=1e-14)
+        own = ask(client, FindLocalCenters(n_centers=3, least=1)).centers
+        np.testing.assert_allclose(own[np.argsort(own[:, 0])], [[0, 1], [4, 0], [9, 9]], atol=1e-14)
 
 
 @pytest.mark.parametrize("factor", [1e-100, 1.0, 1e20])
