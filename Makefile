@@ -1,5 +1,5 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: all tests. make test-processors: all tests as each kind of processor computes. make test-lowest: the
+# use. make test: the tests. make drills: the long ones. make test-processors: the tests as each kind of processor computes. make test-lowest: the
 # quick tests with the lowest versions that pyproject.toml allows. make mutants: whether the tests find mistakes. Each
 # sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
@@ -16,7 +16,7 @@ NUMERICAL = $(addprefix tests/, $(addsuffix .py, \
 	site/test_guards strategies/test_admm_steps strategies/test_dkpca strategies/test_peer_vfedpca \
 	strategies/test_vfedpca strategy/test_projecting))
 
-.PHONY: demo check test test-kernel test-processors test-lowest mutants lint bench defaults performance clean
+.PHONY: demo check test drills test-kernel test-processors test-lowest mutants lint bench defaults performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -26,6 +26,9 @@ test: $(VENV)/.dev
 
 test-kernel: $(VENV)/.dev
 	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL)
+
+drills: $(VENV)/.dev
+	$(BIN)/python -m pytest -m drill -n 3 --dist loadgroup
 
 test-processors: $(VENV)/.dev
 	for kernel in $(PROCESSORS); do \

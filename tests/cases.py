@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
@@ -502,3 +503,7 @@ CASES += [
         components=2,
     ),
 ]
+
+FIRST = {case.strategy.client: case for case in reversed(CASES)}.values()
+ONE_OF_EACH = [pytest.param(case, id=str(case), marks=[] if case in FIRST else pytest.mark.drill) for case in CASES]
+"""The first case of each client, and the others where there is time: for what does not hang on a pair's settings."""

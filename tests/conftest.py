@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(config, items):
         return
     cases = {}
     for item in items:
-        cases.setdefault(_test(item), []).append(item)
+        if not item.get_closest_marker("drill"):
+            cases.setdefault(_test(item), []).append(item)
     # by a test's name, so that those that share a table of cases do not all take the same one
     chosen = [those[zlib.crc32(name.encode()) % len(those)] for name, those in cases.items()]
     quick = [item for item in chosen if not _is_long(item)]
@@ -62,7 +63,7 @@ def _group(item):
 
 def _is_long(item):
     """Whether it is not of the quick tests: those that are kept together start processes."""
-    return not {"slow", "ray", "xdist_group"}.isdisjoint(mark.name for mark in item.iter_markers())
+    return not {"slow", "ray", "drill", "xdist_group"}.isdisjoint(mark.name for mark in item.iter_markers())
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         next(ray.run_job(Job(apps=APPS, runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
 
 
+@pytest.mark.drill
 def test_a_terminated_command_keeps_what_is_finished_and_ends_what_it_started(tmp_path):
     """The quickstart, whose first rows have the local engine's figures."""
 

@@ -79,10 +79,25 @@ def members(*shapes):
     return [Member(number, number, rows, columns, 0) for number, (rows, columns) in enumerate(shapes)]
 
 
+def _stop_in_the_middle(command, options, journals, flower):
+    with subprocess.Popen(command, **options) as stopped:
+        give_up = time.monotonic() + 400
+        try:
+            while not any(recorded_in(path.parent) > 2 for path in journals.glob(f"*/{NAME_OF_JOURNAL}")):
+                assert stopped.poll() is None, flower.logs()
+                assert time.monotonic() < give_up, flower.logs()
+                time.sleep(0.1)
+        finally:
+            stopped.terminate()
+    assert stopped.returncode == 128 + signal.SIGTERM, flower.logs()
+    assert [one["status"] for one in flower.flwr("list", NAME, "--format", "json")["runs"]] == ["finished:stopped"]
+
+
 @pytest.mark.ray
 @pytest.mark.xdist_group("superlink")
 @pytest.mark.timeout(900)
-def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_is_stopped_and_resumed(tmp_path, tables):
+@pytest.mark.parametrize("stop", [False, pytest.param(True, marks=pytest.mark.drill)])
+def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_also_stopped_and_resumed(tmp_path, tables, stop):
     """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
     (tmp_path / "across.toml").write_text(EXPERIMENT)
     study = read_study(tmp_path / "across.toml").sha256
@@ -97,23 +112,14 @@ def test_a_run_of_sites_with_certificates_keys_and_files_of_their_own_is_stopped
         command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]
         command += ["--out", tmp_path / "out"]
         options = {"env": {**os.environ, **flower.user}, "stdout": sink, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, **options) as stopped:
-            journals = flower.folder / "superlink" / "home" / "fedkernel-journals"
-            give_up = time.monotonic() + 400
-            try:
-                while not any(recorded_in(path.parent) > 2 for path in journals.glob(f"*/{NAME_OF_JOURNAL}")):
-                    assert stopped.poll() is None, log.read_text()
-                    assert time.monotonic() < give_up, flower.logs()
-                    time.sleep(0.1)
-            finally:
-                stopped.terminate()
-        assert stopped.returncode == 128 + signal.SIGTERM, log.read_text()
-        assert [one["status"] for one in flower.flwr("list", NAME, "--format", "json")["runs"]] == ["finished:stopped"]
+        journals = flower.folder / "superlink" / "home" / "fedkernel-journals"
+        if stop:
+            _stop_in_the_middle(command, options, journals, flower)
         done = subprocess.run(command, **options, check=False)
         assert done.returncode == 0, log.read_text() + flower.logs()
     assert not list(journals.iterdir())
     result = Result.load(out)
-    assert "the run was stopped, and resumed at " in result.findings[-1]
+    assert stop == any("the run was stopped, and resumed at " in finding for finding in result.findings)
 
     # columns of the same patients, in the order of the hashes of their ids
     seed = drawn_seed(result)

@@ -9,7 +9,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CHEAP = (
     "a site's certificate has expired",
     "the server's port is taken",
-    "a model that is handed out unpacks to 1 GiB (1 MB)",
+    pytest.param("a model that is handed out unpacks to 1 GiB (1 MB)", marks=pytest.mark.drill),
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sites")]

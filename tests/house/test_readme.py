@@ -73,7 +73,7 @@ def test_the_walk_through_from_raw_files_to_an_answer(tmp_path):
     assert adjusted_rand_score([diagnoses[row["id"]] for row in rows], groups) > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
     section = README.split("## Separate machines\n")[1].split("\n## ")[0]
     assert walk(section, tmp_path) == ["sh", "toml", "toml", "sh", "text", "sh", "sh", "text"]

@@ -178,6 +178,7 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     assert any(finding.startswith(sentence) for finding in second.findings), "178 rows tell little in steps of 5"
 
 
+@pytest.mark.drill
 def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_with_it(place, tls):
     """In plaintext, which a loopback may have; two of three sites are killed, and then all are started again."""
     (place / "run.toml").write_text("quorum = 2\n" + CONFIG.split("[[strategy]]", maxsplit=1)[0] + SLOW)
@@ -246,6 +247,7 @@ def until_folder(path, seconds=150):
         time.sleep(0.01)
 
 
+@pytest.mark.drill
 def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
     """One between the two requests by which keys are agreed on, one in the middle: letters are opened as if not."""
     (place / "run.toml").write_text(CONFIG.split("share_model", maxsplit=1)[0] + LETTERS)

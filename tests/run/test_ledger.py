@@ -194,7 +194,7 @@ def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeyp
     assert len(tried) == 1
 
 
-@pytest.mark.parametrize("engine", ["local", "grpc"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("grpc", marks=pytest.mark.drill)])
 def test_a_round_leaves_nothing_in_memory(engine, few_in_memory, tmp_path):
     """Of 5 times 16 rounds the least that a round has left; what is written down of one has 2 KB."""
     in_use = []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CASES
+from cases import ONE_OF_EACH
 from flwr.app import Message
 from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, pinned, settings_of, vertical
 from networks import digits, spread
@@ -95,7 +95,7 @@ class Approved(Sites):
             context.run_config = {"job": Job(runs=study.runs, study=study).model_dump_json()}
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", ONE_OF_EACH)
 def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_same(tmp_path, case, monkeypatch):
     """And with the guards; the policy names the study's replies, as often as its plan has them.
 

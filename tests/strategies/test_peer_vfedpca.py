@@ -119,7 +119,7 @@ def tree_of(kind, n, folder):
     return Topology("file", path=str(folder / "tree.txt"))
 
 
-@pytest.mark.parametrize("n", [5, 16, 40])
+@pytest.mark.parametrize("n", [5, 16, pytest.param(40, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("kind", ["star", "ring", "path", "tree"])
 def test_with_nothing_set_all_find_the_subspace_of_all_columns_to_the_last_bit(kind, n, tmp_path):
     """By k N floats up and down each edge of the shallowest tree for every product."""
