@@ -1,5 +1,7 @@
 """What is wrong with a site's file, all at once."""
 
+import re
+
 import numpy as np
 import openpyxl
 import pytest
@@ -76,6 +78,7 @@ def test_each_mess_of_the_three_files_is_found_in_one_call(tmp_path, case):
         assert [line for line in lines if line.startswith(finding)], (finding, lines)
     words = {line.split()[0] for line in lines[1:-1]}
     assert words <= ({"note"} if case == "a" else {"fault", "doubt", "note"})
+    assert re.search(r"\d rows?, \d columns, ids: .*\d (fault|note)", lines[-1]), lines[-1]
     if case != "b":
         return
     # what is to be done about b is done: its ids are as they were, and its text is read as Latin-1

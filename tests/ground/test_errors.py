@@ -1,9 +1,12 @@
 """Errors that are told once more, in other words."""
 
+import json
+
 import pytest
 
 from fedkernel.engines.grpc.run_attempts import raise_for
 from fedkernel.ground import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError, errors
+from fedkernel.ground.validation import read_table
 from fedkernel.run import FailedRun
 
 ERRORS = [
@@ -29,3 +32,11 @@ def test_an_error_in_other_words_is_what_it_was(error):
     with pytest.raises(type(error)) as caught:  # of runs that failed the first one's is raised
         raise_for([FailedRun.of("one", error), FailedRun.of("two", InputError("k = 0"))])
     assert str(caught.value) == f"{error} (and 1 more)"
+
+
+@pytest.mark.parametrize("wide", [{"a": [0] * 10_001}, {str(number): 0 for number in range(10_001)}])
+def test_a_table_with_more_entries_than_can_be_checked_is_refused_at_any_depth(wide):
+    for table in (wide, {"list": [wide]}, {"table": {"inner": wide}}):
+        with pytest.raises(InputError, match="has 10,001 entries; allowed are 10,000"):
+            read_table(json.dumps(table))
+    assert read_table(json.dumps({"texts": ["a"] * 10_001}))

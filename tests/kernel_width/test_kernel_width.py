@@ -310,6 +310,9 @@ def test_rows_that_do_not_differ_give_no_width(name, rule):
     strategy = PAIRS[name](RBF(width=rule))
     with pytest.raises(InputError, match=r"(which gives no|cannot be a) width"):
         strategy.fit(divided(strategy, np.full((88, 8), 1e6 / 3)))
+    if (name, rule) == ("DKPCA", "median"):
+        with pytest.raises(InputError, match="rows = 1, but a median distance needs at least 2"):
+            DKPCA(1, RBF(width=rule)).fit([np.ones((1, 4)), np.zeros((1, 4))])
 
 
 @pytest.mark.parametrize(

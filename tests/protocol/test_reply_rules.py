@@ -55,6 +55,13 @@ def paired(reply):
     return {"upper": upper}
 
 
+def coupled(reply):
+    """Return the lie that two features' product is larger than their lengths allow."""
+    upper = reply.upper.copy()
+    upper[1] = 2.0 * upper.max()
+    return {"upper": upper}
+
+
 def left_out(reply):
     """Return the lie that an eigenvalue is left out that the rows' trace has no more room for."""
     return {"values": np.array([39.0, 20.0]), "omitted": 2.0}
@@ -71,6 +78,7 @@ LIES = [
     (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "no eigenvalue below 0"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "measure_variance", times(1e6, "captured"), "captured must be from 0 to"),
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(-1, "upper"), "has eigenvalues below 0"),
+    (GRAM, PARTS, FKKMeansClient, "multiply_columns", coupled, "has eigenvalues below 0"),
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(2, "upper"), "must sum to 50 for 25 rows"),
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", paired, "must sum to 50 for 25 rows"),
     (LANCZOS, PARTS, FKKMeansClient, "multiply_gram", times(-1, "product"), "vector^T product must be at least 0"),

@@ -5,6 +5,7 @@ import re
 import resource
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_each_thread_has_its_own_limit_and_one_watches_all():
     assert not resource_limits._time_limits._ends
 
 
-def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
+def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes(monkeypatch):
     with memory_within(10**30):  # more than can be counted is no limit
         assert np.ones(1000).sum() == 1000
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -105,6 +106,8 @@ def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
     assert resource.getrlimit(resource.RLIMIT_AS) == before
     assert memory_limit(None) == USUAL_MEMORY
     assert memory_limit(5) == 5
+    monkeypatch.setattr(resource_limits, "PROC", Path("/not/there"))
+    assert memory_limit(None) is None
 
 
 def test_a_site_says_its_limits_by_options_or_in_its_policy(tmp_path):
