@@ -128,11 +128,11 @@ class FindLocalCenters(Request[LocalCenters]):
             raise ValueError(f"counts must be at least {self.least}, the rows of a group")
 
     def check_table(self, reply: LocalCenters, sizes: Mapping[str, int]) -> None:
-        """Check also that the counts add up to the number of rows, of which rounding takes less than half."""
+        """Check also that the counts sum to at most the number of rows, and to more than half of it."""
         super().check_table(reply, sizes)
         if reply.counts is not None and not sizes["n_m"] < 2 * reply.counts.sum() <= 2 * sizes["n_m"]:
-            half = f"more than half of {sizes['n_m']}, the number of rows, and to no more"
-            raise ValueError(f"counts sum to {reply.counts.sum():g}, but must sum to {half}")
+            allowed = f"at most {sizes['n_m']}, the number of rows, and more than half of it"
+            raise ValueError(f"counts sum to {reply.counts.sum():g}, but must sum to {allowed}")
 
 
 class CentroidKPCAClient(LandmarkClient):

@@ -28,7 +28,7 @@ from strategies.cluster_count import MostClusters, NumberOfClusters
 from strategies.kmeans_base import ClusteringStrategy, cluster_points
 from strategies.landmark_base import components_plan, low_rank_step
 
-LANDMARKS_PER_CLUSTER = {"shared": 5, "local": 10}
+LANDMARKS_PER_CLUSTER = {"shared": 5, "local": 15}
 """Landmarks for each cluster, by default: local ones cost less, and several sites may have centres in one place."""
 
 
@@ -46,12 +46,12 @@ class CentroidKMeans(CentroidLandmarks, ClusteringStrategy):
         reason. ``max_clusters`` is by default 10, and no more than the root of the fewest rows of a client.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_landmarks : int, optional
-        |Y|, the most centres; those without rows are left out. By default 5 k, of local ones 10 k, but no more than
+        |Y|, the most centres; those without rows are left out. By default 5 k, of local ones 15 k, but no more than
         keep the numbers that leave a site at half of its table's entries; at least k + 1. If there are fewer than that,
         ``findings`` say so.
     centroids : {"shared", "local"}
         "shared": of all rows, by sums over all clients. "local": each client finds its own, by its share of the rows,
-        and sends them with their numbers of rows in one round: for a tenth of the floats, but not sums.
+        and sends them with their numbers of rows in one round: for fewer floats, but not sums.
     rounds : int, optional
         T, of Lloyd's algorithm for shared centres; by default 3, or 2 if the entries do not allow 2 k centres.
     least : int
