@@ -3,9 +3,9 @@
 Source: the landmarks are those of `strategies.centroid_kpca`; Wang, Gittens, Mahoney: Scalable Kernel K-Means
 Clustering with Nyström Approximation, JMLR 20 (2019), algorithm 1, with these landmarks, and all their dimensions.
 
-Departure from the paper: the clusters are those of the landmarks, each weighed by its rows, not of all rows. Lloyd's
-algorithm over the clients thereafter, by sums in groups, changed the agreement with the classes by no more than .01 on
-six of seven data sets in two rounds and in eight, either way.
+Departure from the paper: the clusters are those of the landmarks, each weighed by its rows, not of all rows. Two rounds
+of Lloyd's algorithm over the clients thereafter, by sums of groups' coordinates, changed the agreement with the classes
+by .01 at most on six of seven data sets, and the objective by less than 1 %; on spambase they lower it by up to 5 %.
 """
 
 from collections.abc import Sequence
