@@ -12,7 +12,7 @@ from fedkernel.protocol import Answers
 class CentroidKMeansClient(CentroidKPCAClient, LandmarkKMeansClient):
     """Client of centroid k-means, for a table of any kind.
 
-    Memory between rounds: the landmarks, and the rows' coordinates, n_m |Y| floats.
+    Memory between rounds: the landmarks, and the rows' coordinates, n_m s floats.
     """
 
     answers: ClassVar[Answers] = (

@@ -398,6 +398,8 @@ def centroid_kmeans(shards, gamma, k, number, rounds, seed):
     """Of the centres, each as often as it has rows, the best clusters; rows are in that of the nearest cluster mean."""
     Y, counts = centroids(shards, number, rounds, seed)
     rows, points = centroid_span(shards, gamma, Y)
+    V = top(points.T @ np.diag(counts) @ points, points.shape[1])[1]
+    rows, points = rows @ V, points @ V
     return rows, best_clusters(np.repeat(points, counts, axis=0), k, rows)
 
 

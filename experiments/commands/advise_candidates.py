@@ -220,7 +220,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "centroid k-means, local",
         "CentroidKMeans",
         {"centroids": "local"},
-        "no row leaves, 6 rounds, and clusters agree with the classes as FK k-means' do, for half of its floats at most",
+        "no row leaves, 6 rounds, and clusters agree with classes as FK k-means' do, for half of its floats at most",
         condition="means of a few rows may leave",
         goals=CLUSTERS_ONLY,
     ),
