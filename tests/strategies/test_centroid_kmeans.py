@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sites import ask
 from sklearn.datasets import load_digits
 from sklearn.metrics import calinski_harabasz_score, normalized_mutual_info_score
@@ -60,12 +59,6 @@ def test_no_more_local_centres_are_asked_for_than_landmarks(strategy):
     assert len(getattr(model, "landmarks_", getattr(model, "embedding", None) and model.embedding.landmarks)) == 6
 
 
-def test_sparse_rows_are_treated_as_dense_ones():
-    strategy, shards = CentroidKMeans(3, Linear()), np.array_split(DIGITS.data[:400], 3)
-    dense, thin = strategy.fit(shards), strategy.fit([sparse.csr_array(shard) for shard in shards])
-    np.testing.assert_allclose(thin.model.centers_, dense.model.centers_, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "shared", "local"),
     [(4000, 64, (50, 3), 150), (300, 64, (47, 3), 150), (60, 64, (12, 2), 150), (40, 8, (11, 2), 36)],
@@ -86,10 +79,6 @@ def test_parameters_that_do_not_fit():
         InputError, match="n_clusters = 9, but must be at most the number of landmarks, n_landmarks = 5"
     ):
         CentroidKMeans(9, n_landmarks=5)
-    with pytest.raises(InputError, match='rounds = 3 has a meaning only with centroids = "shared"'):
-        CentroidKMeans(2, centroids="local", rounds=3)
-    with pytest.raises(InputError, match='max_clusters = 4 has a meaning only with n_clusters = "auto"'):
-        CentroidKMeans(2, max_clusters=4)
     with pytest.raises(InputError, match="the kernel is zero on all landmarks, so that there are no clusters"):
         CentroidKMeans(1, Linear(), 2).fit([np.zeros((9, 2))] * 2)
     with pytest.raises(InputError, match="n_clusters = 9, but must be at most the number of rows, 8"):
