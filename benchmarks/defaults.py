@@ -26,6 +26,7 @@ from fedkernel.numerics import assign
 from strategies import (
     ADMMKPCA,
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -64,6 +65,7 @@ PAIRS = {
     "VFedPCA": Pair(lambda k: VFedPCA(), "error", {"rounds": 100}),
     "VFedAKPCA": Pair(lambda k: VFedAKPCA(), "error", {"rounds": 100}),
     "PeerVFedPCA": Pair(lambda k: PeerVFedPCA(), "error", {"rounds": 100}),
+    "CentroidKMeans": Pair(CentroidKMeans, "objective", {"n_landmarks": 200}),
     "CentroidKPCA": Pair(lambda k: CentroidKPCA(), "error_ratio", {"n_landmarks": 100}),
     "DisKPCA": Pair(lambda k: DisKPCA(**SHOWN), "error_ratio", {"n_adaptive": 200}),
     "UniformKPCA": Pair(lambda k: UniformKPCA(**SHOWN), "error_ratio", {"n_samples": 200}),

@@ -6,6 +6,7 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from clients.admm_kpca import ADMMKPCAClient
+    from clients.centroid_kmeans import CentroidKMeansClient
     from clients.centroid_kpca import CentroidKPCAClient
     from clients.diskpca import DisKPCAClient
     from clients.dkpca import DKPCAClient

@@ -95,27 +95,44 @@ class SumCells(Request[CellSums]):
 
 
 class LocalCenters(Reply):
-    """The site's own centres: at most c d floats.
+    """The site's own centres: at most c d floats, with their numbers of rows c (d + 1).
 
-    Reveals where the site's rows lie: each centre is a mean of at least `least` of its rows.
+    Reveals where the site's rows lie: each centre is a mean of at least `least` of its rows. `counts`: rows of each,
+    rounded down to whole steps of `least`, so that products with the centres are no exact sums.
     """
 
     centers: Annotated[FloatArray, Shape("c_m", "d"), Within(-MAX_ENTRY, MAX_ENTRY)]
+    counts: Annotated[FloatArray | None, Shape("c_m"), Within(1, whole=True)] = None
 
 
 class FindLocalCenters(Request[LocalCenters]):
-    """Request for centres of the site's own rows, each the mean of groups of at least `least` rows."""
+    """Request for centres of the site's own rows, each the mean of groups of at least `least` rows.
+
+    Optionally also for their numbers of rows.
+    """
 
     once: ClassVar = True
     largest: ClassVar = {"c_m": "n_centers"}
     n_centers: Count
     least: Least = LEAST_ROWS
+    counts: bool = False
 
     def check_reply(self, reply: LocalCenters) -> None:
-        """Check also that there are at most as many centres as requested."""
+        """Check also that there are at most as many centres as requested, with numbers of rows if requested."""
         super().check_reply(reply)
         if len(reply.centers) > self.n_centers:
             raise ValueError(f"the reply has {len(reply.centers)} centres, but must have at most {self.n_centers}")
+        if self.counts != (reply.counts is not None):
+            raise ValueError(f"counts must be {'sent, as' if self.counts else 'absent unless'} requested")
+        if reply.counts is not None and np.any(reply.counts < self.least):
+            raise ValueError(f"counts must be at least {self.least}, the rows of a group")
+
+    def check_table(self, reply: LocalCenters, sizes: Mapping[str, int]) -> None:
+        """Check also that the counts sum to at most the number of rows, and to more than half of it."""
+        super().check_table(reply, sizes)
+        if reply.counts is not None and not sizes["n_m"] < 2 * reply.counts.sum() <= 2 * sizes["n_m"]:
+            allowed = f"at most {sizes['n_m']}, the number of rows, and more than half of it"
+            raise ValueError(f"counts sum to {reply.counts.sum():g}, but must sum to {allowed}")
 
 
 class CentroidKPCAClient(LandmarkClient):
@@ -163,7 +180,10 @@ class CentroidKPCAClient(LandmarkClient):
         # the same starts whatever the run's seed, of which a coordinator could try many
         rng = generator("local centres", len(self.X))
         centers = k_means(points, min(ask.n_centers, len(points)), rng, weights=sizes.astype(np.float64))
-        return LocalCenters(centers=centers)
+        if not ask.counts:
+            return LocalCenters(centers=centers)
+        counts, step = np.bincount(_nearest(points, centers), sizes, minlength=len(centers)), self._least(ask.least)
+        return LocalCenters(centers=centers, counts=np.maximum(counts - counts % step, step))
 
     def _least(self, least: int) -> int:
         """Return the fewest rows of a group: those asked for, or the site's own limit if that is higher."""

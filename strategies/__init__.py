@@ -6,6 +6,7 @@ from fedkernel.ground import lazily
 
 if TYPE_CHECKING:
     from strategies.admm_kpca import ADMMKPCA
+    from strategies.centroid_kmeans import CentroidKMeans
     from strategies.centroid_kpca import CentroidKPCA
     from strategies.diskpca import DisKPCA
     from strategies.dkpca import DKPCA
@@ -21,6 +22,7 @@ else:
 __all__ = [
     "ADMMKPCA",
     "DKPCA",
+    "CentroidKMeans",
     "CentroidKPCA",
     "DisKPCA",
     "FKKMeans",

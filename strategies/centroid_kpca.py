@@ -7,43 +7,24 @@ best in the span.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
-from clients.centroid_kpca import LEAST_ROWS, CentroidKPCAClient, FindLocalCenters, Least
-from fedkernel.ground import FloatArray, InputError, Precision, value_object
+from clients.centroid_kpca import LEAST_ROWS, CentroidKPCAClient, Least
+from fedkernel.ground import Precision, value_object
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel
-from fedkernel.protocol import (
-    MAX_COORDINATE,
-    AtMost,
-    CarriesRows,
-    Forecast,
-    Member,
-    Plan,
-    Protocol,
-    Run,
-    allowed_numbers,
-    once,
-    to_each,
-)
+from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.strategy import Tags
+from strategies.centroid_landmarks import CentroidLandmarks
 from strategies.component_count import MostComponents, NumberOfComponents
 from strategies.landmark_base import LANDMARKS_PER_COMPONENT, LandmarkStrategy
-from strategies.shared_centroids import (
-    FEWEST_ROUNDS,
-    MOST_ROUNDS,
-    centroid_floats,
-    centroids_plan,
-    shared_centroids,
-)
 
 
 @value_object()
-class CentroidKPCA(LandmarkStrategy):
+class CentroidKPCA(CentroidLandmarks, LandmarkStrategy):
     """Kernel PCA, not centred, in the span of k-means centres of all clients' rows, by sums alone.
 
     No row leaves. To find the centres a site takes part with means of groups of at least ``least`` of its rows, which
@@ -91,51 +72,26 @@ class CentroidKPCA(LandmarkStrategy):
     max_components: MostComponents = None
 
     client: ClassVar = CentroidKPCAClient
-    landmark_parameter: ClassVar = "n_landmarks"
     needs_all: ClassVar[str] = "sums are of all rows"
     tags: ClassVar = Tags("embedding", pooled=False)
 
     def __post_init__(self) -> None:
         self.check_components(self.most_landmarks, "the number of landmarks, n_landmarks = ")
-        if self.centroids == "local" and self.rounds is not None:
-            raise InputError(f'rounds = {self.rounds} has a meaning only with centroids = "shared"')
+        self.check_centroids()
 
     @property
-    def most_landmarks(self) -> int:
-        """Largest number of landmarks |Y|."""
-        usual = max(LANDMARKS_PER_COMPONENT * self.most_components, self.fewest_landmarks)
-        return usual if self.n_landmarks is None else self.n_landmarks
+    def wanted(self) -> tuple[int, str]:
+        """Number of components."""
+        return self.most_components, "components"
 
     @property
-    def _most_rounds(self) -> int:
-        if self.centroids == "local":
-            return 0
-        return MOST_ROUNDS if self.rounds is None else self.rounds
+    def landmarks_for_each(self) -> int:
+        """Usual number of landmarks for each component."""
+        return LANDMARKS_PER_COMPONENT
 
-    def sizes(self, cohort: Sequence[Member]) -> tuple[int, int, tuple[str, ...]]:
-        """Return the number of centres |Y| and of rounds T for these clients, and the findings if they are few.
-
-        Unless set, they keep each client's floats below the default limit of its table (`allowed_numbers`).
-        """
-        most, rounds = self.most_landmarks, self._most_rounds
-        if self.n_landmarks is not None:
-            return most, rounds, ()
-        smallest = min(cohort, key=lambda member: allowed_numbers(member.entries) - member.left)
-        budget = allowed_numbers(smallest.entries) - smallest.left
-        fewest, tries = self.fewest_landmarks, ((MOST_ROUNDS, 2 * self.most_components), (FEWEST_ROUNDS, 0))
-        for T, enough in tries if self.rounds is None and rounds else ((rounds, 0),):
-            number = next((Y for Y in range(most, fewest, -1) if self._floats_up([smallest], Y, T) <= budget), fewest)
-            if number >= enough:
-                break
-        if number == most:
-            return most, T, ()
-        why = f"more would take over half as many floats as {smallest.label} has entries, {smallest.entries:,}"
-        return number, T, (self.few_landmarks(number, why),)
-
-    def _floats_up(self, cohort: Sequence[Member], landmarks: int, rounds: int) -> int:
-        local = landmarks * cohort[0].columns
-        centers = local if self.centroids == "local" else centroid_floats(cohort, landmarks, rounds)[0]
-        return centers + self.values_floats(cohort, landmarks, "exact")
+    def other_floats(self, cohort: Sequence[Member], landmarks: int) -> int:
+        """Return the floats up of products of kernel values."""
+        return self.values_floats(cohort, landmarks, "exact")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that the rows suffice for the components."""
@@ -145,40 +101,16 @@ class CentroidKPCA(LandmarkStrategy):
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs of finding the centres, and the components in their span; centres may be fewer."""
         Y, T, _ = self.sizes(cohort)
-        local = Forecast(1, Y * cohort[0].columns)
-        centers = local if self.centroids == "local" else Forecast(1 + T, *centroid_floats(cohort, Y, T))
         landmarks_down = Forecast(0, 0, len(cohort) * Y * cohort[0].columns)
-        return centers + landmarks_down + self.components_forecast(cohort, Y, "exact")
+        return self._centers_forecast(cohort, Y, T) + landmarks_down + self.components_forecast(cohort, Y, "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the requests for the centres, and those of the low-rank step."""
-        Y, T = self.most_landmarks, self._most_rounds
-        local = (once(FindLocalCenters, n_centers=AtMost(Y), least=self.least),)
-        centers = local if self.centroids == "local" else centroids_plan(Y, T, self.least)
-        return *centers, *self._low_rank_plan(self._step(self.kernel))
+        return *self._centers_plan(), *self._low_rank_plan(self._step(self.kernel))
 
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Find the centres, then the components in their span."""
-        step = self._step(self.kernel.settled(run.columns))
-        number, rounds, findings = self.sizes(run.members)
-        if self.centroids == "local":
-            centers = yield from self._local_centers(run, number)
-        else:
-            centers = (yield from shared_centroids(run, number, rounds, self.least)).centers
-        with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.abs(step.kernel.diag(centers))
-        if not np.all(lengths <= MAX_COORDINATE):
-            large = f"a centre of the clients' rows has k(y, y) above {MAX_COORDINATE:g}"
-            allowed = "allowed: smaller numbers, as of prepared tables"
-            raise InputError(f"{large}, so that products with it would be too large; {allowed}")
-        fields: Mapping[str, Any] = {**CarriesRows.of(centers), "before": 0, **vars(step)}
-        model = yield from self._low_rank(run, step, centers, dict.fromkeys(run.clients, fields))
-        return dataclasses.replace(model, findings_=findings)
-
-    def _local_centers(self, run: Run, number: int) -> Protocol[FloatArray]:
-        """Ask each client for its share of the centres, by its rows; one round."""
-        counts = {member.client: max(1, number * member.rows // run.rows) for member in run.members}
-        replies = yield from to_each(
-            {client: FindLocalCenters(n_centers=own, least=self.least) for client, own in counts.items()}
-        )
-        return np.vstack([reply.centers for reply in replies])
+        step, sizes = self._step(self.kernel.settled(run.columns)), self.sizes(run.members)
+        centers = (yield from self._find_centers(run, step.kernel, sizes)).centers
+        model = yield from self._low_rank(run, step, centers, dict.fromkeys(run.clients, step.handed(centers)))
+        return dataclasses.replace(model, findings_=sizes.findings)

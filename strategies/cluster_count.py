@@ -1,4 +1,4 @@
-"""Automatic choice of the number of clusters by the mean silhouette of a coreset."""
+"""Automatic choice of the number of clusters by the mean silhouette of weighted points."""
 
 import dataclasses
 from collections.abc import Callable
@@ -33,13 +33,16 @@ class Clustering(NamedTuple):
         return KernelKMeans(self.centers, embedding, values, coreset_=self.coreset, choice_=self.choice, **more)
 
 
-def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustering:
+def best_division(
+    coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator], name: str = "the coreset"
+) -> Clustering:
     """Divide weighted points into 2, 3, ..., `most` clusters, and return the best division.
 
     It is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
     error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
     and Regression Trees, 1984). The choice reports a silhouette below `WEAK_SILHOUETTE`, and a number that is the
-    limit. ``rng`` returns the generator that k-means starts with: the same for every number of clusters.
+    limit. ``rng`` returns the generator that k-means starts with: the same for every number of clusters. ``name``: of
+    the points, for the text.
     """
     divisions = [
         score(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
@@ -55,7 +58,7 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     near = "the largest mean silhouette"
     if value != largest:
         near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"
-    why = f"n_clusters = {k} has {near} on the coreset among 2 to {most} clusters ({listed})"
+    why = f"n_clusters = {k} has {near} on {name} among 2 to {most} clusters ({listed})"
     if k == most:
         why = f"{why}; that is the limit (max_clusters)"
     if value is None or value.mean < WEAK_SILHOUETTE:

@@ -16,7 +16,6 @@ from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import (
     MAX_COORDINATE,
     MAX_ENTRY_RATIO,
-    CarriesRows,
     Forecast,
     Member,
     Protocol,
@@ -24,7 +23,13 @@ from fedkernel.protocol import (
     pooled_floats,
     to_each,
 )
-from strategies.landmark_base import LANDMARKS_PER_COMPONENT, LandmarkStrategy, LowRankStep, ProjectionSize
+from strategies.landmark_base import (
+    LANDMARKS_PER_COMPONENT,
+    LandmarkStrategy,
+    LowRankStep,
+    ProjectionSize,
+    few_landmarks,
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,7 @@ class DrawnLandmarks:
     def handed(self, step: LowRankStep) -> dict[int, dict[str, Any]]:
         """Return, by client, the fields of a request that sends it the other clients' rows."""
         others = [self.rows_of_others(client) for client in range(len(self.counts))]
-        return {
-            client: {**CarriesRows.of(rows), "before": before, **vars(step)}
-            for client, (rows, before) in enumerate(others)
-        }
+        return {client: step.handed(rows, before) for client, (rows, before) in enumerate(others)}
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
     needs_all: ClassVar[str] = "how many rows each client draws follows from the sizes and scores of all"
 
     share_rows: bool
+    landmark_parameter: ClassVar[str]
+    """Parameter that sets the number of landmarks."""
 
     @property
     @abstractmethod
@@ -139,7 +143,9 @@ class DrawnLandmarkStrategy(LandmarkStrategy):
         why = f"sites send at most a tenth of their rows, {tenth.sum()} in all"
         if number < tenth.sum():
             why = "more landmarks would take more floats than the whole table"
-        return Allotment(number, most, (self.few_landmarks(number, why),))
+        wanted = self.most_components, "components"
+        few = few_landmarks(number, self.most_landmarks, wanted, why, self.landmark_parameter)
+        return Allotment(number, most, (few,))
 
     def budget(self, cohort: Sequence[Member]) -> int:
         """Return the floats that may go up: the whole table's, less the floats of a width by rule."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from clients.kmeans_base import CompareClusters, KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
-from fedkernel.data import Prepare
-from fedkernel.ground import FloatArray, InputError, check_at_most, value_object
+from fedkernel.data import Prepare, check_rows
+from fedkernel.ground import FloatArray, InputError, Rows, check_at_most, stack_rows, value_object
 from fedkernel.models import (
     RESTARTS,
     FeatureChain,
@@ -23,6 +23,7 @@ from fedkernel.models import (
     check_landmarks,
     compare_kernel_kmeans,
     kernel_kmeans,
+    kmeans_objective,
     nystroem_kernel_kmeans,
 )
 from fedkernel.numerics import AnyKernel, WeightedPoints, allot_samples, eigengap, k_means, leading_eigenpairs
@@ -55,13 +56,19 @@ def distributed_kmeans(
     # Round 3: the clients label their rows by the centres of the weighted union
     weights = np.concatenate([reply.weights for reply in coresets])
     coreset = WeightedPoints(np.vstack([reply.points for reply in coresets]), weights)
-    if choose:
-        clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
-    else:
-        centers = k_means(coreset.points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-        clustered = Clustering(centers, coreset)
+    clustered = cluster_points(run, coreset, n_clusters, choose=choose)
     yield from to_all(LabelRows(centers=clustered.centers))
     return clustered
+
+
+def cluster_points(
+    run: Run, points: WeightedPoints, n_clusters: int, *, choose: bool, name: str = "the coreset"
+) -> Clustering:
+    """Cluster weighted points at the coordinator, with `choose` by `best_division`, whose text has their `name`."""
+    if choose:
+        return best_division(points, n_clusters, lambda: run.rng("k-means"), name)
+    centers = k_means(points.points, n_clusters, run.rng("k-means"), weights=points.weights, restarts=RESTARTS)
+    return Clustering(centers, points)
 
 
 def coreset_limits(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
@@ -101,7 +108,7 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
 
     n_clusters: int | Literal["auto"]
     max_clusters: int | None
-    coreset_size: int | None
+    kernel: AnyKernel
 
     def check_clusters(self) -> None:
         """Raise InputError if both a number and a largest number of clusters are set."""
@@ -120,6 +127,48 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
         if self.n_clusters == "auto" and self.max_clusters is None:
             return min(self.most_clusters, max(2, math.isqrt(min(member.rows for member in cohort))))
         return self.most_clusters
+
+    def evaluation_plan(self) -> Plan:
+        """Return the requests for the clusters' sums and sizes."""
+        return measuring_plan(self.kernel)
+
+    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
+        """Measure the clusters on all rows and on any coreset: two rounds, s + k + 4 floats per client."""
+        return measure_clusters(run, model)
+
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Measure the clusters' stability: one round, k^2 + 1 floats from each client, which are summed."""
+        return compare_clusters(run, earlier, self.most_clusters)
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return the plan of `comparison`: one request for the rows that clusters of both runs share."""
+        return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=self.most_clusters))),)
+
+    def judge(
+        self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return the rows' mean squared distance to their centres; with a reference, recover error and agreement."""
+        compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
+        sums = [kmeans_objective(result.model, shard) for shard in shards]
+        return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
+
+    def judge_alone(
+        self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return the objective's mean over all rows; clusters of some rows have no counterpart in the reference."""
+        return super().judge_alone(models, shards)
+
+    def _central(self, shards: Sequence[Rows], kernel: AnyKernel, s: int) -> KernelKMeans:
+        """Return exact kernel k-means of all rows in s dimensions, which takes two (N, N) arrays."""
+        X = check_rows(stack_rows(list(shards)), "the table of all rows")
+        model = kernel_kmeans(X, kernel.settled(X.shape[1]), self.most_clusters, s)
+        return choose_central_clusters(model, self.n_clusters)
+
+
+class CoresetStrategy(ClusteringStrategy):
+    """Base of strategies that cluster the rows' coordinates by distributed k-means."""
+
+    coreset_size: int | None
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that every client has rows for the clusters, and that sites allow the coreset's size."""
@@ -157,20 +206,8 @@ class ClusteringStrategy(KernelStrategy[KernelKMeans]):
             once(LabelRows, {"k": k, "s": dimensions}),
         )
 
-    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
-        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats per client."""
-        return measure_clusters(run, model)
 
-    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
-        """Measure the clusters' stability: one round, k^2 + 1 floats from each client, which are summed."""
-        return compare_clusters(run, earlier, self.most_clusters)
-
-    def comparison_plan(self, earlier: str) -> Plan:
-        """Return the plan of `comparison`: one request for the rows that clusters of both runs share."""
-        return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=self.most_clusters))),)
-
-
-class KMeansStrategy(ClusteringStrategy):
+class KMeansStrategy(CoresetStrategy):
     """Base of strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
     client: ClassVar[type[KMeansClient]]
@@ -207,10 +244,6 @@ class KMeansStrategy(ClusteringStrategy):
         check_at_most(name, most, rows, note=", since each client clusters its own")
         return self
 
-    def evaluation_plan(self) -> Plan:
-        """Return the requests for the clusters' sums and sizes."""
-        return measuring_plan(self.kernel)
-
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Ask the clients to label their new rows: one round, T D s + k s floats down, none up."""
         if not isinstance(chain := model.embedding, FeatureChain):
@@ -245,13 +278,13 @@ class KMeansStrategy(ClusteringStrategy):
         return choose_central_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
 
     def judge(
-        self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+        self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
         """Return recover error and agreement of the clusters, against the result of `central`."""
         return {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
 
     def judge_alone(
-        self, models: Sequence[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+        self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
     ) -> dict[str, float]:
         """Return no figures, since clusters of some rows have no counterpart among all rows' clusters."""
         return {}

@@ -21,7 +21,16 @@ from clients.landmark_base import (
     SketchKernel,
     TakeComponents,
 )
-from fedkernel.ground import BLOCK_ROWS, InputError, Precision, Rows, check_at_most, stack_rows, sum_in_order
+from fedkernel.ground import (
+    BLOCK_ROWS,
+    FloatArray,
+    InputError,
+    Precision,
+    Rows,
+    check_at_most,
+    stack_rows,
+    sum_in_order,
+)
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import (
     AnyKernel,
@@ -36,6 +45,7 @@ from fedkernel.numerics import (
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
+    CarriesRows,
     Forecast,
     Member,
     Plan,
@@ -72,11 +82,13 @@ class LowRankStep:
     precision: Precision
     tol: float
 
-    def components(self, model: LandmarkPCA, *, embed: bool) -> TakeComponents:
-        """Return the request that sends a model's components to the clients."""
-        return TakeComponents(
-            coefficients=model.coefficients_, kernel=self.kernel, precision=self.precision, embed=embed
-        )
+    def components(self, coefficients: FloatArray, *, embed: bool) -> TakeComponents:
+        """Return the request that sends components' coefficients to the clients."""
+        return TakeComponents(coefficients=coefficients, kernel=self.kernel, precision=self.precision, embed=embed)
+
+    def handed(self, rows: Rows, before: int = 0) -> dict[str, Any]:
+        """Return the fields of a `LandmarkRequest` that sends a client these landmarks."""
+        return {**CarriesRows.of(rows), "before": before, **vars(self)}
 
     def planned_fields(self) -> dict[str, Any]:
         """Return the request fields that are known before a run."""
@@ -86,6 +98,17 @@ class LowRankStep:
         """Return the planned step of a request that sends at most so many rows."""
         sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and the starts of sparse ones
         return once(kind, sizes, before=AtMost(rows), **self.planned_fields(), **fields)
+
+
+def low_rank_step(kernel: AnyKernel, precision: Precision, tol: float | None) -> LowRankStep:
+    """Return the parameters; by default ``tol`` is the root of the precision's rounding."""
+    return LowRankStep(kernel, precision, float(np.sqrt(np.finfo(precision).eps)) if tol is None else tol)
+
+
+def few_landmarks(number: int, usual: int, wanted: tuple[int, str], why: str, parameter: str) -> str:
+    """Return the finding that a run has fewer landmarks than are usual, with the reason."""
+    few = f"only {number} landmarks for {wanted[0]} {wanted[1]} ({usual} are usual): {why}"
+    return f"{few}; reduce n_{wanted[1]}, or set {parameter} for more"
 
 
 def low_rank(
@@ -143,7 +166,7 @@ def low_rank(
         rounding = len(A) * float(np.finfo(coarsest).eps) * float(values[0])
         model = choose_components(model, n_components, len(A), centred, rounding)
     # Step 3: L = phi(Y) C, at every client
-    yield from to_all(step.components(model, embed=embed))
+    yield from to_all(step.components(model.coefficients_, embed=embed))
     return model
 
 
@@ -186,8 +209,6 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
     dtype: Precision
     projection_size: ProjectionSize = "exact"
     tol: float | None
-    landmark_parameter: ClassVar[str]
-    """Parameter that sets the number of landmarks."""
     embed: bool
 
     @property
@@ -218,14 +239,8 @@ class LandmarkStrategy(ChoosesComponents, KernelStrategy[LandmarkPCA]):
         up, down = self.values_floats(cohort, landmarks, columns), len(cohort) * landmarks * k
         return Forecast(2, up, down, memory, "at most")
 
-    def few_landmarks(self, number: int, why: str) -> str:
-        """Return the finding that a run has fewer landmarks than are usual, with the reason."""
-        few = f"only {number} landmarks for {self.most_components} components ({self.most_landmarks} are usual): {why}"
-        return f"{few}; reduce n_components, or set {self.landmark_parameter} for more"
-
     def _step(self, kernel: AnyKernel) -> LowRankStep:
-        tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
-        return LowRankStep(kernel, self.dtype, tol)
+        return low_rank_step(kernel, self.dtype, self.tol)
 
     def _low_rank_fields(self) -> dict[str, Any]:
         choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}

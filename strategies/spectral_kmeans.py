@@ -8,19 +8,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from clients.spectral_kmeans import SpectralKMeansClient
-from fedkernel.data import check_rows
-from fedkernel.ground import InputError, Rows, stack_rows, value_object
-from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
+from fedkernel.ground import InputError, Rows, value_object
+from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
-from fedkernel.run import Result
-from strategies.cluster_count import MostClusters, NumberOfClusters, choose_central_clusters
+from strategies.cluster_count import MostClusters, NumberOfClusters
 from strategies.cluster_measures import measuring_plan
 from strategies.diskpca import DisKPCA
-from strategies.kmeans_base import ClusteringStrategy
+from strategies.kmeans_base import CoresetStrategy
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -36,7 +33,7 @@ Components = Annotated[
 
 
 @value_object()
-class SpectralKMeans(ClusteringStrategy):
+class SpectralKMeans(CoresetStrategy):
     """Spectral clustering: distributed k-means of the rows' coordinates along kernel principal components.
 
     - `n_clusters`, `max_clusters`, `coreset_size`: as for `FKKMeans`.
@@ -103,20 +100,4 @@ class SpectralKMeans(ClusteringStrategy):
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
-        X = check_rows(stack_rows(list(shards)), "the table of all rows")
-        kernel, s = self.components.kernel.settled(X.shape[1]), self.components.most_components
-        return choose_central_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
-
-    def judge(
-        self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
-    ) -> dict[str, float]:
-        """Return the rows' mean squared distance to their centres; with a reference, recover error and agreement."""
-        compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
-        sums = [kmeans_objective(result.model, shard) for shard in shards]
-        return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
-
-    def judge_alone(
-        self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
-    ) -> dict[str, float]:
-        """Return the objective's mean over all rows; clusters of some rows have no counterpart in the reference."""
-        return super().judge_alone(models, shards)
+        return self._central(shards, self.components.kernel, self.components.most_components)

@@ -106,5 +106,5 @@ class UniformKPCA(DrawnLandmarkStrategy):
         else:
             model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**own) for client, own in drawn.handed(step).items()})
-        yield from to_all(step.components(model, embed=self.embed))
+        yield from to_all(step.components(model.coefficients_, embed=self.embed))
         return dataclasses.replace(model, findings_=allotment.findings)

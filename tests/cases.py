@@ -19,6 +19,7 @@ from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 from strategies import (
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -293,6 +294,31 @@ def centroid_kpca(name: str, **fields: Any) -> Case:
     return Case(name, strategy(0.05), up, down, lambda factor: strategy(0.05 / factor**2), promises)
 
 
+def centroid_kmeans(name: str, components: int, **fields: Any) -> Case:
+    """The centres as of `centroid_kpca`, local ones with their numbers; down |Y| (d + s) and 3 s to each besides."""
+    d, starts, T = WINE.shape[1], fields["n_landmarks"], fields.get("rounds", 0)
+
+    def strategy(gamma: float) -> Any:
+        return CentroidKMeans(3, RBF(gamma=gamma), **fields)
+
+    def landmarks(result: Any) -> int:
+        return len(result.model.embedding.landmarks)
+
+    def down(result: Any) -> int:
+        s = result.model.embedding.width
+        return CLIENTS * (T * starts * d + landmarks(result) * (d + s) + 3 * s)
+
+    return Case(
+        name,
+        strategy(0.05),
+        lambda result: CLIENTS * (2 * d + T * starts * (d + 2)) if T else landmarks(result) * (d + 1),
+        down,
+        lambda factor: strategy(0.05 / factor**2),
+        {} if T else {"signs": True, "rotations": True},
+        components=components,
+    )
+
+
 def spectral_kmeans(name: str, components: Case) -> Case:
     """The components' floats, and the k-means of k dimensions."""
 
@@ -435,6 +461,8 @@ CASES = [
     rfk_kmeans("RFK k-means"),
     centroid_kpca("centroid KPCA", n_landmarks=20, rounds=2),
     centroid_kpca("centroid KPCA, local", n_landmarks=12, centroids="local"),
+    centroid_kmeans("centroid k-means", 10, n_landmarks=15, rounds=2),
+    centroid_kmeans("centroid k-means, local", 12, n_landmarks=12, centroids="local"),
     diskpca("disKPCA RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2)),
     diskpca("disKPCA arc-cosine", ArcCosine(0), lambda c: ArcCosine(0)),
     diskpca("disKPCA linear", Linear(), lambda c: Linear(), whole=True, embedding_size=WINE.shape[1]),

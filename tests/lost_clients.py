@@ -15,6 +15,7 @@ from fedkernel.testing import Pair, _arrays, _bits
 from fedkernel.wire.quorum import OF_ALL_TABLES, OF_REMAINING_CLIENTS
 from strategies import (
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -38,6 +39,7 @@ PAIRS = {
     "PeerVFedPCA": Pair(PeerVFedPCA(rounds=2), COLUMNS),
     "FKKMeans": Pair(FKKMeans(2, 2, 4, iterations=1, kernel=RBF(0.1), solver="lanczos", coreset_size=10), ROWS),
     "RFKKMeans": Pair(RFKKMeans(2, n_features=4, kernel=RBF(0.1), coreset_size=10), ROWS),
+    "CentroidKMeans": Pair(CentroidKMeans(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
     "CentroidKPCA": Pair(CentroidKPCA(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
     "DisKPCA": Pair(DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
     "UniformKPCA": Pair(UniformKPCA(2, RBF(0.05), n_samples=8, share_rows=True), ROWS),

@@ -28,6 +28,7 @@ from fedkernel.protocol import MAX_NUMBER, KernelClient
 from fedkernel.testing import _arrays
 from strategies import (
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -82,6 +83,10 @@ RUNS = {
         RFKKMeans("auto", n_features=6, coreset_size=9, kernel=RBF(0.1), max_clusters=3),
         frames(),
         Prepare(categories=CATEGORIES, scale="standard", missing="mean"),
+    ),
+    "CentroidKMeans": Runs(CentroidKMeans(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
+    "CentroidKMeans, local, auto": Runs(
+        CentroidKMeans("auto", RBF(width="mean"), n_landmarks=8, centroids="local", max_clusters=3), ROWS
     ),
     "CentroidKPCA": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, rounds=2), ROWS),
     "CentroidKPCA, local": Runs(CentroidKPCA(2, RBF(0.05), n_landmarks=8, centroids="local"), ROWS),

@@ -287,10 +287,11 @@ def clustering_objective(K, labels):
     return np.trace(K) - np.trace(L @ Y.T @ K @ Y @ L)
 
 
-def best_clusters(H, k):
-    """k-means from every k rows as a start, the best of them: for each pair of rows, whether they are together."""
+def best_clusters(H, k, rows=None):
+    """k-means from every k rows as a start, the best: for each pair of rows, or of others, if they are together."""
     best, together = np.inf, None
-    for start in itertools.combinations(range(len(H)), k):
+    rows, distinct = H if rows is None else rows, np.unique(H, axis=0, return_index=True)[1]
+    for start in itertools.combinations(sorted(distinct), k):
         centers, before = H[list(start)], None
         while before is None or not np.array_equal(before, centers):
             squared = ((H[:, None] - centers[None]) ** 2).sum(axis=2)
@@ -298,6 +299,7 @@ def best_clusters(H, k):
             members = [H[labels == j] for j in range(k)]
             centers = np.array([m.mean(axis=0) if len(m) else c for m, c in zip(members, centers, strict=True)])
         if (cost := squared.min(axis=1).sum()) < best - 1e-9:
+            labels = ((rows[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1)
             best, together = cost, labels[:, None] == labels[None, :]
     return together
 
@@ -354,8 +356,8 @@ def uniform_kpca(shards, gamma, k, samples, seed):
     return landmarks, coordinates_in_span(kernel_matrix(X, X, "rbf", gamma), landmarks, k)
 
 
-def centroid_kpca(shards, gamma, k, number, rounds, seed):
-    """Lloyd's algorithm over all rows from normal draws, and disLR in the span of the centres. An empty centre is put
+def centroids(shards, number, rounds, seed):
+    """Lloyd's algorithm over all rows from normal draws: the centres with rows, and these. An empty centre is put
     beside the one of the cell with most squared distances for each of its centres, a tenth of its deviation away."""
     X, rng = np.vstack(shards), generator("centroids", seed)
     centers = X.mean(axis=0) + X.std(axis=0) * rng.standard_normal((number, X.shape[1]))
@@ -374,13 +376,31 @@ def centroid_kpca(shards, gamma, k, number, rounds, seed):
                     centers[large] - centers[c] + 0.1 * np.sqrt(costs[large] / counts[large] / X.shape[1]) * draw
                 )
             centers = moved
-    Y = centers[there]
-    K = kernel_matrix(np.vstack([X, Y]), np.vstack([X, Y]), "rbf", gamma)
-    landmarks, N = list(range(len(X), len(X) + len(Y))), len(X)
-    values, V = top(K[np.ix_(landmarks, landmarks)], len(Y))
-    Q = V[:, values > 1e-8 * values[0]] / np.sqrt(values[values > 1e-8 * values[0]])
-    projected = K[:N, landmarks] @ Q
+    return centers[there], np.array(counts)[there]
+
+
+def centroid_span(shards, gamma, Y):
+    """All rows' coordinates, and those of the centres Y, on an orthonormal basis of the centres' span."""
+    K = kernel_matrix(np.vstack([*shards, Y]), Y, "rbf", gamma)
+    values, V = top(K[-len(Y) :], len(Y))
+    H = K @ V[:, values > 1e-8 * values[0]] / np.sqrt(values[values > 1e-8 * values[0]])
+    return H[: -len(Y)], H[-len(Y) :]
+
+
+def centroid_kpca(shards, gamma, k, number, rounds, seed):
+    """disLR in the span of the centres."""
+    Y, _ = centroids(shards, number, rounds, seed)
+    projected, _ = centroid_span(shards, gamma, Y)
     return Y, projected @ top(projected.T @ projected, k)[1]
+
+
+def centroid_kmeans(shards, gamma, k, number, rounds, seed):
+    """Of the centres, each as often as it has rows, the best clusters; rows are in that of the nearest cluster mean."""
+    Y, counts = centroids(shards, number, rounds, seed)
+    rows, points = centroid_span(shards, gamma, Y)
+    V = top(points.T @ np.diag(counts) @ points, points.shape[1])[1]
+    rows, points = rows @ V, points @ V
+    return rows, best_clusters(np.repeat(points, counts, axis=0), k, rows)
 
 
 def aligned(vectors, cells):

@@ -118,7 +118,7 @@ OWN = {
         (fk_kmeans.MultiplyGram, fk_kmeans.SumFeatures, fk_kmeans.CombineFeatures, fk_kmeans.EmbedRows), iteration
     ),
     centroid_kpca.SumCells: {"least": st.integers(1, 100)},
-    centroid_kpca.FindLocalCenters: {"n_centers": counts, "least": st.integers(1, 100)},
+    centroid_kpca.FindLocalCenters: {"n_centers": counts, "least": st.integers(1, 100), "counts": st.booleans()},
     diskpca.SketchPoints: {"embedding": embedding, "columns": counts, "precision": precision},
     diskpca.MultiplyPoints: {"embedding": embedding, "precision": precision},
     diskpca.DrawByLeverage: {"samples": counts, "embedding": embedding, "precision": precision},

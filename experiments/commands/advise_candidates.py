@@ -13,9 +13,6 @@ from fedkernel.strategy import KernelStrategy
 NARROW_COLUMNS = 40
 """Columns of a part up to which inner products are exact for no more floats than 40 eigenpairs."""
 
-LONG_RUN_SECONDS = 3600.0
-"""Seconds of rounds beyond which a method with fewer rounds is preferred."""
-
 
 @dataclass(frozen=True)
 class Situation:
@@ -79,7 +76,7 @@ class Candidate:
     - `settings`: the strategy's parameters except the number of components, or of clusters.
     - `reason`: reason for the pair.
     - `condition`: situation in which the pair is recommended, if no earlier candidate is; "": never.
-    - `is_recommended`: the rule in `condition`, for a situation and a run's forecast.
+    - `is_recommended`: the rule in `condition`, for a situation.
     """
 
     name: str
@@ -87,7 +84,7 @@ class Candidate:
     settings: Mapping[str, Any]
     reason: str
     condition: str = ""
-    is_recommended: Callable[[Situation, Forecast], bool] = lambda situation, forecast: True
+    is_recommended: Callable[[Situation], bool] = lambda situation: True
     goals: tuple[Goal, ...] = ("components",)
 
     @property
@@ -111,14 +108,14 @@ class Candidate:
     @property
     def experiment(self) -> str:
         """Path of the experiment."""
-        own = "which_method/landmarks" if self.method == "CentroidKPCA" else f"papers/{self.evidence}"
-        return f"experiments/{own}.toml"
+        own = {"CentroidKPCA": "which_method/landmarks", "CentroidKMeans": "which_method/horizontal"}
+        return f"experiments/{own.get(self.method, f'papers/{self.evidence}')}.toml"
 
     @property
     def shown_by(self) -> str:
         """Link of docs/which-method.md to the evidence."""
-        if self.method == "CentroidKPCA":
-            return "[below](#components-of-divided-rows)"
+        if self.method in ("CentroidKPCA", "CentroidKMeans"):
+            return f"[below](#{self.goals[0]}-of-divided-rows)"
         return f"[{self.evidence}](results/README.md#{self.evidence})"
 
     def parameters(self, situation: Situation) -> dict[str, Any]:
@@ -153,7 +150,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         {"kernel": RBF, "local_components": _all_directions, "center": True, "upload": "inner products"},
         "one round, exact for an RBF kernel of any width, and less to send than as good eigenpairs of kernel matrices",
         condition=f"parts have {NARROW_COLUMNS} columns or fewer, and a kernel matrix of all rows fits into memory",
-        is_recommended=lambda situation, forecast: situation.widest <= NARROW_COLUMNS and situation.kernel_matrix_fits,
+        is_recommended=lambda situation: situation.widest <= NARROW_COLUMNS and situation.kernel_matrix_fits,
         goals=BOTH_GOALS,
     ),
     Candidate(
@@ -162,7 +159,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         {"kernel": RBF, "local_components": lambda situation: min(NARROW_COLUMNS, situation.rows), "center": True},
         "one round, and by more eigenpairs nearer to kernel PCA of all columns than VFedAKPCA ever comes",
         condition="parts are wider, and a kernel matrix of all rows fits into memory",
-        is_recommended=lambda situation, forecast: situation.kernel_matrix_fits,
+        is_recommended=lambda situation: situation.kernel_matrix_fits,
         goals=BOTH_GOALS,
     ),
     Candidate(
@@ -220,12 +217,26 @@ CANDIDATES: tuple[Candidate, ...] = (
         "3 rounds, and on these data as near as disKPCA for as many floats: its rival",
     ),
     Candidate(
+        "centroid k-means, local",
+        "CentroidKMeans",
+        {"centroids": "local"},
+        "no row leaves, 6 rounds, and clusters agree with classes as FK k-means' do, for half of its floats at most",
+        condition="means of a few rows may leave",
+        goals=CLUSTERS_ONLY,
+    ),
+    Candidate(
+        "centroid k-means",
+        "CentroidKMeans",
+        {},
+        "nothing but sums over all sites is needed, for clusters about as good and more floats",
+        condition="sums alone may leave",
+        goals=CLUSTERS_ONLY,
+    ),
+    Candidate(
         "FK k-means",
         "FKKMeans",
         {},
-        "no row leaves, and it comes nearer to the best coordinates of their rank than random features drawn once",
-        condition=f"its rounds are waited for no longer than {LONG_RUN_SECONDS:g} s",
-        is_recommended=lambda situation, forecast: forecast.rounds * situation.round_overhead <= LONG_RUN_SECONDS,
+        "where coordinates are wanted: nearer to the best of their rank than random features drawn once; no row leaves",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
@@ -233,7 +244,6 @@ CANDIDATES: tuple[Candidate, ...] = (
         "RFKKMeans",
         {"n_features": 200},
         "6 rounds, no row leaves; at equal floats clusters agree with the classes as well as FK k-means', or better",
-        condition="rounds are slow",
         goals=CLUSTERS_ONLY,
     ),
     Candidate(
@@ -250,7 +260,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         {"graph": "ring"},
         "the subspace of all columns on any connected graph, by sums along a tree",
         condition="columns are divided among peers",
-        is_recommended=lambda situation, forecast: situation.no_trusted_coordinator,
+        is_recommended=lambda situation: situation.no_trusted_coordinator,
     ),
     Candidate(
         "peers, forwarded",
@@ -270,7 +280,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         {"graph": "ring", "kernel": RBF, "share_rows": True},
         "nearer to the direction of all rows than features, for less to send where those are more than columns",
         condition="rows are divided among peers, and may go to neighbours",
-        is_recommended=lambda situation, forecast: situation.no_trusted_coordinator,
+        is_recommended=lambda situation: situation.no_trusted_coordinator,
     ),
     Candidate(
         "ADMM, features",
@@ -314,8 +324,8 @@ def advise(situation: Situation) -> list[Advice]:
 
 
 def _is_recommended(advice: Advice, situation: Situation) -> bool:
-    candidate, forecast = advice.candidate, advice.forecast
-    return bool(candidate.condition) and forecast is not None and candidate.is_recommended(situation, forecast)
+    candidate = advice.candidate
+    return bool(candidate.condition) and advice.forecast is not None and candidate.is_recommended(situation)
 
 
 def _advice_on(candidate: Candidate, situation: Situation) -> Advice:

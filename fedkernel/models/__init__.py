@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
     from fedkernel.models.direction_similarity import Directions, center_blocks, normalised_kernel_pca
-    from fedkernel.models.embedding_maps import Embedding, FeatureChain, combine_draws, multiply_step
+    from fedkernel.models.embedding_maps import Embedding, FeatureChain, Landmarks, combine_draws, multiply_step
     from fedkernel.models.files import load_model, save_model
     from fedkernel.models.fitted_model import FittedModel, ModelOutput, class_names
     from fedkernel.models.metric_registry import (

@@ -86,6 +86,7 @@ rows drawn with the table's covariance. A search for more than 100,000 entries w
 | pair | what attacks gave |
 | --- | --- |
 | `ADMMKPCA` | all rows, to neighbours |
+| `CentroidKMeans` | means of groups of at least 5 rows |
 | `CentroidKPCA` | means of groups of at least 5 rows; its products of kernel values were not attacked |
 | `DisKPCA` | .64 (drawn .83), .85 (1.1), .65 (.63), .71 (.76), not tried; and landmarks, as `UniformKPCA` |
 | `DKPCA` | .69, 0, .80, 0, .86, .88 |
@@ -104,6 +105,7 @@ SITES = (3, 20)
 
 LESS: Mapping[str, str] = {
     "ADMMKPCA": '`exchange = "features"` with few features, of wide tables; else no way: neighbours get rows',
+    "CentroidKMeans": "fewer landmarks (`n_landmarks`), fewer `rounds`; by itself at the defaults",
     "CentroidKPCA": "fewer landmarks (`n_landmarks`), fewer `rounds`; by itself at the defaults",
     "DKPCA": "`local_components` below half of a site's columns",
     "DisKPCA": "fewer landmarks (`n_adaptive`), and a smaller `embedding_size`; larger tables",

@@ -21,7 +21,7 @@ from clients.centroid_kpca import LEAST_ROWS, SumCells
 from clients.diskpca import DrawByLeverage, DrawUniformly, MultiplyPoints, ScoreRows, SketchPoints
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, SumFeatures
-from clients.kmeans_base import SampleCoreset, SolveLocally
+from clients.kmeans_base import LabelRows, MeasureClusters, SampleCoreset, SolveLocally
 from clients.landmark_base import MultiplyKernel, TakeComponents, TakeLandmarks
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
@@ -57,8 +57,8 @@ def draw_one_row(target: Target) -> float:
 
 
 def thin_cells(target: Target) -> float:
-    """Ask for the sums of 30 thin cells along the first column, and look at the smallest. Exact: a single row's sum."""
-    centers = np.zeros((30, target.X.shape[1]))
+    """Ask for the sums of 15 thin cells along the first column, and look at the smallest. Exact: a single row's sum."""
+    centers = np.zeros((15, target.X.shape[1]))
     centers[:, 0] = np.linspace(target.X[:, 0].min(), target.X[:, 0].max(), len(centers))
     cells = target.ask(SumCells(centers=centers, least=1 if target.mode == "unguarded" else LEAST_ROWS))
     counts = np.where(cells.counts > 0, cells.counts, np.inf)
@@ -110,7 +110,7 @@ def narrow_width(target: Target) -> float:
 
     Landmarks stand every 0.25 along the attribute. With gamma = 20, rows at a squared distance of more than 1 weigh
     below e^-40 in the sum of k(y, x)^2, which is so of the row alone: a parabola under the logarithm, whose top three
-    points give it. Other rows are what is left of error: below 1e-3.
+    points give it. Other rows are what is left of error: below 1e-3. Of clusters' sums it is k(y, x), half as narrow.
     """
     gamma, step, column = 20.0, 0.25, 12
     grid = np.arange(-4, 5, step)
@@ -119,11 +119,23 @@ def narrow_width(target: Target) -> float:
         landmarks = np.tile(row, (len(grid), 1))
         landmarks[:, column] = grid
         target.restart()
-        ask = MultiplyKernel(before=0, kernel=RBF(gamma), precision="float64", tol=0.0, **CarriesRows.of(landmarks))
-        logs = np.log(np.maximum(np.diag(unpack_symmetric(target.ask(ask).upper)), 1e-300))
+        sums = _sums_at(target, landmarks, gamma)
+        logs = np.log(np.maximum(sums, 1e-300))
         top = 1 + int(np.argmax(logs[1:-1]))
         recovered.append(grid[top] + (logs[top + 1] - logs[top - 1]) / (8 * gamma * step))
     return relative(recovered, target.X[:20, column])
+
+
+def _sums_at(target: Target, landmarks: Any, gamma: float) -> Any:
+    """Return the sums over all rows of exp(-2 gamma |y - x|^2) for each landmark y."""
+    handed = {"before": 0, "precision": "float64", "tol": 0.0, **CarriesRows.of(landmarks)}
+    if target.strategy != "CentroidKMeans":
+        return np.diag(unpack_symmetric(target.ask(MultiplyKernel(kernel=RBF(gamma), **handed)).upper))
+    kernel, identity = RBF(2 * gamma), np.eye(len(landmarks))
+    target.ask(TakeLandmarks(kernel=kernel, **handed))
+    target.ask(TakeComponents(coefficients=identity, kernel=kernel, precision="float64", embed=True))
+    target.ask(LabelRows(centers=identity[:1]))
+    return target.ask(MeasureClusters(kernel=kernel)).sum
 
 
 def embed_and_sample(target: Target) -> float:
@@ -276,7 +288,10 @@ def _random_request(target: Target, rng: np.random.Generator) -> Any:
     requests = {
         "VFedPCAClient": lambda: Multiply(block=rng.standard_normal((n, k)), center="none"),
         "ADMMKPCAClient": PublishKeys,
-        "CentroidKPCAClient": lambda: SumCells(centers=rng.standard_normal((columns, target.X.shape[1]))),
+        **dict.fromkeys(
+            ("CentroidKMeansClient", "CentroidKPCAClient"),
+            lambda: SumCells(centers=rng.standard_normal((columns, target.X.shape[1]))),
+        ),
         "DKPCAClient": lambda: FindLocalEigenpairs(kernel=RBF(gamma), n_components=k),
         "FKKMeansClient": lambda: MultiplyColumns(features=RandomFeatures(RBF(gamma), columns), t=1, columns=columns),
         "PeerVFedPCAClient": lambda: IterateAmongPeers(

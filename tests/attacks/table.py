@@ -24,7 +24,8 @@ OPENINGS = {"share-rows": "`--share-rows`", "min-rows": "`--min-rows {}`"}
 
 LANDMARKS = ("DisKPCA", "UniformKPCA", "SpectralKMeans")
 KMEANS = ("FKKMeans", "RFKKMeans")
-HORIZONTAL = (*LANDMARKS, "CentroidKPCA", *KMEANS, "ADMMKPCA")
+CENTROIDS = ("CentroidKMeans", "CentroidKPCA")
+HORIZONTAL = (*LANDMARKS, *CENTROIDS, *KMEANS, "ADMMKPCA")
 VERTICAL = ("DKPCA", "VFedPCA", "VFedAKPCA", "PeerVFedPCA")
 SERVED = ("VFedPCA", "VFedAKPCA")
 
@@ -139,7 +140,7 @@ ATTACKS: Mapping[str, Attack] = {
     "cells of one row": Attack(
         coordinator.thin_cells,
         MALICIOUS,
-        ("CentroidKPCA",),
+        CENTROIDS,
         "asks for sums of rows by centres of its own, so close that a cell has one row",
         "means of groups of 5 rows and more, the same for all centres and in all runs",
         planned=True,
@@ -169,7 +170,7 @@ ATTACKS: Mapping[str, Attack] = {
     "narrow width": Attack(
         coordinator.narrow_width,
         MALICIOUS,
-        (*LANDMARKS, "CentroidKPCA"),
+        (*LANDMARKS, *CENTROIDS),
         "finds an attribute of rows whose others it knows, by landmarks of its own and a kernel narrow enough",
         SAID,
         below=1e-3,

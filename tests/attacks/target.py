@@ -93,6 +93,7 @@ STUDIES: Mapping[str, Mapping[str, Any]] = {
     "PeerVFedPCA": {"n_components": 3},
     "FKKMeans": {"n_clusters": 3},
     "RFKKMeans": {"n_clusters": 3},
+    "CentroidKMeans": {"n_clusters": 3},
     "CentroidKPCA": {"n_components": 3},
     "DisKPCA": {"n_components": 3, "n_adaptive": 20, "share_rows": True},
     "UniformKPCA": {"n_components": 3, "n_samples": 20, "share_rows": True},

@@ -33,6 +33,7 @@ def each_test_draws_the_same():
 
 STRATEGIES = [
     strategies.ADMMKPCA(kernel=KERNEL, iterations=3, **SHOWN),
+    strategies.CentroidKMeans(3, KERNEL, n_landmarks=20),
     strategies.CentroidKPCA(3, KERNEL, n_landmarks=20),
     DKPCA(2, KERNEL, local_components=20),
     DisKPCA(3, KERNEL, n_adaptive=20, **SHOWN),

@@ -53,7 +53,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
         (
             ["--tls", "TLS/a", "--allow", "DKPCA"],
-            "'DKPCA', but must be one of ADMMKPCAClient, CentroidKPCAClient, DKPCA",
+            "'DKPCA', but must be one of ADMMKPCAClient, CentroidKMeansClient, CentroidKPCA",
         ),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (["--tls", "TLS/a", "--out", "a.csv"], "cannot write to a.csv: File exists; allowed: a writable folder"),

@@ -20,6 +20,7 @@ from fedkernel.protocol import Forecast, KernelClient, Member, largest_forecast
 from strategies import (
     ADMMKPCA,
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -96,6 +97,7 @@ def test_a_run_takes_what_was_forecast(strategy, shards):
         ADMMKPCA(kernel=KERNEL, neighbors=2, iterations=4, tol=0.0, exchange="features", n_features=30),
         RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10),
         UniformKPCA(3, KERNEL, n_samples=20, **SHOWN),
+        CentroidKMeans(2, KERNEL, n_landmarks=4, rounds=2),
         CentroidKPCA(3, KERNEL, n_landmarks=4, rounds=2),
         VFedPCA(merge="exact", rounds=4),
         VFedAKPCA(3, kernel=KERNEL, merge="exact", rounds=3),

@@ -179,6 +179,8 @@ VARIANTS = [
     (DisKPCA("auto", max_components=4, **SKETCHED), ROWS),
     (CentroidKPCA(3, n_landmarks=9), ROWS),
     (CentroidKPCA("auto", n_landmarks=9, centroids="local", max_components=8, embed=False), ROWS),
+    (strategies.CentroidKMeans(3, n_landmarks=9), ROWS),
+    (strategies.CentroidKMeans("auto", Linear(), n_landmarks=9, centroids="local", max_clusters=4), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True), ROWS),
     (UniformKPCA("auto", n_samples=9, share_rows=True, solver="batch", max_components=8), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),

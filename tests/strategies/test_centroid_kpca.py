@@ -25,7 +25,8 @@ from strategies import CentroidKPCA, DisKPCA, UniformKPCA
 
 DIGITS = load_digits()
 KERNEL = RBF(gamma=0.001)
-SUM, FIND = SumCells(centers=np.zeros((2, 1))), FindLocalCenters(n_centers=1)
+SUM, FIND, ONE = SumCells(centers=np.zeros((2, 1))), FindLocalCenters(n_centers=1), {"centers": [[1.0]]}
+COUNT = FindLocalCenters(n_centers=1, counts=True)
 
 
 def excess(strategy, shards, optimum):
@@ -152,6 +153,15 @@ CELLS = {"sums": [[5.0], [0.0]], "counts": [5.0, 0.0], "costs": [1.0, 0.0]}
             CellSums,
             CELLS | {"counts": [7.0, 0.0]},
             "counts sum to 7, but must sum to 5, the number of rows, or to 0",
+        ),
+        (FIND, LocalCenters, ONE | {"counts": [5.0]}, "counts must be absent unless requested"),
+        (COUNT, LocalCenters, ONE, "counts must be sent, as requested"),
+        (COUNT, LocalCenters, ONE | {"counts": [4.0]}, "counts must be at least 5, the rows of a group"),
+        (
+            COUNT,
+            LocalCenters,
+            ONE | {"counts": [6.0]},
+            "counts sum to 6, but must sum to at most 5, the number of rows",
         ),
         (FIND, LocalCenters, {"centers": [[1.0], [2.0]]}, "the reply has 2 centres, but must have at most 1"),
         (SumMoments(), ColumnMoments, {"sums": [6.0], "squares": [7.1]}, "sums are too large for 5 entries with these"),

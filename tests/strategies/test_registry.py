@@ -15,6 +15,7 @@ from experiments.baselines import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
 from strategies import (
     DKPCA,
+    CentroidKMeans,
     CentroidKPCA,
     DisKPCA,
     FKKMeans,
@@ -196,6 +197,14 @@ def against_centroid_kpca():
         np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
 
 
+def against_centroid_kmeans():
+    for seed in range(3):
+        result = CentroidKMeans(3, RBF(gamma=GAMMA), 8, rounds=3, least=1).fit(CLUMPS, seed=seed)
+        rows, expected = naive.centroid_kmeans(CLUMPS, GAMMA, 3, 8, 3, seed)
+        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(rows), atol=1e-7)
+        assert np.array_equal(together(result), expected)
+
+
 def against_spectral_kmeans():
     result = SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
     _, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), 1)
@@ -225,6 +234,7 @@ def against_admm_kpca():
 
 ORACLES = {
     "ADMMKPCA": against_admm_kpca,
+    "CentroidKMeans": against_centroid_kmeans,
     "CentroidKPCA": against_centroid_kpca,
     "DKPCA": against_dkpca,
     "DisKPCA": against_diskpca,

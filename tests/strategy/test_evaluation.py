@@ -20,7 +20,18 @@ from fedkernel.ground import InputError, ProtocolError
 from fedkernel.models import KernelKMeans, compare_classes, compute_metrics, metric_of
 from fedkernel.numerics import WeightedPoints, silhouette, site_agreement
 from fedkernel.protocol import Guards, Member, Run
-from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies import (
+    DKPCA,
+    CentroidKMeans,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 from strategies.cluster_count import best_division
 from strategies.cluster_stability import compare_clusters
 
@@ -176,6 +187,7 @@ def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters)
         RFKKMeans("auto", 100, max_clusters=7),
         FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=7),
         SpectralKMeans("auto", UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=7),
+        CentroidKMeans("auto", centroids="local", max_clusters=7),
     ):
         result = strategy.fit(shards)
         assert len(result.model.centers_) == result.metrics["n_clusters"] == clusters
@@ -344,6 +356,7 @@ def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kerne
         DisKPCA(3, kernel, share_rows=True, n_adaptive=20),
         FKKMeans(3, kernel=kernel, solver="gram", iterations=2),
         SpectralKMeans(3, UniformKPCA(3, kernel, share_rows=True, n_samples=20)),
+        CentroidKMeans(3, kernel),
     ):
         result = strategy.fit(SHARDS, evaluate=True, reference=strategy.central(SHARDS))
         assert not {"error_ratio", "recover_error"} & result.metrics.keys()
