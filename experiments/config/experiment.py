@@ -24,7 +24,7 @@ from experiments.config.sections import (
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.ground import InputError, Precision, explain, resolve_address
-from fedkernel.wire import Deadlines, Quorum, Seconds
+from fedkernel.wire import Deadlines, Quorum, Seconds, Sums
 
 CASE_NAME = "case"
 """Key that may come first in a case: the case's name, which changes nothing."""
@@ -53,6 +53,7 @@ class Experiment(pydantic.BaseModel):
       measure; these requests are then part of the plan that named sites approve.
     - `wire`: type of arrays in the methods' messages: float32 takes half of the bytes and rounds each entry by 6e-8.
       Sites that hold their own data approve it with the study.
+    - `sums`: "masked" hides each client's reply in a sum over all of them, at three times its bytes.
     - `folder`: base of relative paths of data: an absolute path, by default the folder of the file.
     - `data`: with absolute paths.
     - `prepare`: preparation of the clients' tables before the method, by the sites together.
@@ -80,6 +81,7 @@ class Experiment(pydantic.BaseModel):
     threads: int = pydantic.Field(default=1, ge=1)
     evaluate: bool = False
     wire: Precision = "float64"
+    sums: Sums = "plain"
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()

@@ -258,7 +258,7 @@ class Policy(_Table):
         if rules.only_summed and not size.summed:
             raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
         if self.study.sums == "masked" and kind not in EXEMPT and not (size.masked and size.alike):
-            raise RefusedError("study.sums", not_masked_text(kind, size.masked))
+            raise RefusedError("study.sums", f"{not_masked_text(kind, size.masked)} (study.sums)")
         columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
         for name, amount in (("times", times), ("floats", size.floats), ("rows", size.rows), ("columns", columns)):
             most = getattr(rules, name)
@@ -300,7 +300,7 @@ def not_summed_text(reply: str) -> str:
 def not_masked_text(reply: str, masked: int = 0) -> str:
     """Return the error text for a reply that the rule ``study.sums`` forbids; `masked`: of so many sites' sum."""
     why = "sites got different requests before it" if masked else "it is no sum over all sites under masks"
-    return f"{reply} would leave, but {why} (study.sums)"
+    return f"{reply} would leave, but {why}"
 
 
 def read_policy(path: str | Path) -> Policy:
