@@ -112,6 +112,12 @@ class Experiment(pydantic.BaseModel):
     def _has_absolute_paths(cls, data: Any, info: pydantic.ValidationInfo) -> Any:
         return data if isinstance(data, Sites) else data.within(info.data.get("folder") or Path())
 
+    @pydantic.model_validator(mode="after")
+    def _masks_have_keys(self) -> "Experiment":
+        if isinstance(self.data, Sites) and (self.sums == "masked") != bool(self.data.identities):
+            raise ValueError('sums = "masked" and data.identities, a public key for each of the sites, need each other')
+        return self
+
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
     def _is_list(cls, value: Any, info: pydantic.ValidationInfo) -> Any:

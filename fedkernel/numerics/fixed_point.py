@@ -25,26 +25,22 @@ def digit_bits(sites: int) -> int:
     return 62 - sites.bit_length()
 
 
-def largest_number(sites: int, *, whole: bool) -> float:
-    """Return the bound below which the magnitudes of numbers must be."""
-    return 2.0 ** (digit_bits(sites) if whole else DIGITS * digit_bits(sites) - FRACTION_BITS)
-
-
 def to_fixed_point(values: FloatArray, sites: int, *, whole: bool) -> Words:
     """Return the digits (1 or 3, ...) of finite numbers (...), the highest first; InputError if one is too large."""
-    largest, bits = largest_number(sites, whole=whole), digit_bits(sites)
-    if not np.abs(values).max(initial=0.0) < largest:
+    bits = digit_bits(sites)
+    largest = 2.0 ** (bits if whole else DIGITS * bits - FRACTION_BITS)
+    if not -largest < values.min(initial=0.0) <= values.max(initial=0.0) < largest:
         raise InputError(
             f"a number in it is not below {largest:.0e}, the bound of sums over {sites} sites in fixed point; allowed: "
             "smaller ones, as in a larger unit"
         )
     words, rest = np.empty((digits_of(whole=whole), *values.shape), np.int64), values
     if not whole:
-        rest = values * 2.0**FRACTION_BITS  # exact, as is all but the last rounding
+        rest = values * 2.0 ** (FRACTION_BITS - bits * (DIGITS - 1))  # exact, as is all but the last rounding
         for place in range(DIGITS - 1):
-            unit = 2.0 ** (bits * (DIGITS - 1 - place))
-            words[place] = digit = np.trunc(rest / unit)
-            rest = rest - digit * unit
+            words[place] = rest  # cut off
+            rest -= words[place]
+            rest *= 2.0**bits
     words[-1] = np.rint(rest)
     return words
 

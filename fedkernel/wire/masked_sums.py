@@ -2,20 +2,31 @@
 
 A reply leaves its site in fixed point (`fedkernel.numerics.fixed_point`), plus a mask for each other site: a ChaCha20
 keystream that the two sites share, added by the one with the lower number and subtracted by the other. Its key is by
-HKDF-SHA256 from X25519 of the two sites' identities, whose public keys the approved study lists, and is bound to the
-study, the run, the label (run, round and request) and all that the run has asked for so far: a coordinator that asks
-sites for different things, such as all but one for zeros, gets masks that do not cancel. Keys serve one message, so
-their nonce is constant.
+HKDF-SHA256 from X25519 of the two sites' identities. The study lists their public keys; its approval, or a site's pins,
+vouch for them. A key serves one message, so its nonce is constant: it is bound to the study, the run, the round, the
+request, and all requests before. A coordinator that sends sites different requests, such as zeros to all but one, gets
+masks that do not cancel.
 
-Protected: a site's reply among those of at least one other site that does not collude with the coordinator. Not
-protected: the sum, and a reply against a coordinator together with all other sites; identities stolen later open
-recorded replies, as the keys have no part that is forgotten. There are no shares of keys: a lost site comes back with
-the same bytes, or the run ends.
+The coordinator sees one site's reply as if drawn, and the sum, which is no secret: it reveals of all sites together
+what a plain reply reveals of one. A site whose policy has ``sums = "masked"`` lets nothing but such sums leave.
 
-Each reply ends with a check word: a constant of the label plus a combination, with public odd coefficients, of all
-words before the masks. By the sum the coordinator sees a missing, doubled or foreign reply (all but one in 2^64), every
-change of a single word, and all but a few changes of several. The coefficients are public, so it is no protection
-against whoever alters replies on purpose, which is the transport's task.
+Not protected:
+
+- Against all other sites together with the coordinator, who can take a site's masks off. So can a thief of identities,
+  also from replies that were recorded before.
+- Where a method sends sites different requests: landmarks that one site knows, parts of a vector, letters. Masks are
+  bound to the round alone from there on, and hide a reply only from a coordinator that follows the protocol. The policy
+  refuses these replies.
+- If a site forgets which masks it has used. Its folder (``--out``) has the record; a new folder needs a new identity.
+
+The coordinator checks sizes and the sum, not each reply: checks of single sites are the price of their secrecy. Each
+site still checks its own reply before it is masked. It is all sites or none: a lost site comes back with the same
+bytes, or the run ends.
+
+The last word of each reply is a check word: a constant of the round plus all words, before the masks, times public odd
+numbers. By its sum the coordinator sees that a reply is missing, came twice or is of another run (all but one in 2^64),
+any change of a single word, and nearly all of several; not whose it is. As the numbers are public, this is no
+protection against whoever alters replies on purpose, which is the transport's task.
 """
 
 import hashlib
@@ -117,33 +128,33 @@ class MaskKeys:
 
         Raises ShareableError if a number is too large for the fixed-point form.
         """
-        kind, arrays, words, sites = type(reply), reply.arrays(), list[Unsigned](), len(self.public)
+        kind, arrays, parts, sites = type(reply), reply.arrays(), list[Unsigned](), len(self.public)
         for name, array in arrays.items():
             try:
-                parts = to_fixed_point(array, sites, whole=name in kind.whole_numbers())
+                words = to_fixed_point(array, sites, whole=name in kind.whole_numbers())
             except InputError as error:
                 raise ShareableError(f"{kind.__name__}: {name}: {error}") from None
-            words.append(parts.view(np.uint64).ravel())
-        plain = np.concatenate(words)
-        masked = np.append(plain, _check_word(plain, label, 1))
-        for number, public in enumerate(self.public):
-            if number > self.number:
-                masked += self._keystream(number, public, label, asked, masked.size)
-            elif number < self.number:
-                masked -= self._keystream(number, public, label, asked, masked.size)
+            parts.append(words.view(np.uint64).ravel())
+        masked = np.concatenate([*parts, np.zeros(1, np.uint64)])
+        masked[-1] = _check_word(masked[:-1], label, 1)
+        zeros, stream = bytes(masked.nbytes), bytearray(masked.nbytes)
+        keystream = np.frombuffer(stream, "<u8")
+        for number in range(sites):
+            if number != self.number:
+                self._cipher(number, label, asked).encryptor().update_into(zeros, stream)
+                (np.add if number > self.number else np.subtract)(masked, keystream, out=masked)
         sizes = {name: array.shape for name, array in arrays.items()}
         return MaskedSum(kind=kind.__name__, sizes=sizes, words=masked.view(np.int64))
 
-    def _keystream(self, number: int, public: bytes, label: str, asked: bytes, words: int) -> Unsigned:
-        """Return the words that this site shares with another; ProtocolError if the other's key is no public key."""
+    def _cipher(self, number: int, label: str, asked: bytes) -> Cipher[None]:
+        """Return the cipher that this site shares with another; ProtocolError if the other's key is no public key."""
         try:
-            secret = _shared(self.own, public)
+            secret = _shared(self.own, self.public[number])
         except ValueError:
             raise ProtocolError(f"the key of site {number} is no X25519 public key") from None
         info = b"".join([FORM, hashlib.sha256(self.context).digest(), hashlib.sha256(asked).digest(), label.encode()])
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(secret)
-        cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-        return np.frombuffer(cipher.update(bytes(8 * words)), "<u8")
+        return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None)
 
 
 @lru_cache(maxsize=1 << 14)
