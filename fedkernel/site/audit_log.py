@@ -52,7 +52,7 @@ def set_write_context(context: AbstractContextManager[Any]) -> None:
 
 
 class Masks(NamedTuple):
-    """Masks of a reply: number of sites in whose sum they cancel, and whether only if all got the same requests."""
+    """Masks of a reply: number of sites in their sum, and whether they bind all these to the same requests."""
 
     sites: int = 0
     alike: bool = False

@@ -204,7 +204,7 @@ class Requests:
             what = (
                 "differs from"
                 if not before.startswith(request.sha256)
-                else "gets an answer, or delivers letters, other than in"
+                else "delivers other letters, or gets other masked numbers, than in"
             )
             raise RefusedError(
                 "study.attempts",

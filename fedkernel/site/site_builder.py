@@ -240,9 +240,10 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
 
 def _mask_keys(site: Site, run: RunSpec, key: str, *, pinned: bool) -> Callable[[str], MaskKeys] | None:
-    """Return a site's keys for a run's masks, if it has any, once pins or the study's approval vouch for the others'.
+    """Return a site's keys for a run's masks; None: the run has none.
 
-    `pinned`: only pins do. Raises ShareableError or ProtocolError if the site lacks a key, or another's has no pin.
+    `pinned`: only pins vouch for other sites' keys, and not the study's approval. Raises ShareableError or
+    ProtocolError if the site lacks a key, or another's has no pin.
     """
     if run.sums == "plain":
         return None

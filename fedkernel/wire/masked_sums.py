@@ -1,4 +1,4 @@
-"""Masks on replies that are only summed, which cancel in the sum over all sites of a run and in no other.
+"""Masks on replies that are only summed, which cancel in the sum over all sites and in no other.
 
 A reply leaves its site in fixed point (`fedkernel.numerics.fixed_point`), plus a mask for each other site: a ChaCha20
 keystream that the two sites share, added by the one with the lower number and subtracted by the other. Its key is by
@@ -66,7 +66,7 @@ Unsigned = npt.NDArray[np.uint64]
 
 
 class MaskedSum(Reply):
-    """Site's addend of a sum over all sites, under masks: 3 words of 8 bytes for each float, 1 for each count.
+    """Site's addend of a sum over all sites, under masks: 3 words for each float, 1 for each count.
 
     Reveals only its type and size to anyone but all other sites together; the sum of all sites' is that of the plain
     replies, rounded by 4e-25. `kind`: class of the plain reply. `sizes`: shapes of its arrays. `words`: of all arrays,
@@ -164,7 +164,7 @@ def _shared(own: KeyPair, public: bytes) -> bytes:
 
 @cache
 def simulated_pair(number: int) -> KeyPair:
-    """Return the key pair of a simulated site, which is no secret: the job's author is the operator of all sites."""
+    """Return the key pair of a simulated site, which is no secret: one person operates all of them."""
     return KeyPair(hashlib.sha256(b"fedkernel simulated site %d" % number).digest()[:KEY_BYTES])
 
 

@@ -184,5 +184,5 @@ def test_a_label_is_used_once_and_by_a_site_that_was_killed_for_the_same_bytes(t
         target.begin()
         assert [words(SumMoments(), round=1), words(here, round=2)] == [moments, cells]
         last = words(there, round=number)
-        assert isinstance(last, list) or "gets an answer, or delivers letters, other than in the run's previous" in last
+        assert isinstance(last, list) or "or gets other masked numbers, than in the run's previous start" in last
         assert isinstance(last, list) == (number == 3)
