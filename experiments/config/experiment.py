@@ -23,8 +23,8 @@ from experiments.config.sections import (
 )
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
-from fedkernel.ground import InputError, Precision, explain, resolve_address
-from fedkernel.wire import Deadlines, Quorum, Seconds, Sums
+from fedkernel.ground import InputError, Precision, Sums, explain, resolve_address
+from fedkernel.wire import Deadlines, Quorum, Seconds
 
 CASE_NAME = "case"
 """Key that may come first in a case: the case's name, which changes nothing."""

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from flwr.app import RecordDict
 
 from fedkernel.data import Prepare
-from fedkernel.ground import InputError, Precision
+from fedkernel.ground import InputError, Precision, Sums
 from fedkernel.protocol import ConfigValue
-from fedkernel.wire import Missing, Sums, check_quorum, digest, flower_internals, identity_of, records_of
+from fedkernel.wire import Missing, check_quorum, digest, flower_internals, identity_of, records_of
 
 
 @dataclass(frozen=True)

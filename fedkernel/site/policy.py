@@ -14,12 +14,11 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.data import file_errors
-from fedkernel.ground import InputError, RefusedError, explain, parse_toml, short_names, unknown_name
+from fedkernel.ground import InputError, RefusedError, Sums, explain, parse_toml, short_names, unknown_name
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import AT_MOST, Guards
 from fedkernel.site import policy_defaults as defaults
 from fedkernel.site.resource_limits import PROC
-from fedkernel.wire import Sums
 
 Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare, Table, TableLike, aligned_arrays, column_names, labels_in_order
 from fedkernel.engines import ENGINES
-from fedkernel.ground import FloatArray, InputError, Precision, blas_threads, class_address, load_class
+from fedkernel.ground import FloatArray, InputError, Precision, Sums, blas_threads, class_address, load_class
 from fedkernel.models import Model, drop_misleading_figures, same_kernel
 from fedkernel.numerics import import_kernels
 from fedkernel.preparing import prepare_centrally, tables_to_prepare
@@ -21,7 +21,7 @@ from fedkernel.strategy.evaluation import Measures
 from fedkernel.strategy.flower_strategy import FlowerStrategy
 from fedkernel.strategy.phases import begin, check_phases, join_sites, measure, with_settled_widths
 from fedkernel.strategy.simulation import Outputs, check_tables, run_through_files, simulated_sites
-from fedkernel.wire import Sums, shares_rows
+from fedkernel.wire import shares_rows
 
 M = TypeVar("M")
 T = TypeVar("T")

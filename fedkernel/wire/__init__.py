@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         ALIKE,
         MaskedSum,
         MaskKeys,
-        Sums,
         mask_label,
         simulated_keys,
         sum_masked,

@@ -17,6 +17,7 @@ from fedkernel.ground import (
     InputError,
     Precision,
     ShareableError,
+    Sums,
     explain,
     installed_version,
     own_short_names,
@@ -26,7 +27,6 @@ from fedkernel.ground import (
 )
 from fedkernel.numerics import kernel_tables
 from fedkernel.protocol import WIRE_VERSION, Plan
-from fedkernel.wire.masked_sums import Sums
 from fedkernel.wire.quorum import Deadlines, Quorum, Seconds
 from fedkernel.wire.row_id_hashes import Missing
 

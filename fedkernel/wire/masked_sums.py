@@ -35,7 +35,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,6 @@ from fedkernel.ground import InputError, ProtocolError, ShareableError, explain
 from fedkernel.numerics import digits_of, from_fixed_point, to_fixed_point
 from fedkernel.peers import KEY_BYTES, KeyPair, exchange
 from fedkernel.protocol import Reply, Shape, Size, Summed
-
-Sums = Literal["plain", "masked"]
-"""Form of replies that are only summed: readable by the coordinator, or under masks."""
 
 FORM = b"fedkernel masks 1: X25519 HKDF-SHA256 ChaCha20"
 
