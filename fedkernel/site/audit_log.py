@@ -51,23 +51,16 @@ def set_write_context(context: AbstractContextManager[Any]) -> None:
     _write_context.set(context)
 
 
-class Masks(NamedTuple):
-    """Masks of a reply: number of sites in their sum, and whether they bind all these to the same requests."""
-
-    sites: int = 0
-    alike: bool = False
-
-
 class Answer(NamedTuple):
-    """Reply about to leave a site: its Flower content, the plain reply, and its masks if any.
+    """Reply about to leave a site: its Flower content, and the plain reply.
 
-    `letters`: hash of the letters read for it, and of a masked reply.
+    `letters`: hash of the letters read for it, and of a masked reply. `masked`: number of sites in its masks' sum.
     """
 
     content: RecordDict
     reply: Reply
     letters: bytes = b""
-    masks: Masks | None = None
+    masked: int = 0
 
 
 def keeps_outbox(node: Mapping[str, Any]) -> bool:
@@ -212,7 +205,6 @@ def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[in
 
 def _size_of(answer: Answer, round_number: int) -> ReplySize:
     reply, seconds = answer.reply, records_of(answer.content)[1].get("seconds", 0.0)
-    masks = answer.masks or Masks()
     return ReplySize(
         type(reply).__name__,
         shapes_of(reply.arrays()),
@@ -222,8 +214,7 @@ def _size_of(answer: Answer, round_number: int) -> ReplySize:
         flower_internals.content_bytes(answer.content),
         float(seconds),  # type: ignore[arg-type] # the site's own number
         isinstance(reply, Summed),
-        masks.sites,
-        masks.alike,
+        answer.masked,
         round_number,
     )
 

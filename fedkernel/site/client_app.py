@@ -34,7 +34,7 @@ from fedkernel.kernel_width import WidthClient
 from fedkernel.peers import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol import KernelClient, MessageT, Receipt, Reply, Summed, encode, wire_of
-from fedkernel.site.audit_log import Answer, Masks, admit, append_to_outbox, keeps_outbox
+from fedkernel.site.audit_log import Answer, admit, append_to_outbox, keeps_outbox
 from fedkernel.site.context_state import Memory, copy_state
 from fedkernel.site.gate import Gate, RunProgress
 from fedkernel.site.raw_request import NO_REQUEST, RawRequest, read_raw_request
@@ -143,13 +143,19 @@ class _SiteCall:
         client.entries = _own_entries(site, client)
         return client
 
-    def masked(self, reply: Summed, asked: str) -> tuple[wire.MaskedSum, Masks]:
-        """Return a summed reply under masks, bound to the requests so far if these were the same for all sites."""
+    def masked(self, reply: Summed, asked: str) -> tuple[wire.MaskedSum, int]:
+        """Return a summed reply under masks, bound to the requests so far if all sites got these, and number of sites.
+
+        RefusedError if they did not, and the policy wants nothing but masked sums.
+        """
         if self.site.masks is None or not isinstance(number := self.config.get("round"), int):
             raise ShareableError(f"{self.site.display_name} has no keys for masked sums, or the request no round")
-        keys, alike = self.site.masks(self.run), self.config.get(wire.ALIKE) is True
+        keys, alike, gate = self.site.masks(self.run), self.config.get(wire.ALIKE) is True, self.site.gate
+        if not alike and gate is not None and gate.policy.study.sums == "masked":
+            text = f"{type(reply).__name__} would leave, but sites got different requests before it"
+            raise RefusedError("study.sums", f"{text} (study.sums)")
         label = wire.mask_label(self.run, number, str(self.config["message"]))
-        return keys.mask(reply, label, asked.encode() if alike else b""), Masks(len(keys.public), alike)
+        return keys.mask(reply, label, asked.encode() if alike else b""), len(keys.public)
 
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
@@ -406,16 +412,16 @@ def _train(call: _SiteCall) -> Answer:
     if client.outputs or settled:
         call.site.keep(client.outputs | _side_arrays(call.site, memory))
     letters = client.mail.letters_digest if isinstance(client, PeerClient) and call.site.gate is not None else b""
-    masks: Masks | None = None
+    sites = 0
     if call.config.get("sums") == "masked":
         before, identity = memory.asked or f"{client.seed} {memory.order}", wire.identity_of(call.config)
         memory.asked = wire.digest(before + identity, arrays)
         if isinstance(client.reply, Summed):
-            masked, masks = call.masked(client.reply, memory.asked)
+            masked, sites = call.masked(client.reply, memory.asked)
             replied, scalars = encode(masked)
             letters = hashlib.sha256(letters + masked.words.tobytes()).digest()
     content = flower_internals.content_of(replied, {**scalars, "seconds": seconds})
-    return Answer(content, client.reply, letters, masks)
+    return Answer(content, client.reply, letters, sites)
 
 
 def _side_arrays(site: Site, memory: Memory) -> dict[str, AnyArray]:

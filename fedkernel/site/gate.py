@@ -129,9 +129,7 @@ class Gate:
         after = progress.with_reply(size)
         if size.masked:
             if size.round <= progress.masked:
-                text = (
-                    f"a masked reply of round {progress.masked} has left; masks of round {size.round} would be reused"
-                )
+                text = f"masks of round {size.round} would be reused: one has left in round {progress.masked}"
                 raise RefusedError("study.sums", f"{text} (study.sums)")
             after = after.model_copy(update={"masked": size.round})
         rule = self.policy.check_reply(size, after.replies[size.reply])
@@ -201,11 +199,8 @@ class Requests:
             return
         expected = request.sha256 if letters is None else _whole(request, letters)
         if len(before) == ENTRY_BYTES and not before.startswith(expected):
-            what = (
-                "differs from"
-                if not before.startswith(request.sha256)
-                else "delivers other letters, or gets other masked numbers, than in"
-            )
+            same = before.startswith(request.sha256)
+            what = "delivers other letters, or gets other masked numbers, than in" if same else "differs from"
             raise RefusedError(
                 "study.attempts",
                 f"request {place + 1} of the run ({request.name}) {what} the run's previous start; repeat it unchanged "

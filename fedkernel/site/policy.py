@@ -193,8 +193,8 @@ class ReplySize(NamedTuple):
     """Sizes of a reply that is about to leave, for the policy's rules.
 
     `reply`: its type. `floats`, `letters`: float entries of its own arrays, and in letters to peers. `seconds`:
-    computing time. `summed`: whether the coordinator only sums its type up. `masked`, `alike`: its masks (see
-    `fedkernel.site.audit_log.Masks`). `round`: the run's.
+    computing time. `summed`: whether the coordinator only sums its type up. `masked`: number of sites in
+    its masks' sum. `round`: the run's.
     """
 
     reply: str
@@ -206,7 +206,6 @@ class ReplySize(NamedTuple):
     seconds: float = 0.0
     summed: bool = False
     masked: int = 0
-    alike: bool = False
     round: int = 0
 
 
@@ -256,8 +255,8 @@ class Policy(_Table):
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not size.summed:
             raise RefusedError(f"{where}.only_summed", not_summed_text(kind))
-        if self.study.sums == "masked" and kind not in EXEMPT and not (size.masked and size.alike):
-            raise RefusedError("study.sums", f"{not_masked_text(kind, size.masked)} (study.sums)")
+        if self.study.sums == "masked" and kind not in EXEMPT and not size.masked:
+            raise RefusedError("study.sums", f"{not_masked_text(kind)} (study.sums)")
         columns = max((shape[-1] for shape in size.shapes.values() if shape), default=0)
         for name, amount in (("times", times), ("floats", size.floats), ("rows", size.rows), ("columns", columns)):
             most = getattr(rules, name)
@@ -296,10 +295,9 @@ def not_summed_text(reply: str) -> str:
     return f"the policy allows {reply} in sums only, but it is also read individually (messages.{reply}.only_summed)"
 
 
-def not_masked_text(reply: str, masked: int = 0) -> str:
-    """Return the error text for a reply that the rule ``study.sums`` forbids; `masked`: of so many sites' sum."""
-    why = "sites got different requests before it" if masked else "it is no sum over all sites under masks"
-    return f"{reply} would leave, but {why}"
+def not_masked_text(reply: str) -> str:
+    """Return the error text for a reply type that the rule ``study.sums`` forbids."""
+    return f"{reply} would leave, but it is no sum over all sites under masks"
 
 
 def read_policy(path: str | Path) -> Policy:

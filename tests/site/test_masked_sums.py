@@ -1,6 +1,5 @@
 """Sums under masks are the plain ones; what is missing, doubled or altered is seen; no mask is used twice."""
 
-import math
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -12,82 +11,57 @@ from named_sites import NAMES, TABLE, settings_of
 from scipy.stats import chisquare
 from test_gate import Approved, Target, approve_at, nodes_of, study_of
 
-from clients.centroid_kpca import CellSums, SumCells, SumMoments
-from fedkernel.ground import InputError, ProtocolError, ShareableError
-from fedkernel.numerics import from_fixed_point, to_fixed_point
+from clients.centroid_kpca import CellSums, SumCells
+from fedkernel.ground import ProtocolError, ShareableError
 from fedkernel.peers import KeyPair
-from fedkernel.run import RunningProtocol, RunSettings
+from fedkernel.run import RunningProtocol
 from fedkernel.site import approve, audit_log, read_outbox
-from fedkernel.wire import (
-    Job,
-    MaskedSum,
-    MaskKeys,
-    flower_internals,
-    from_content,
-    mask_label,
-    simulated_keys,
-    sum_masked,
-)
+from fedkernel.wire import Job, MaskedSum, MaskKeys, flower_internals, from_content, simulated_keys, sum_masked
 from strategies import CentroidKPCA
 
-RNG = np.random.default_rng(0)
+LABEL = '["run", 3, "SumCells"]'
 KEYS = [simulated_keys(number, 5, "run") for number in range(5)]
-LABEL, NEXT = (mask_label("run", number, "SumCells") for number in (3, 4))
-PLAIN = [
-    CellSums(sums=1e4 * RNG.standard_normal((6, 999)), counts=np.full(6, 7.0), costs=np.full(6, 1e-6)) for _ in KEYS
-]
-MASKED = [keys.mask(reply, LABEL, b"asked") for keys, reply in zip(KEYS, PLAIN, strict=True)]
+ROWS = np.random.default_rng(0).standard_normal((5, 6, 999)) * np.geomspace(1e-6, 1e16, 999)
+PLAIN = [CellSums(sums=rows, counts=np.full(6, 7.0), costs=np.full(6, 1e-6)) for rows in ROWS]
 
 
-@pytest.mark.parametrize("sites", [1, 3, 10, 10_000])
-def test_sums_in_fixed_point_are_exact_in_any_order_and_too_large_numbers_are_refused(sites):
-    values = [scale * RNG.standard_normal(50) for scale in (1e-6, 1.0, 1e8, 1e16)][: max(1, sites)]
-    words = [to_fixed_point(own, sites, whole=False) for own in values]
-    total = from_fixed_point(np.sum(words, axis=0), sites)
-    np.testing.assert_array_equal(from_fixed_point(np.sum(words[::-1], axis=0), sites), total)
-    np.testing.assert_allclose(total, list(map(math.fsum, zip(*values, strict=True))), 1e-15)
-    for whole, number in ((True, 2.0**61), (False, 1e32), (False, -1e32)):
-        with pytest.raises(InputError, match=rf"is not below .*, the bound of sums over {sites} sites in fixed point"):
-            to_fixed_point(np.array([0.0, number]), sites, whole=whole)
+def by(keys, number=3, asked=b"asked", flip=None):
+    masked = keys.mask(PLAIN[KEYS.index(keys) if keys in KEYS else 4], LABEL.replace("3", str(number)), asked)
+    if flip is not None:
+        masked.words.view(np.uint8)[flip // 8] ^= 1 << flip % 8
+    return masked
 
 
 def test_the_bytes_of_all_sites_add_up_to_the_sum_and_those_of_one_are_as_if_drawn():
-    total = sum_masked(CellSums, MASKED, LABEL).arrays()
+    masked = list(map(by, KEYS))
+    total, again = (sum_masked(CellSums, order, LABEL).arrays() for order in (masked, masked[::-1]))
     for name, array in CellSums.sum_of(PLAIN).arrays().items():
-        np.testing.assert_allclose(total[name], array, 1e-9, 1e-12 * np.abs(array).max())
-    assert chisquare(np.bincount(MASKED[0].words.view(np.uint8), minlength=256)).pvalue > 1e-4
-    with pytest.raises(ShareableError, match="CellSums: costs: a number in it is not below 2e"):
-        KEYS[0].mask(PLAIN[0].model_copy(update={"costs": np.full(6, 1e40)}), LABEL, b"")
-    with pytest.raises(InputError, match='quorum = 2, but sums = "masked" needs all clients'):
-        RunSettings(quorum=2, sums="masked")
+        np.testing.assert_array_equal(again[name], total[name])
+        np.testing.assert_allclose(total[name], array, 1e-9, 1e-15 * np.abs(array).max())
+    assert chisquare(np.bincount(masked[0].words.view(np.uint8), minlength=256)).pvalue > 1e-4
+    for name, number in {"costs": 2e29, "sums": -2e29, "counts": 2.0**59}.items():
+        with pytest.raises(ShareableError, match=f"CellSums: {name}: a number in it is not below .* over 5 sites"):
+            KEYS[0].mask(PLAIN[0].model_copy(update={name: np.array([0.0, number])}), LABEL, b"")
 
 
-def flipped(masked, bit):
-    words = masked.words.copy()
-    words.view(np.uint8)[bit // 8] ^= 1 << bit % 8
-    return [masked.model_copy(update={"words": words})]
-
-
-INVENTED = KeyPair.new()
+OTHER, LAST = KeyPair.new(), KEYS[4]
 FAULTS = {
     "missing": [],
-    "twice": [MASKED[3]],
-    "of another round": [KEYS[4].mask(PLAIN[4], NEXT, b"asked")],
-    "after another request": [KEYS[4].mask(PLAIN[4], LABEL, b"other")],
-    "of another study": [replace(KEYS[4], context=b"other").mask(PLAIN[4], LABEL, b"asked")],
-    "of fewer sites": [replace(KEYS[4], number=2, public=KEYS[4].public[2:]).mask(PLAIN[4], LABEL, b"asked")],
-    "of an invented site": [
-        MaskKeys(4, INVENTED, (*KEYS[4].public[:4], INVENTED.public), b"run").mask(PLAIN[4], LABEL, b"asked")
-    ],
-    "a flipped bit": flipped(MASKED[4], 12_345),
-    "a flipped check word": flipped(MASKED[4], 64 * MASKED[4].words.size - 1),
+    "twice": [by(KEYS[3])],
+    "of another round": [by(LAST, 4)],
+    "after another request": [by(LAST, asked=b"other")],
+    "of another study": [by(replace(LAST, context=b"other"))],
+    "of fewer sites": [by(replace(LAST, number=2, public=LAST.public[2:]))],
+    "of an invented site": [by(replace(LAST, own=OTHER, public=(*LAST.public[:4], OTHER.public)))],
+    "a flipped bit": [by(LAST, flip=12_345)],
+    "a flipped check word": [by(LAST, flip=64 * by(LAST).words.size - 1)],
 }
 
 
 @pytest.mark.parametrize("last", FAULTS.values(), ids=FAULTS)
 def test_what_is_not_of_all_sites_once_and_unaltered_is_seen(last):
     with pytest.raises(ProtocolError, match="masked reply is missing, came twice, was altered, or is of another"):
-        sum_masked(CellSums, [*MASKED[:4], *last], LABEL)
+        sum_masked(CellSums, [*map(by, KEYS[:4]), *last], LABEL)
 
 
 def summed_in(case):
@@ -111,20 +85,19 @@ def test_every_pair_s_sums_under_masks_are_those_of_its_plain_replies(case, monk
     assert case.strategy.fit(case.shards(), evaluate=True, sums="masked").ledger.rounds
 
 
-# At a site with a policy
-
-STRATEGY, POLICY = CentroidKPCA(2, n_landmarks=6), '[study]\nsums = "masked"\n'
+STRATEGY = CentroidKPCA(2, n_landmarks=6)
 
 
-def site_nodes(folder, policy="", change=lambda keys: keys):
-    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, POLICY + policy))
+def approved(folder, policy="", change=lambda keys: keys):
+    nodes = list(nodes_of(folder, NAMES, [TABLE] * 3, f'[study]\nsums = "masked"\n{policy}'))
     keys = change([KeyPair.read(node["identity"]).public.hex() for node in nodes])
-    return nodes, study_of(STRATEGY, NAMES, sums="masked", identities=keys, align=False)
+    study = study_of(STRATEGY, NAMES, sums="masked", identities=keys, align=False)
+    approve_at(folder, NAMES, study)
+    return nodes, study
 
 
 def test_sites_that_let_nothing_else_leave_give_the_local_engine_s_numbers(tmp_path):
-    nodes, study = site_nodes(tmp_path)
-    approve_at(tmp_path, NAMES, study)
+    nodes, study = approved(tmp_path)
     with Approved(study, nodes) as grid:
         model = STRATEGY.run(grid, settings_of(study.runs[0])).model
     np.testing.assert_array_equal(model.coefficients_, STRATEGY.fit([TABLE] * 3, sums="masked").model.coefficients_)
@@ -136,53 +109,43 @@ def test_sites_that_let_nothing_else_leave_give_the_local_engine_s_numbers(tmp_p
 @pytest.mark.parametrize(
     ("change", "policy", "sentence"),
     [
-        (lambda keys: [INVENTED.public.hex(), *keys[1:]], "", "lists another key for site 0 than its own"),
-        (
-            lambda keys: [*keys[:2], INVENTED.public.hex()],
-            "",
-            r"the key of client 2 \(.*\) has fingerprint .* is pinned",
-        ),
+        (lambda keys: [OTHER.public.hex(), *keys[1:]], "", "lists another key for site 0 than its own"),
+        (lambda keys: [*keys[:2], OTHER.public.hex()], "", r"the key of client 2 \(.*\) has fingerprint .* is pinned"),
         (lambda keys: keys, 'approve = "any"\n', "other sites' keys for masked sums need pins: join --pins"),
     ],
 )
 def test_keys_of_sites_that_a_coordinator_made_up_are_refused(tmp_path, change, policy, sentence):
-    nodes, study = site_nodes(tmp_path, policy, change)
-    approve_at(tmp_path, NAMES, study)
-    for node in nodes if policy else ():
-        del node["pins"]
+    nodes, study = approved(tmp_path, policy, change)
+    nodes = [{name: value for name, value in node.items() if not policy or name != "pins"} for node in nodes]
     with Approved(study, nodes) as grid, pytest.raises(ProtocolError, match=sentence):
         STRATEGY.run(grid, settings_of(study.runs[0]))
 
 
 def test_a_label_is_used_once_and_by_a_site_that_was_killed_for_the_same_bytes(tmp_path, monkeypatch):
     flower_internals.ensure_task_identity()
-    (node, *_), study = site_nodes(tmp_path)
+    (node, *_), study = approved(tmp_path)
     approve(tmp_path / "out", study.sha256, 1000.0)
     own = {name: node[name] for name in ("identity", "pins", "policy")}
     target = Target(tmp_path, Job(runs=study.runs, study=study), **own)
     header = {"pair": "CentroidKPCAClient", "sums": "masked", "alike": True}
     monkeypatch.setattr(target, "ask", lambda *asked, ask=target.ask, **more: ask(*asked[:2], **{**header, **more}))
 
-    def words(request, **config):
-        reply = target.ask(request, **config)
+    def words(shift, number, **config):
+        reply = target.ask(SumCells(centers=TABLE[:6] + shift), round=number, **config)
         return reply if isinstance(reply, str) else from_content(MaskedSum, reply).words.tolist()
 
-    here, there = (SumCells(centers=TABLE[:6] + shift) for shift in (0.0, 1.0))
     target.begin()
-    moments, cells = words(SumMoments(), round=1), words(here, round=2)
-    for number in (1, 2):
-        assert f"masks of round {number} would be reused" in words(there, round=number)
-    assert "sites got different requests before it (study.sums)" in words(there, round=3, alike=False)
-    assert "sums = 'plain' in the request, but run 'trial' has 'masked'" in words(there, round=3, sums="plain")
-    append = audit_log._append
-    monkeypatch.setattr(audit_log, "_append", Mock(side_effect=SystemExit))
-    with pytest.raises(SystemExit):
-        words(there, round=3)
-    monkeypatch.setattr(audit_log, "_append", append)
-    for number in (3, 4):
+    first = words(0.0, 1)
+    assert "masks of round 1 would be reused" in words(1.0, 1)
+    assert "sites got different requests before it (study.sums)" in words(1.0, 2, alike=False)
+    assert "sums = 'plain' in the request, but run 'trial' has 'masked'" in words(1.0, 2, sums="plain")
+    with monkeypatch.context() as killed:
+        killed.setattr(audit_log, "_append", Mock(side_effect=SystemExit))
+        with pytest.raises(SystemExit):
+            words(1.0, 2)
+    for number in (2, 3):
         target.context.state = RecordDict()
         target.begin()
-        assert [words(SumMoments(), round=1), words(here, round=2)] == [moments, cells]
-        last = words(there, round=number)
-        assert isinstance(last, list) or "or gets other masked numbers, than in the run's previous start" in last
-        assert isinstance(last, list) == (number == 3)
+        assert words(0.0, 1) == first
+        last = words(1.0, number)
+        assert isinstance(last, list) if number == 2 else "or gets other masked numbers, than in the run's" in last
