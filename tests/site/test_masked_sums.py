@@ -85,6 +85,13 @@ def test_every_pair_s_sums_under_masks_are_those_of_its_plain_replies(case, monk
     assert case.strategy.fit(case.shards(), evaluate=True, sums="masked").ledger.rounds
 
 
+def test_a_coordinator_that_asks_sites_for_different_things_and_denies_it_gets_no_sum(monkeypatch):
+    monkeypatch.setattr(RunningProtocol, "_alike", lambda running: {"alike": True})
+    case = next(case for case in CASES if str(case) == "uniform KPCA")
+    with pytest.raises(ProtocolError, match=r"round 2 \(MultiplyKernel\), the sum over the clients: the masks do not"):
+        case.strategy.fit(case.shards(), sums="masked")
+
+
 STRATEGY = CentroidKPCA(2, n_landmarks=6)
 
 
