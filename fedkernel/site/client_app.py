@@ -144,9 +144,10 @@ class _SiteCall:
         return client
 
     def masked(self, reply: Summed, asked: str) -> tuple[wire.MaskedSum, int]:
-        """Return a summed reply under masks, bound to the requests so far if all sites got these, and number of sites.
+        """Return a summed reply under masks, and the number of sites in their sum.
 
-        RefusedError if they did not, and the policy wants nothing but masked sums.
+        Masks are bound to the requests so far, if all sites got these. RefusedError if they did not, and the policy
+        wants nothing but masked sums.
         """
         if self.site.masks is None or not isinstance(number := self.config.get("round"), int):
             raise ShareableError(f"{self.site.display_name} has no keys for masked sums, or the request no round")
